@@ -44,7 +44,7 @@ def changes(train: rcjax.Log, test: rcjax.Log, search: str) -> dict[str, float]:
 
     def solve(search, **refusing):
         if search == "selected":
-            return rcjax.select_frontier(train, model=model, lam=lam, **refusing).frontier
+            return rcjax.tuning.select_frontier(train, model=model, lam=lam, **refusing).frontier
         return rcjax.solve_frontier(model, lam=lam, cascades=search, **refusing)
 
     never = _figures(solve(search), test, lam, 0.0)

@@ -65,7 +65,10 @@ def without_answers(log: rcjax.Log) -> rcjax.Log:
 
 def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
     """The changes by answers, whether they were used at all, and the change of area if they are used in any case."""
-    selection, without = rcjax.select_frontier(train), rcjax.select_frontier(without_answers(train)).frontier
+    selection, without = (
+        rcjax.tuning.select_frontier(train),
+        rcjax.tuning.select_frontier(without_answers(train)).frontier,
+    )
     frontier, comparison = selection.frontier, selection.comparison
     used = frontier.policies.agreements is not None
     figures = compare_frontiers(frontier, without, test)
@@ -78,7 +81,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
 def _in_any_case(train: rcjax.Log) -> rcjax.Frontier:
     """The frontier with policies by agreement wherever they look better on the log, whatever is cross-validated."""
     with mock.patch.object(Comparison, "agreeing", property(lambda self: np.full(len(self.lam), True))):
-        return rcjax.select_frontier(train).frontier
+        return rcjax.tuning.select_frontier(train).frontier
 
 
 def simulated(samples: int) -> Iterator[dict[str, Any]]:

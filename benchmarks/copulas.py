@@ -45,14 +45,14 @@ from rcjax.model.pair_likelihood import Ranks
 
 #: What a copula of ours and of each peer is, if the peer has it.
 COPULAS: tuple[tuple[Copula, Any], ...] = (
-    (rcjax.Gumbel(2.0), sm.GumbelCopula(2.0)),
-    (rcjax.SurvivalGumbel(2.0), None),
-    (rcjax.Clayton(2.0), sm.ClaytonCopula(2.0)),
-    (rcjax.Frank(5.0), sm.FrankCopula(5.0)),
-    (rcjax.Joe(2.0), None),
-    (rcjax.Gaussian(0.5), sm.GaussianCopula(0.5)),
-    (rcjax.StudentT(0.5, 4.0), sm.StudentTCopula(0.5, df=4)),
-    (rcjax.Independence(), sm.IndependenceCopula()),
+    (rcjax.copulas.Gumbel(2.0), sm.GumbelCopula(2.0)),
+    (rcjax.copulas.SurvivalGumbel(2.0), None),
+    (rcjax.copulas.Clayton(2.0), sm.ClaytonCopula(2.0)),
+    (rcjax.copulas.Frank(5.0), sm.FrankCopula(5.0)),
+    (rcjax.copulas.Joe(2.0), None),
+    (rcjax.copulas.Gaussian(0.5), sm.GaussianCopula(0.5)),
+    (rcjax.copulas.StudentT(0.5, 4.0), sm.StudentTCopula(0.5, df=4)),
+    (rcjax.copulas.Independence(), sm.IndependenceCopula()),
 )
 #: Our method, pyvinecopulib's and statsmodels'.
 METHODS = (
@@ -157,7 +157,7 @@ def fits(replicates: int, sample: int) -> None:
         f"\n{len(u)} pairs × {replicates} replicates of {u.shape[1]} queries; the peer's: {sample} replicates, scaled\n"
     )
     print("| families | compile, s | ours, s | pyvinecopulib, s | ratio |\n|---|--:|--:|--:|--:|")
-    fewer = tuple(family for family in FAMILIES if family is not rcjax.StudentT)
+    fewer = tuple(family for family in FAMILIES if family is not rcjax.copulas.StudentT)
     for name, families in (("without StudentT", fewer), (f"all {len(FAMILIES)}", FAMILIES)):
         call = partial(fit_replicates, families, first, second, jnp.asarray(weights), jnp.asarray(taus))
         compile_time, run, found = timed(call, FIT_PATIENCE)

@@ -1,4 +1,4 @@
-"""Do the intervals of `rcjax.bootstrap` cover the truth as often as they say?
+"""Do the intervals of `rcjax.tuning.bootstrap` cover the truth as often as they say?
 
     python -m benchmarks.coverage [--logs 200] [--tuned 60] [--replicates 200]
     python -m benchmarks.coverage --jackknife 5 [--queries 300] [--tuned 60]   # or 11; beside one derivative
@@ -94,12 +94,12 @@ def by_model(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:
 
 def by_labels(log: rcjax.Log, lam: np.ndarray) -> rcjax.Frontier:
     """The default of `rcjax tune`."""
-    return rcjax.select_frontier(log, lam=lam).frontier
+    return rcjax.tuning.select_frontier(log, lam=lam).frontier
 
 
 def for_budgets(log: rcjax.Log) -> rcjax.Frontier:
     """The default of `rcjax tune` for a budget."""
-    return rcjax.select_frontier(log).frontier
+    return rcjax.tuning.select_frontier(log).frontier
 
 
 def within(frontier: rcjax.Frontier, money: np.ndarray) -> np.ndarray:
@@ -129,7 +129,9 @@ def ways(fixed: int, tuned: int) -> dict[str, Way]:
     }
 
 
-def covered(frontier: rcjax.Frontier, bands: rcjax.Bands, true: rcjax.Replay, points: Any) -> tuple[float, ...]:
+def covered(
+    frontier: rcjax.Frontier, bands: rcjax.frontier.Bands, true: rcjax.replaying.Replay, points: Any
+) -> tuple[float, ...]:
     """Shares of points whose true error and bill lie in their intervals; width; true less predicted error."""
     spent = true.spent if frontier.search == "selected" else true.cost  # who goes by the model knows no bills
     pairs = ((np.asarray(true.error)[points], bands.error[points]), (np.asarray(spent)[points], bands.cost[points]))
@@ -149,7 +151,7 @@ def study(name: str, population: rcjax.Log, all_ways: dict[str, Way], replicates
                 frontier = tune(log)
                 options = {"replicates": replicates, "level": LEVEL, "refit": way != FIXED, "seed": seed}
                 true = rcjax.replay(frontier, population)
-                bands = rcjax.bootstrap(frontier, log, **options)
+                bands = rcjax.tuning.bootstrap(frontier, log, **options)
                 found.append(covered(frontier, bands, true, points(frontier)))
             mean, se = np.mean(found, 0), np.std(found, 0, ddof=1) / np.sqrt(number)
             yield {
@@ -179,7 +181,7 @@ def eleven_models() -> rcjax.CascadeModel:
 def drawn(model: rcjax.CascadeModel, n: int, seed: int) -> rcjax.Log:
     """A log of n queries that the model describes; every call costs the model's mean."""
     for_confidence, for_answer = jax.random.split(jax.random.key(seed))
-    confidence = rcjax.sample_confidences(model, for_confidence, n)
+    confidence = rcjax.model.sample_confidences(model, for_confidence, n)
     return Log(
         models=model.models,
         logprob=jax.vmap(Calibrator.inverse, (0, 1), 1)(model.calibrators, confidence),
@@ -212,7 +214,7 @@ def beside_the_jackknife(
         true, clock = np.asarray(rcjax.replay(frontier, population).error), [time.perf_counter()]
         variance = (np.asarray(slopes(fitted, rows_of(log), jnp.asarray(lam))) ** 2).sum(1)
         clock.append(time.perf_counter())
-        bands = rcjax.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
+        bands = rcjax.tuning.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
         clock.append(time.perf_counter())
         half = t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(variance)
         shares_covered.append(shares(true, np.asarray(frontier.error), half, np.asarray(bands.error)))

@@ -49,11 +49,11 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
 def tuned(log: rcjax.Log, search: str, lam: float, replicates: int) -> rcjax.Policy:
     """The policy of a search at a price, with intervals from so many replicates; 0 for none."""
     if search == "selected":
-        frontier = rcjax.select_frontier(log, lam=[lam], max_length=2).frontier
+        frontier = rcjax.tuning.select_frontier(log, lam=[lam], max_length=2).frontier
     else:
         frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[lam], cascades=search)
     if replicates:
-        frontier = frontier.with_bands(rcjax.bootstrap(frontier, log, replicates=replicates))
+        frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=replicates))
     return frontier.policy(lam=lam)
 
 

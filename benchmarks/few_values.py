@@ -35,7 +35,12 @@ from rcjax.model.sampling import sample_confidences
 
 KINDS = ("twentieths", "votes", "stated")
 STATED = np.array([0.5, 0.8, 0.9, 0.95, 1.0])
-TRUE = ((rcjax.Gumbel, 1.5), (rcjax.Gumbel, 3.0), (rcjax.Clayton, 1.0), (rcjax.Frank, 4.0))
+TRUE = (
+    (rcjax.copulas.Gumbel, 1.5),
+    (rcjax.copulas.Gumbel, 3.0),
+    (rcjax.copulas.Clayton, 1.0),
+    (rcjax.copulas.Frank, 4.0),
+)
 QUERIES = 300
 TESTS = ("marginal, fresh log", "marginal, fitted again", "copula, process", "copula, Kendall")
 
@@ -87,7 +92,7 @@ def far_off(model: CascadeModel, log: Log) -> tuple[float, float]:
     for size in (2, 3):
         for places in itertools.combinations(range(len(log.models)), size):
             levels = [[np.quantile(phi[:, j], share) + 1e-9 for j in places[:-1]] for share in (0.3, 0.5, 0.7)]
-            error, cost = rcjax.error_and_cost(model, jnp.array(levels), [model.models[j] for j in places])
+            error, cost = rcjax.solving.error_and_cost(model, jnp.array(levels), [model.models[j] for j in places])
             for row, thresholds in enumerate(levels):
                 waiting, wrong, spent = np.ones(len(phi), bool), np.zeros(len(phi)), np.zeros(len(phi))
                 for j, threshold in zip(places, [*thresholds, -1.0], strict=True):
@@ -117,7 +122,7 @@ def log_loss_gain(log: Log) -> float:
     return float(np.mean(gains))
 
 
-def thetas(family: type[rcjax.Copula], theta: float, values: int, samples: int) -> Mapping[str, np.ndarray]:
+def thetas(family: type[rcjax.copulas.Copula], theta: float, values: int, samples: int) -> Mapping[str, np.ndarray]:
     """θ of samples of a copula whose margins have so many values: by likelihood, and by Kendall's τ-b."""
     rng = np.random.default_rng(values)
     edges = [np.append(np.cumsum(rng.dirichlet(np.full(values, 3.0)))[:-1], 1.0) for _ in range(2)]
@@ -146,7 +151,7 @@ def rejections(model: CascadeModel, samples: int, replicates: int = 200) -> dict
         key = jax.random.key(number)
         pairs = confidence.T[[0, 1]], confidence.T[[1, 2]]
         atoms = stated[[0, 1]], stated[[1, 2]]
-        test = copula_test(rcjax.Gumbel, *pairs, np.ones((2, 200), bool), key, replicates, None, atoms)
+        test = copula_test(rcjax.copulas.Gumbel, *pairs, np.ones((2, 200), bool), key, replicates, None, atoms)
         judged = marginal_test(_refitted(model, train), confidence.T, 200, key, replicates)
         for name, p in zip(TESTS, (judged.trained_p, judged.refitted_p, test.process_p, test.kendall_p), strict=True):
             p_values[name].append(np.asarray(p))
@@ -159,7 +164,7 @@ def share_with_error(rejected: np.ndarray) -> str:
     return f"{of_samples.mean():.1f} ± {of_samples.std(ddof=1) / np.sqrt(len(of_samples)):.1f} %"
 
 
-def _refitted(model: CascadeModel, confidence: np.ndarray) -> rcjax.Marginal:
+def _refitted(model: CascadeModel, confidence: np.ndarray) -> rcjax.model.Marginal:
     from rcjax.model.fitting_steps import marginals_of_log
 
     stated = model.marginals.atoms.stated  # pyright: ignore[reportOptionalMemberAccess]

@@ -56,7 +56,7 @@ def censored(u: jax.Array) -> jax.Array:
 
 
 def paper_test(
-    family: type[rcjax.Copula], x: jax.Array, y: jax.Array, key: jax.Array, replicates: int = 1000
+    family: type[rcjax.copulas.Copula], x: jax.Array, y: jax.Array, key: jax.Array, replicates: int = 1000
 ) -> tuple[jax.Array, jax.Array]:
     """(statistic, p-value) by the procedure of the paper: τ inverted, and replicates that are not ranked.
 
@@ -81,13 +81,13 @@ def paper_test(
     return statistic, p_value(statistic, drawn)
 
 
-def on_copulas(truth: rcjax.Copula, masses: bool, keys: jax.Array, replicates: int) -> dict[str, jax.Array]:
+def on_copulas(truth: rcjax.copulas.Copula, masses: bool, keys: jax.Array, replicates: int) -> dict[str, jax.Array]:
     """The Gumbel copula tested on draws of `truth`: both statistics, and the paper's procedure."""
     u, v = jax.vmap(lambda key: truth.sample(key, (N,)))(keys)
     if masses:
         u, v = censored(u), censored(v)
-    seen = copula_test(rcjax.Gumbel, u, v, jnp.ones((len(keys), N), bool), jax.random.key(7), replicates)
-    paper = partial(paper_test, rcjax.Gumbel, replicates=replicates)
+    seen = copula_test(rcjax.copulas.Gumbel, u, v, jnp.ones((len(keys), N), bool), jax.random.key(7), replicates)
+    paper = partial(paper_test, rcjax.copulas.Gumbel, replicates=replicates)
     _, theirs = jax.jit(lambda *data: jax.lax.map(lambda each: paper(*each), data))(u, v, keys)
     return {"S_n": seen.process_p, "S_n^(K)": seen.kendall_p, "as in the paper": theirs}
 
@@ -129,8 +129,8 @@ def on_chain(draw: Callable[[jax.Array], tuple[jax.Array, ...]], keys: jax.Array
 def gumbel_chain(key: jax.Array) -> tuple[jax.Array, ...]:
     """A Markov chain of three with Gumbel copulas, θ = 2."""
     first, p, q = jax.random.uniform(key, (3, N), minval=1e-6)
-    middle = rcjax.Gumbel(2.0).inverse_conditional(first, p)
-    return first, middle, rcjax.Gumbel(2.0).inverse_conditional(middle, q)
+    middle = rcjax.copulas.Gumbel(2.0).inverse_conditional(first, p)
+    return first, middle, rcjax.copulas.Gumbel(2.0).inverse_conditional(middle, q)
 
 
 def one_factor(key: jax.Array) -> tuple[jax.Array, ...]:
@@ -153,11 +153,11 @@ def three_modes(key: jax.Array) -> jax.Array:
 
 def studies() -> Iterator[Study]:
     """All rows."""
-    gaussian = rcjax.Gaussian.from_tau(0.5)
+    gaussian = rcjax.copulas.Gaussian.from_tau(0.5)
     for masses in (False, True):
         tail = ", masses 0.2 and 0.1" if masses else ""
-        yield Study("copula", f"Gumbel, θ = 2{tail}", True, partial(on_copulas, rcjax.Gumbel(2.0), masses))
-        yield Study("copula", f"Clayton, τ = 0.5{tail}", False, partial(on_copulas, rcjax.Clayton(2.0), masses))
+        yield Study("copula", f"Gumbel, θ = 2{tail}", True, partial(on_copulas, rcjax.copulas.Gumbel(2.0), masses))
+        yield Study("copula", f"Clayton, τ = 0.5{tail}", False, partial(on_copulas, rcjax.copulas.Clayton(2.0), masses))
         yield Study("copula", f"Gaussian, τ = 0.5{tail}", False, partial(on_copulas, gaussian, masses))
     yield Study("marginal", "two betas and masses", True, partial(on_marginals, two_betas))
     yield Study("marginal", "three modes", False, partial(on_marginals, three_modes))
@@ -207,7 +207,7 @@ def race() -> None:
     few = 20
 
     def ours():
-        return copula_test(rcjax.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(0), 1000).process_p
+        return copula_test(rcjax.copulas.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(0), 1000).process_p
 
     def theirs():
         rng = np.random.default_rng(0)

@@ -103,7 +103,7 @@ def fallback(p_values: np.ndarray, level: float, starts: int) -> int | None:
     return last
 
 
-def sequences(frontier: rcjax.Frontier, seen: rcjax.Replay, max_error: float) -> dict[str, int | None]:
+def sequences(frontier: rcjax.Frontier, seen: rcjax.replaying.Replay, max_error: float) -> dict[str, int | None]:
     """What other sequences of tests would choose."""
     order = by_safety(frontier)
     errors = np.rint(np.asarray(seen.error, float) * seen.n).astype(int)
@@ -117,7 +117,11 @@ def sequences(frontier: rcjax.Frontier, seen: rcjax.Replay, max_error: float) ->
 
 
 def choices(
-    frontier: rcjax.Frontier, log: rcjax.Log, seen: rcjax.Replay, max_error: float, confidence: float = CONFIDENCE
+    frontier: rcjax.Frontier,
+    log: rcjax.Log,
+    seen: rcjax.replaying.Replay,
+    max_error: float,
+    confidence: float = CONFIDENCE,
 ) -> dict[str, int | None]:
     """The policy that is certified, and those that prediction and counting take to keep a target on the error."""
     return {

@@ -94,7 +94,7 @@ def some(log: rcjax.Log, labels: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _frontier(log: rcjax.Log) -> Frontier:
-    return rcjax.select_frontier(log).frontier
+    return rcjax.tuning.select_frontier(log).frontier
 
 
 def _at_its_word(log: rcjax.Log) -> rcjax.Log:
@@ -170,7 +170,7 @@ def intervals_of(splits: int, labels: list[int]) -> Iterator[dict[str, Any]]:
 
 def _covered(log: rcjax.Log, fresh: rcjax.Log) -> dict[str, float]:
     frontier = _frontier(log)
-    bands = np.asarray(rcjax.bootstrap(frontier, log, replicates=REPLICATES).error)
+    bands = np.asarray(rcjax.tuning.bootstrap(frontier, log, replicates=REPLICATES).error)
     true = np.asarray(rcjax.replay(frontier, fresh).error)
     inside = (bands[:, 0] <= true) & (true <= bands[:, 1])
     nearest = np.abs(np.log(np.asarray(frontier.lam)) - np.log(PRICES)[:, None]).argmin(1)

@@ -96,7 +96,7 @@ def done(policy: rcjax.Policy, population: rcjax.Log) -> dict[str, float]:
 
 def tuned(log: rcjax.Log) -> rcjax.Frontier:
     """The frontier of a log by the default search."""
-    return rcjax.select_frontier(log).frontier
+    return rcjax.tuning.select_frontier(log).frontier
 
 
 def relative_area(frontier: rcjax.Frontier, plain: rcjax.Frontier, population: rcjax.Log, price: float) -> float:
@@ -110,7 +110,7 @@ def relative_area(frontier: rcjax.Frontier, plain: rcjax.Frontier, population: r
     low, high = max(cost.min() for cost, _ in curves), min(cost.max() for cost, _ in curves)
     if not low < high:
         return np.nan
-    mine, theirs = (rcjax.area_under_curve(cost, error, low, high) for cost, error in curves)
+    mine, theirs = (rcjax.replaying.area_under_curve(cost, error, low, high) for cost, error in curves)
     return mine / theirs
 
 
@@ -128,7 +128,7 @@ def limited(log: rcjax.Log, count: int, name: str) -> tuple[list[dict], list[dic
         rng = np.random.default_rng(number)
         held_out = population.take(rng.integers(population.n_queries, size=min(HELD_OUT, population.n_queries)))
         model = rcjax.fit(train)
-        plain = with_seconds(rcjax.select_frontier(train, model=model).frontier, train)
+        plain = with_seconds(rcjax.tuning.select_frontier(train, model=model).frontier, train)
         intervals += covered(plain, held_out, population)
         here = list(kept(train, model, plain, population, limit))
         limits += here
@@ -169,7 +169,7 @@ def kept(
         if admits is not None:
             try:
                 admits.require_any(model)
-                frontier = rcjax.select_frontier(train, model=model, admits=admits.admits).frontier
+                frontier = rcjax.tuning.select_frontier(train, model=model, admits=admits.admits).frontier
             except rcjax.InfeasibleError:
                 yield {"way": way, "made": False, "false": False}
                 continue

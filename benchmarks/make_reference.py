@@ -6,7 +6,9 @@ pdoc finds members, signatures and the docstrings of attributes; this puts them 
 shows: one for what belongs together, and a first one that lists every name with its first sentence.
 """
 
+import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 import pdoc.doc
@@ -85,18 +87,35 @@ LINK = re.compile(r"\]\((?!\w+:|#)")
 
 def pages() -> dict[str, str]:
     """The text of each page, by its path under `rcjax/docs`."""
-    for name in rcjax.__all__:  # which are imported when they are first used
-        getattr(rcjax, name)
-    module = pdoc.doc.Module(rcjax)
+    members = {name: _documented(package).members[name] for name, package in homes().items()}
     lists = ["# Reference", "Every public name; made from the docstrings by `python -m benchmarks.make_reference`."]
     texts = {}
     for section, names in SECTIONS.items():
         path = f"reference/{section.lower().replace(',', '').replace(' ', '-')}.md"
-        parts = [f"# {section}", *(part for name in names for part in describe(module.members[name], name))]
+        parts = [f"# {section}", *(part for name in names for part in describe(members[name], name))]
         texts[path] = LINK.sub("](../", "\n\n".join(parts) + "\n")
-        items = [f"- [`{name}`]({path}#{name.lower()}): {_first(module.members[name])}" for name in names]
+        items = [f"- [`{_full(name)}`]({path}#{name.lower()}): {_first(members[name])}" for name in names]
         lists += [f"## {section}", "\n".join(items)]
     return {"reference.md": "\n\n".join(lists) + "\n", **texts}
+
+
+def homes() -> dict[str, str]:
+    """The package of every public name."""
+    packages = {name: f"rcjax.{package}" for package, names in rcjax.PACKAGES.items() for name in names}
+    return dict.fromkeys(rcjax.__all__, "rcjax") | packages
+
+
+@cache
+def _documented(package: str) -> pdoc.doc.Module:
+    module = importlib.import_module(package)
+    for name in module.__all__:  # which are imported when they are first used
+        getattr(module, name)
+    return pdoc.doc.Module(module)
+
+
+def _full(name: str) -> str:
+    """A name as it is written after `import rcjax`."""
+    return f"{homes()[name]}.{name}"
 
 
 def _first(member: pdoc.doc.Doc) -> str:
@@ -108,7 +127,7 @@ def _first(member: pdoc.doc.Doc) -> str:
 def describe(member: pdoc.doc.Doc, name: str) -> list[str]:
     """The parts of one name: heading with its signature, docstring, and for a class its members."""
     signature = str(member.signature) if isinstance(member, pdoc.doc.Function) else ""
-    parts = [f"## `{name}`", *code(f"{name}{_short(signature)}" if signature else ""), *prose(member.docstring)]
+    parts = [f"## `{name}`", *code(f"{_full(name)}{_short(signature)}"), *prose(member.docstring)]
     if isinstance(member, pdoc.doc.Class) and not issubclass(member.obj, BaseException):
         own = [part for part in (*member.own_members, *_inherited(member)) if part.docstring and part.name[0] != "_"]
         parts += [text for part in own for text in _describe_member(name, part)]
@@ -117,9 +136,9 @@ def describe(member: pdoc.doc.Doc, name: str) -> list[str]:
 
 def _inherited(member: pdoc.doc.Class) -> list[pdoc.doc.Doc]:
     """Members from classes of ours that have no entry of their own, and that no entry of another base tells of."""
-    told = {name for base in member.obj.__mro__[1:] if base.__name__ in rcjax.__all__ for name in dir(base)}
+    told = {name for base in member.obj.__mro__[1:] if base.__name__ in homes() for name in dir(base)}
     own = {source: parts for source, parts in member.inherited_members.items() if source[0].startswith("rcjax.")}
-    bases = [parts for source, parts in own.items() if source[1] not in rcjax.__all__]
+    bases = [parts for source, parts in own.items() if source[1] not in homes()]
     return [part for parts in bases for part in parts if part.name not in told]
 
 
@@ -174,8 +193,9 @@ def parameters(lines: list[str]) -> str:
 
 
 if __name__ == "__main__":
+    made = pages()
     for old in (DOCS / "reference").glob("*.md"):
         old.unlink()
-    for path, text in pages().items():
+    for path, text in made.items():
         (DOCS / path).parent.mkdir(exist_ok=True)
         (DOCS / path).write_text(text, encoding="utf-8")

@@ -38,7 +38,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
     for optimum in ("paper", "exact"):
         frontier = rcjax.solve_frontier(model, lam=lam, cascades="full", chain=optimum)
         for chain in ("paper", "exact"):
-            error, cost = rcjax.error_and_cost(model, frontier.thresholds, chain=chain)
+            error, cost = rcjax.solving.error_and_cost(model, frontier.thresholds, chain=chain)
             means.append(float(np.mean(error + lam * cost)))
         seen = rcjax.replay(frontier, test)
         means.append(float(np.mean(seen.error + lam * seen.cost)))
@@ -48,7 +48,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
 def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
     """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
     model = rcjax.fit(train)
-    frontier = rcjax.select_frontier(train, model=model).frontier
+    frontier = rcjax.tuning.select_frontier(train, model=model).frontier
     held = [(model, test)]
     return {
         "fresh": try_promise(frontier, test, held, train.n_queries),

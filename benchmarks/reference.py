@@ -42,7 +42,7 @@ def measured(folder: Path, splits: int, draws: int) -> None:
             progress(f"{name}: split {split + 1} of {splits}")
             order = np.random.default_rng((48, split)).permutation(log.n_queries)
             train, population = (log.take(np.sort(part)) for part in np.split(order, [FITTED]))
-            frontier = rcjax.select_frontier(train).frontier
+            frontier = rcjax.tuning.select_frontier(train).frontier
             promises += [{"log": name} | row for row in promised(frontier, population, split, draws)]
             losses += [{"log": name} | row for row in lost(frontier, train, population)]
     frame = pl.DataFrame(promises, infer_schema_length=None)
@@ -84,7 +84,7 @@ def promised(frontier: rcjax.Frontier, population: rcjax.Log, seed: int, draws: 
 
 def lost(frontier: rcjax.Frontier, train: rcjax.Log, population: rcjax.Log) -> list[dict]:
     """True errors and costs at each budget over those of policies that are tuned on labels."""
-    frontiers = frontier, rcjax.select_frontier(_labelled(train)).frontier
+    frontiers = frontier, rcjax.tuning.select_frontier(_labelled(train)).frontier
     replays = [rcjax.replay(one, _labelled(population)) for one in frontiers]
     low, high = float(np.asarray(train.cost).min()), float(np.asarray(train.cost).max())
     rows = []

@@ -44,7 +44,7 @@ def curves(train: rcjax.Log, test: rcjax.Log) -> dict[str, Curve]:
         "all subcascades": rational_tuning(model, test),
         "adaptive": rational_tuning(model, test, "adaptive"),
         "pair, by the model": rational_tuning(model, test, pairs),
-        "selected (the default)": replayed(rcjax.select_frontier(train, model=model).frontier, test),
+        "selected (the default)": replayed(rcjax.tuning.select_frontier(train, model=model).frontier, test),
     }
 
 

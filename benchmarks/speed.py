@@ -25,7 +25,7 @@ def peer(model: rcjax.CascadeModel, lam: np.ndarray) -> Callable[[], np.ndarray]
     @jax.jit
     @jax.value_and_grad
     def loss(thresholds, price):
-        error, cost = rcjax.error_and_cost(model, thresholds)
+        error, cost = rcjax.solving.error_and_cost(model, thresholds)
         return error + price * cost
 
     bounds = np.stack([model.marginals.lowest[:-1], model.marginals.highest[:-1]], axis=1)

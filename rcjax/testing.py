@@ -41,7 +41,7 @@ def check_copula(copula: Copula | type[Copula]) -> None:
     Of a family that is only a cdf, density and inverse are derivatives and roots of it: where the density is next to
     nothing, rounding has its sign and its logarithm, and nothing is asked of these.
 
-    >>> from rcjax import Copula
+    >>> from rcjax.copulas import Copula
     >>> class Lopsided(Copula):
     ...     theta: float = 0.5
     ...     def cdf(self, u, v):

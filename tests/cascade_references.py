@@ -8,8 +8,11 @@ import numpy as np
 from scipy.integrate import quad_vec
 from scipy.special import betainc
 
-from rcjax import CascadeModel, Gumbel, Marginal, error_and_cost
+from rcjax import CascadeModel
+from rcjax.copulas import Gumbel
+from rcjax.model import Marginal
 from rcjax.model.calibration import Calibrator
+from rcjax.solving import error_and_cost
 
 
 def make_model(marginals: Marginal, copulas: Gumbel, cost) -> CascadeModel:

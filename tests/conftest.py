@@ -35,10 +35,10 @@ MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
 LONG = LEVELS["long"]
 #: Docstrings whose examples sample a posterior, make a report, or differentiate a whole fit or frontier.
 DEAR_EXAMPLES = (
-    "bayes.credible_bands.credible_bands",
-    "bayes.credible_bands.posterior_figures",
+    "bayes.credible.credible_bands",
+    "bayes.credible.posterior_figures",
     "bayes.posterior.sample_posterior",
-    "diagnostics.influence.influence",
+    "diagnostics.influences.influence",
     "model.weighted.reweigh",
     "report.report.make_report",
     "solving.solution.solve",

@@ -28,7 +28,7 @@ def main(folder, cache, devices=1, processes=1, process=0, port=0):
         jax.distributed.initialize(f"localhost:{port}", processes, process)
     import rcjax
 
-    rcjax.sweep(logs(), folder, **SETTINGS)
+    rcjax.sweeps.sweep(logs(), folder, **SETTINGS)
 
 
 if __name__ == "__main__":

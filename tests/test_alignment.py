@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import tiers
+from public_names import public_names
 
 import rcjax
 import rcjax.plots
@@ -27,7 +28,7 @@ ORDERS = ((MODELS[1], MODELS[2], MODELS[0]), MODELS[::-1])
 #: log. One that is new must join.
 TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     "CascadeModel.calibrate": lambda the, log: the.model.calibrate(log),
-    "bootstrap": lambda the, log: figures_of(rcjax.bootstrap(the.frontier, log, replicates=20)),
+    "bootstrap": lambda the, log: figures_of(rcjax.tuning.bootstrap(the.frontier, log, replicates=20)),
     "certify": lambda the, log: [
         rcjax.certify(the.frontier, log, max_error=0.4, tuned_on=turned(the.train, log)).to_json(),
         refusal_of(lambda: rcjax.certify(the.frontier, turned(the.train, log), max_error=0.4)),
@@ -41,7 +42,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         rcjax.diagnose(the.model, log, training=turned(the.train, log), replicates=20).to_json(),
         rcjax.diagnose(the.model, turned(the.train, log), replicates=20).held_out,
     ],
-    "influence": lambda the, log: rcjax.influence(the.policy, log).error.tolist(),
+    "influence": lambda the, log: rcjax.diagnostics.influence(the.policy, log).error.tolist(),
     "plots.diagnosis_figures": lambda the, log: figure_data(rcjax.plots.diagnosis_figures(the.found, the.model, log)),
     "replay": lambda the, log: [
         figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.mixture)
@@ -49,7 +50,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     "retune": lambda the, log: [
         undated(rcjax.retune(each, log, bands=False).policy.to_json()) for each in (the.policy, the.mixture)
     ],
-    "select_frontier": lambda the, log: undated(rcjax.select_frontier(log, model=the.model).frontier.to_json()),
+    "select_frontier": lambda the, log: undated(rcjax.tuning.select_frontier(log, model=the.model).frontier.to_json()),
 }
 
 
@@ -85,7 +86,7 @@ def the(float64) -> SimpleNamespace:
     """A log, what was tuned on one half of it, and the other half."""
     train, fresh = rcjax.sample_log(240, seed=3).select(MODELS).split(0.5, seed=0)
     model = rcjax.fit(train)
-    frontier = rcjax.select_frontier(train, model=model).frontier
+    frontier = rcjax.tuning.select_frontier(train, model=model).frontier
     budget = float(frontier.cost.mean())
     things = {"policy": frontier.policy(budget=budget), "mixture": frontier.mixture(budget=budget)}
     found = rcjax.diagnose(model, fresh, replicates=20)
@@ -101,7 +102,7 @@ def takes_both(function: Any) -> bool:
 
 
 def public_functions() -> dict[str, Any]:
-    found = {name: getattr(rcjax, name) for name in rcjax.__all__}
+    found = public_names()
     methods = {
         f"{name}.{own}": method
         for name, each in found.items()

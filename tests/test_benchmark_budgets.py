@@ -153,7 +153,7 @@ def test_halves_that_are_the_same_are_measured_once(logs, capsys):
     assert train.models == test.models
 
 
-@pytest.mark.filterwarnings("ignore::rcjax.IncompleteLogWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning")
 def test_a_folder_holds_logs_of_two_files_and_public_ones(tmp_path, capsys):
     lines = [f"{query},{model},-0.{query + 1},{query % 2},9,1" for query in range(8) for model in ("small", "large")]
     head = "query,model,logprob,correct,input_tokens,output_tokens"

@@ -17,12 +17,10 @@ from misses import in_turn
 import benchmarks
 import rcjax
 from benchmarks import make_measured, make_picture, methods, record, segments
-from benchmarks.gateway import __main__ as gateway_race
-from benchmarks.gateway import servers, soak
+from benchmarks.gateway import __main__ as gateway_race, servers, soak
 from benchmarks.gateway.load import Load
 from benchmarks.methods import Answers, Curve
-from benchmarks.race import __main__ as race
-from benchmarks.race import contenders
+from benchmarks.race import __main__ as race, contenders
 from rcjax._core.batching import part
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -89,7 +87,7 @@ def test_the_objective_in_numpy_is_that_of_rcjax():
     model, lam = rcjax.fit(log), 0.1 / float(log.cost[-1])
     u = np.array([0.4, 0.7])
     thresholds = [part(model.marginals, j).quantile(cut) for j, cut in enumerate(u)]
-    error, cost = rcjax.error_and_cost(model, np.array(thresholds))
+    error, cost = rcjax.solving.error_and_cost(model, np.array(thresholds))
     assert contenders.Objective(model)(u, lam) == pytest.approx(float(error + lam * cost), abs=2e-4)
 
 
@@ -271,7 +269,7 @@ def test_growth_is_that_of_ten_minutes():
 
 def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
     log = rcjax.sample_log(200, seed=0).select(MODELS)
-    frontier = rcjax.select_frontier(log).frontier
+    frontier = rcjax.tuning.select_frontier(log).frontier
     corners = rcjax.solve_frontier(frontier.model, cascades=[MODELS[:1], MODELS[1:2], MODELS[2:]])
     assert methods.compare_frontiers(frontier, frontier, log) == {"change": 0.0, "mixed": 0.0, "budgets": 0.0}
     figures = methods.compare_frontiers(frontier, corners, log)

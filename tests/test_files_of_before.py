@@ -17,7 +17,7 @@ FILES = sorted((Path(__file__).parent / "files_of_before").glob("*.json"))
 LOADERS = {
     "rcjax-frontier": rcjax.load_frontier,
     "rcjax-mixture": rcjax.load_policy,
-    "rcjax-model": rcjax.load_model,
+    "rcjax-model": rcjax.model.load_model,
     "rcjax-policy": rcjax.load_policy,
 }
 

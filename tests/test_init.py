@@ -15,15 +15,24 @@ def module_names() -> list[str]:
     return [found.name for found in pkgutil.walk_packages(rcjax.__path__, "rcjax.")]
 
 
-def test_every_public_name_is_what_its_module_defines():
-    assert sorted(rcjax._MODULE_OF) == rcjax.__all__
-    for name, home in rcjax._MODULE_OF.items():
-        assert getattr(rcjax, name) is getattr(importlib.import_module(f"rcjax.{home}"), name)
-
-
-def test_no_module_takes_the_place_of_a_public_name():
+def test_every_public_name_is_there_and_no_module_takes_its_place():
     """Importing a submodule binds it in its package, over whatever bore the name there."""
-    assert not {f"rcjax.{name}" for name in rcjax.__all__} & {*module_names()}
+    modules = {*module_names()}
+    for package in ("rcjax", *map("rcjax.{}".format, rcjax.PACKAGES)):
+        value = importlib.import_module(package)
+        for name in value.__all__:
+            assert getattr(value, name) is not None
+            assert f"{package}.{name}" not in modules
+
+
+def test_the_top_has_what_most_programs_need_and_says_where_the_rest_is_now():
+    assert len(rcjax.__all__) <= 30
+    for package, names in rcjax.PACKAGES.items():
+        home = importlib.import_module(f"rcjax.{package}")
+        assert {*names} <= {*home.__all__}
+        for name in names:
+            with pytest.warns(DeprecationWarning, match=rf"^rcjax\.{name} is rcjax\.{package}\.{name} now$"):
+                assert getattr(rcjax, name) is getattr(home, name)
 
 
 def test_replay_is_the_function_before_and_after_everything_is_imported():
@@ -49,7 +58,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_a_name_that_is_gone_says_what_to_use_instead():
     with pytest.raises(
-        AttributeError, match=r"rcjax.solve_expected is gone: .* use rcjax.tune, or rcjax.credible_bands"
+        AttributeError, match=r"rcjax.solve_expected is gone: .* use rcjax.tune, or rcjax.bayes.credible"
     ):
         rcjax.solve_expected  # noqa: B018 - it is looked up
     assert "solve_expected" not in dir(rcjax)

@@ -39,5 +39,5 @@ def test_it_is_stored_without_outputs(path):
 def test_a_family_takes_ten_lines_at_most():
     (path,) = (path for path in NOTEBOOKS if path.stem == "write_your_own_copula")
     source = next(cell.source for cell in code_cells(path) if "class FGM(" in cell.source)
-    assert source.startswith("class FGM(rcjax.Copula):")
+    assert source.startswith("class FGM(rcjax.copulas.Copula):")
     assert len(source.splitlines()) <= 10

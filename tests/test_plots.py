@@ -219,7 +219,7 @@ def model(float64):
     """Three models of the embedded one, with a family of its own for each pair."""
     demo = demo_model()
     rows, places = np.array(demo.index(NAMES)), np.array([1, 2, 7])
-    members = part(demo.copulas, places), rcjax.Frank.from_tau(jnp.full(3, 0.3))
+    members = part(demo.copulas, places), rcjax.copulas.Frank.from_tau(jnp.full(3, 0.3))
     return dataclasses.replace(
         demo,
         **{name: part(getattr(demo, name), rows) for name in ("calibrators", "marginals", "cost")},
@@ -305,7 +305,7 @@ def test_ties_are_spread_over_what_they_share():
 
 
 def test_the_copula_of_a_pair(model):
-    assert type(figures._copula_of(model.copulas, 2)) is rcjax.Frank
+    assert type(figures._copula_of(model.copulas, 2)) is rcjax.copulas.Frank
     gumbel = figures._copula_of(model.copulas, 1)
     assert gumbel.theta == pytest.approx(float(model.copulas.members[0].theta[1]))
     assert jax.tree.leaves(figures._copula_of(model.copulas.members[0], 1)) == [gumbel.theta]
@@ -320,7 +320,7 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
     x, _ = ax.lines[0].get_data()
     order = np.argsort(np.asarray(frontier.cost), kind="stable")
     np.testing.assert_allclose(np.sort(x), 1e6 * np.asarray(frontier.cost)[order])
-    bands = rcjax.bootstrap(frontier, log, replicates=20, refit=False)
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=20, refit=False)
     figure = plots.frontier_figure(frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
     (drawn,) = figure.axes
     assert legend(drawn) == ["90 % interval", "estimated from the log"]
@@ -334,7 +334,7 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
 def test_points_in_gaps_are_light(ax, timed):
     log = rcjax.sample_log(N, seed=0)
     log = log.select(log.models[:2])
-    frontier = rcjax.select_frontier(log).frontier
+    frontier = rcjax.tuning.select_frontier(log).frontier
     cost, error = 1e6 * np.asarray(frontier.cost), np.asarray(frontier.error)
     if timed:
         seconds = np.linspace(1, 2, len(cost))

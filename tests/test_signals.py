@@ -4,8 +4,7 @@ import math
 
 import pytest
 from bare_python import run_bare
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 
 from rcjax.signals import (

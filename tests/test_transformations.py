@@ -40,7 +40,7 @@ def of_pair(cast):
 
 
 def of_copula(name):
-    return lambda cast: lambda x: getattr(rcjax.Gumbel(cast(jnp.asarray(1.7))), name)(x[0], x[1])
+    return lambda cast: lambda x: getattr(rcjax.copulas.Gumbel(cast(jnp.asarray(1.7))), name)(x[0], x[1])
 
 
 @cache
@@ -62,22 +62,22 @@ def refitted(cast):
 
 def solved(cast):
     model = of_pair(cast)
-    return lambda price: jnp.append(rcjax.solve(model, price * 300.0, "full").thresholds, 0.0)
+    return lambda price: jnp.append(rcjax.solving.solve(model, price * 300.0, "full").thresholds, 0.0)
 
 
 def paths(cast):
     model = of_pair(cast)
-    return lambda x: rcjax.outcome(model, x).wrong
+    return lambda x: rcjax.solving.outcome(model, x).wrong
 
 
 def figures(cast):
     model = of_pair(cast)
-    return lambda x: jnp.stack(rcjax.error_and_cost(model, x)) * jnp.array([1.0, 1e4], x.dtype)
+    return lambda x: jnp.stack(rcjax.solving.error_and_cost(model, x)) * jnp.array([1.0, 1e4], x.dtype)
 
 
 def with_theta(cast, theta):
     model = of_pair(cast)
-    return replace(model, copulas=rcjax.Gumbel(theta))
+    return replace(model, copulas=rcjax.copulas.Gumbel(theta))
 
 
 def fit_by(method):
@@ -85,14 +85,14 @@ def fit_by(method):
 
     def make(cast):
         u, v = cast(pairs_of_ranks())
-        return lambda weights: rcjax.fit_copula(u, v, "gumbel", weights, method=method).theta
+        return lambda weights: rcjax.model.fit_copula(u, v, "gumbel", weights, method=method).theta
 
     return make
 
 
 @cache
 def pairs_of_ranks():
-    return rcjax.Gumbel(2.0).sample(jax.random.key(0), (N,))
+    return rcjax.copulas.Gumbel(2.0).sample(jax.random.key(0), (N,))
 
 
 def earlier(cast):
@@ -108,7 +108,7 @@ ROWS = {
     "`Copula.conditional`": Row(of_copula("conditional"), POINT),
     "`Copula.inverse_conditional`": Row(of_copula("inverse_conditional"), POINT),
     "`Copula.log_density`": Row(of_copula("log_density"), POINT),
-    "`Copula.from_tau`": Row(lambda cast: lambda x: rcjax.Gumbel.from_tau(x).theta, np.array([0.3])),
+    "`Copula.from_tau`": Row(lambda cast: lambda x: rcjax.copulas.Gumbel.from_tau(x).theta, np.array([0.3])),
     "`CascadeModel.calibrate`": Row(lambda cast: lambda x: of_pair(cast).calibrate(x), np.array([-0.1, -0.4])),
     "`CascadeModel.log_prob`": Row(lambda cast: lambda x: of_pair(cast).log_prob(x), np.array([0.55, 0.8])),
     # In single precision other numbers are drawn.
@@ -122,15 +122,17 @@ ROWS = {
     "`outcome`": Row(paths, LEVELS),
     "`solve`": Row(solved, np.array(1.0), close=1e-2),
     "`model.weighted.reweigh`": Row(refitted, np.ones(N), COLUMNS[:4] + COLUMNS[5:], close=1e-2),
-    "`area_under_curve`": Row(lambda cast: lambda x: rcjax.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR),
+    "`area_under_curve`": Row(
+        lambda cast: lambda x: rcjax.replaying.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR
+    ),
     "`expected_calibration_error`": Row(
-        lambda cast: lambda x: rcjax.expected_calibration_error(x, jnp.arange(20) % 3 == 0),
+        lambda cast: lambda x: rcjax.model.expected_calibration_error(x, jnp.arange(20) % 3 == 0),
         np.linspace(0.2, 0.9, 20),
         COLUMNS[:4] + COLUMNS[5:],  # it is made of straight pieces
     ),
-    "`smooth_maximum`": Row(lambda cast: lambda x: rcjax.smooth_maximum(x, 0.1), np.array([0.2, 0.5, 0.55])),
+    "`smooth_maximum`": Row(lambda cast: lambda x: rcjax.solving.smooth_maximum(x, 0.1), np.array([0.2, 0.5, 0.55])),
     "`smooth_quantile`": Row(
-        lambda cast: lambda x: rcjax.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
+        lambda cast: lambda x: rcjax.solving.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
         np.array([0.2, 0.5, 0.9]),
         close=1e-3,
     ),

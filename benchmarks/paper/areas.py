@@ -4,8 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.stats import t as student
-from scipy.stats import wilcoxon
+from scipy.stats import t as student, wilcoxon
 
 import rcjax
 from benchmarks.bayesian import bayesian_optimization

@@ -75,12 +75,12 @@ def copulas(source: Source, published: Published, replicates: int) -> Rows:
     keys = jax.random.split(jax.random.key(0), len(left))
 
     def statistic(x, y, key):
-        return paper_statistic(rcjax.Gumbel.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
+        return paper_statistic(rcjax.copulas.Gumbel.from_tau(kendall_tau(x, y, jnp.ones(x.shape, bool))), x, y, key)
 
     figures = np.asarray(jax.jit(jax.vmap(statistic))(confidence[left], confidence[right], keys))
     some = confidence[:, np.random.default_rng(0).permutation(test.n_queries)[:MOST_QUERIES]]
     x, y = some[left], some[right]
-    seen = copula_test(rcjax.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(1), replicates)
+    seen = copula_test(rcjax.copulas.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(1), replicates)
     printed = published.copula(source.benchmark, source.family)
     row = source.names | {"√n·CvM": float(figures.mean()), "√n·CvM (paper)": printed, "pairs": len(left)}
     for name, p in (("S_n", seen.process_p), ("S_n^(K)", seen.kendall_p)):

@@ -12,8 +12,8 @@ files, race.md and race.png; what has been measured in DIR is not measured again
 
     python -m benchmarks.race --objectives --out DIR
 
-measures objectives of one's own alone: `rcjax.minimise` beside jaxopt's and scipy's L-BFGS-B and Bellman's equation, on
-five models and 200 λ.
+measures objectives of one's own alone: `rcjax.solving.minimise` beside jaxopt's and scipy's L-BFGS-B and Bellman's
+equation, on five models and 200 λ.
 """
 
 import argparse
@@ -197,8 +197,10 @@ def report_objectives(tables: dict[str, pl.DataFrame]) -> None:
     """Print what was measured of objectives of one's own."""
     solved = tables["objective"]
     busy = "run, s of CPU"
-    (ours,) = solved.filter(pl.col("method") == "rcjax.minimise")[busy]
-    record.headline("an objective of one's own, five models, 200 λ: `rcjax.minimise`, compiled", f"{ours:.2g} s of CPU")
+    (ours,) = solved.filter(pl.col("method") == "rcjax.solving.minimise")[busy]
+    record.headline(
+        "an objective of one's own, five models, 200 λ: `rcjax.solving.minimise`, compiled", f"{ours:.2g} s of CPU"
+    )
     for name in ("jaxopt L-BFGS-B", "scipy L-BFGS-B, slopes by JAX", "scipy L-BFGS-B, differences"):
         (seconds,) = solved.filter(pl.col("method") == name)[busy]
         record.headline(f"the same by {name}, from one start", f"{seconds / ours:.2g} times as long")

@@ -68,7 +68,7 @@ def contender(method: str, model_file: str, **values: int) -> dict[str, Any]:
     peak = _peak()
     found = np.asarray(found)
     thresholds = found if separate else found[np.searchsorted(everything, compared)]
-    error, cost = rcjax.error_and_cost(model, jnp.asarray(thresholds))
+    error, cost = rcjax.solving.error_and_cost(model, jnp.asarray(thresholds))
     seen = outcomes(answers(model, fresh, model.models), thresholds)
     return {
         "compile, s": max(compiling, 0.0),

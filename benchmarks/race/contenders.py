@@ -103,7 +103,7 @@ def _jaxopt(model, lam):
     low, high = model.marginals.lowest[:-1], model.marginals.highest[:-1]
 
     def loss(thresholds, price):
-        error, cost = rcjax.error_and_cost(model, thresholds)
+        error, cost = rcjax.solving.error_and_cost(model, thresholds)
         return error + price * cost
 
     def one(price):

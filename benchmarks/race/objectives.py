@@ -1,4 +1,4 @@
-"""An objective given as a function of what a cascade does, minimised by `rcjax.minimise` and by others.
+"""An objective given as a function of what a cascade does, minimised by `rcjax.solving.minimise` and by others.
 
 The objective is error + λ·cost, whose optimum Bellman's equation tells: so every method can be held to it. Value and
 slope are those of all λ at once; methods that take each λ on its own solve some, and their time is scaled.
@@ -24,7 +24,7 @@ SOME = 20  # λ that are solved for on their own
 QUERIES = 1000
 
 
-def loss(outcome: rcjax.Outcome, lam: jax.Array) -> jax.Array:
+def loss(outcome: rcjax.solving.Outcome, lam: jax.Array) -> jax.Array:
     """error + λ·cost."""
     return outcome.error + lam * outcome.cost
 
@@ -54,7 +54,7 @@ Solver = Callable[[np.ndarray], np.ndarray]
 
 def by_minimise(model: rcjax.CascadeModel, ranks: Ranks, solver: Any = None) -> Solver:
     def solve(lam: np.ndarray) -> np.ndarray:
-        frontier = rcjax.minimise(loss, model, "full", lam=lam, solver=solver)
+        frontier = rcjax.solving.minimise(loss, model, "full", lam=lam, solver=solver)
         return np.asarray(frontier.error + frontier.lam * frontier.cost)
 
     return solve
@@ -121,8 +121,8 @@ def by_differences(model: rcjax.CascadeModel, ranks: Ranks) -> Solver:
 
 #: name → (the solver, whether it takes each λ on its own).
 METHODS: dict[str, tuple[Callable[..., Solver], bool]] = {
-    "rcjax.minimise": (by_minimise, False),
-    "rcjax.minimise, optax.lbfgs": (by_optax, False),
+    "rcjax.solving.minimise": (by_minimise, False),
+    "rcjax.solving.minimise, optax.lbfgs": (by_optax, False),
     "jaxopt L-BFGS-B": (by_jaxopt, False),
     "scipy L-BFGS-B, slopes by JAX": (by_scipy, True),
     "scipy L-BFGS-B, differences": (by_differences, True),

@@ -19,9 +19,9 @@ _MAKERS = {  # of what the public functions pass on to each other
     "Frontier": "rcjax.solve_frontier makes",
     "Log": "rcjax.read_log reads",
     "Policy": "rcjax.load_policy reads",
-    "Posterior": "rcjax.sample_posterior draws",
+    "Posterior": "rcjax.bayes.sample_posterior draws",
     "SegmentedPolicy": "rcjax.load_policy reads",
-    "Roll": "rcjax.Roll(size=100_000_000) makes",
+    "Roll": "rcjax.serving.Roll(size=100_000_000) makes",
 }
 
 
@@ -133,6 +133,9 @@ class _Names(dict[str, Any]):
         package = importlib.import_module("rcjax")
         if name in package.__all__:
             return getattr(package, name)
+        for part, names in package.PACKAGES.items():
+            if name in names:
+                return getattr(importlib.import_module(f"rcjax.{part}"), name)
         return getattr(sys.modules.get("jax.typing"), name, sys.modules.get(name, Any))
 
 

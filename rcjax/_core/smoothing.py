@@ -19,7 +19,7 @@ def smooth_maximum(values: jax.Array, width: jax.Array | float) -> jax.Array:
     """The largest of the values (…, n), rounded off: t·log Σ exp(x/t), with t = width·(root mean square of the values).
 
     Above the largest by at most t·log n, and the largest itself for a width of 0. The unit of the values does not
-    matter, so the kink of max(x, 0) at 0 stays: take max(x, 0)² there. In an objective of `rcjax.minimise`,
+    matter, so the kink of max(x, 0) at 0 stays: take max(x, 0)² there. In an objective of `rcjax.solving.minimise`,
     `outcome.smoothing` is the width that the solver tightens.
 
     >>> values = jnp.array([0.2, 0.3, 0.1])
@@ -40,8 +40,8 @@ def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: 
 
     The q at which Σ wᵢ σ((q − xᵢ)/h) is the level, with σ the logistic function and h = width·(largest − least value).
     For a width of 0 the least value that at least so much of the weight does not exceed: it jumps as weights change,
-    and does not tell a gradient where to go. In an objective of `rcjax.minimise`, `outcome.smoothing` is the width
-    that the solver tightens.
+    and does not tell a gradient where to go. In an objective of `rcjax.solving.minimise`, `outcome.smoothing`
+    is the width that the solver tightens.
 
     Args:
         values: such as the seconds of each path, `outcome.along(seconds)`.

@@ -1,3 +1,7 @@
 """What the log leaves open of the model: the posterior, and what it says of a frontier.
 
 Takes a `Log`, and a `Frontier`; gives draws of models, and `Bands`. Needs `rcjax[posterior]`."""
+
+from rcjax._base.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

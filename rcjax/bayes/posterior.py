@@ -98,7 +98,9 @@ class Posterior:
         Raises ValueError for a posterior without its evidence.
         """
         if self.evidence is None:
-            raise ValueError("this posterior does not hold its evidence: rcjax.sample_posterior draws one that does")
+            raise ValueError(
+                "this posterior does not hold its evidence: rcjax.bayes.sample_posterior draws one that does"
+            )
         shape = np.shape(self.sites["intercept"])[:2]
         draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in self.sites.items()}
         terms = query_log_likelihood(type(self.reference.copulas), self.evidence, draws)

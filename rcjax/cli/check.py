@@ -74,7 +74,10 @@ def check(
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             if isinstance(subject, rcjax.SegmentedPolicy):
-                outcome, show = rcjax.check_segments(subject, fresh, alarm=options["alarm"]), show_segment_checks
+                outcome, show = (
+                    rcjax.diagnostics.check_segments(subject, fresh, alarm=options["alarm"]),
+                    show_segment_checks,
+                )
             else:
                 outcome = rcjax.check_policy(subject, fresh, **options)
                 files = {"prices": prices, "labels": labels, "answers": answers}

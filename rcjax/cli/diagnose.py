@@ -99,7 +99,7 @@ def diagnose(
         with steps("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
         search = "selected" if cascade is None else as_search(cascade)
-        with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.OverlapWarning):
+        with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
             diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
         written, problem = [], None
         if plots:

@@ -39,9 +39,14 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     if options.get("reference") is not None:
         options["same"] = same_by(options["reference"].same)
 
-    told = (rcjax.LeftOutWarning, rcjax.NoConfidenceWarning, rcjax.PartsWarning, rcjax.PricesWarning)
-    with echoed(*told, rcjax.UnlabelledWarning):
-        warnings.simplefilter("ignore", rcjax.IncompleteLogWarning)
+    told = (
+        rcjax.logs.LeftOutWarning,
+        rcjax.logs.NoConfidenceWarning,
+        rcjax.logs.PartsWarning,
+        rcjax.logs.PricesWarning,
+    )
+    with echoed(*told, rcjax.logs.UnlabelledWarning):
+        warnings.simplefilter("ignore", rcjax.logs.IncompleteLogWarning)
         try:
             log = read(path, **options)
         except MissingPricesError:

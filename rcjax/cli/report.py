@@ -101,7 +101,7 @@ def report(
             reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)
-        with steps("tuning, drawing the log again, and checking"), echoed(rcjax.OverlapWarning):
+        with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
             options |= {"second_cost": second_cost or 0.0}
             options |= {} if target is None else target.to_json()

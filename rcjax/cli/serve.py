@@ -114,8 +114,7 @@ def serve(
         _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
         size, daily = _rolls(roll or [])
         require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-        from rcjax.serving.gateway.running import Address
-        from rcjax.serving.gateway.running import serve as run
+        from rcjax.serving.gateway.running import Address, serve as run
         from rcjax.serving.gateway.settings import Limits, Logging, Refusals, Settings
 
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]

@@ -67,8 +67,8 @@ def sweep(
 ) -> None:
     """Fit and solve many logs, cascades, copulas, prices and replicates at once; a sweep that was killed goes on.
 
-    CONFIG has the arguments of `rcjax.sweep` by their names, logs = ["logs/*.csv"] first of all. Results are Parquet
-    files in a folder, a row per point of a frontier. Call it again to go on with what is left.
+    CONFIG has the arguments of `rcjax.sweeps.sweep` by their names, logs = ["logs/*.csv"] first of all. Results are
+    Parquet files in a folder, a row per point of a frontier. Call it again to go on with what is left.
     """
     with reported(as_json=json_):
         from rcjax._core.threads import cores
@@ -87,7 +87,7 @@ def sweep(
         require_plausible_prices(settings.get("prices"), really)
         started = time.perf_counter()
         with _bar() as progress, redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
-            done = rcjax.sweep(**settings, on="ray" if on else None, address=address, progress=progress)
+            done = rcjax.sweeps.sweep(**settings, on="ray" if on else None, address=address, progress=progress)
         facts = _facts(done, time.perf_counter() - started)
         if facts["with_answers"]:
             which = f"what was answered in {count(facts['with_answers'], 'log')}"

@@ -121,7 +121,7 @@ class Copula:
 
         By inverting the conditional (Rosenblatt 1952).
 
-        >>> from rcjax import Frank
+        >>> from rcjax.copulas import Frank
         >>> Frank(np.array([2.0, 5.0])).sample(jax.random.key(0), (3,))[0].shape
         (3, 2)
         """
@@ -250,7 +250,7 @@ def check_shapes(copula: Copula, *arguments: Any) -> None:
 def tau_by_quadrature(copula: Copula) -> jax.Array:
     """4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
 
-    >>> from rcjax import Gumbel
+    >>> from rcjax.copulas import Gumbel
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
     0.5
     """

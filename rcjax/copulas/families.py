@@ -31,8 +31,8 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     key = str(name).lower().replace("_", "").replace("-", "")
     if key not in known:
         raise ValueError(
-            f"unknown copula {name!r}; the families are {', '.join(sorted(known))}, or a subclass of rcjax.Copula, "
-            "which must have been defined or imported before it is named"
+            f"unknown copula {name!r}; the families are {', '.join(sorted(known))}, or a subclass of "
+            "rcjax.copulas.Copula, which must have been defined or imported before it is named"
         )
     return known[key]
 

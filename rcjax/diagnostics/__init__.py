@@ -1,6 +1,5 @@
 """Is the model right on this log? Goodness of fit, the Markov property, predictions against what is seen, verdicts."""
 
-from rcjax.diagnostics.diagnosis import Diagnosis, diagnose
-from rcjax.diagnostics.verdicts import LIMITS, Check
+from rcjax._base.exports import exports
 
-__all__ = ["LIMITS", "Check", "Diagnosis", "diagnose"]
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -108,7 +108,7 @@ def copula_test(
         atoms: (…, A) confidences that either model states again and again, which are fitted as point masses as those
             at the ends are; infinite where there are fewer. None: there are none.
 
-    >>> from rcjax import Gumbel
+    >>> from rcjax.copulas import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (200,))
     >>> test = copula_test(Gumbel, u, v, jnp.ones(200, bool), jax.random.key(1), replicates=100)
     >>> bool(test.process_p > 0.05), bool(test.distance < 0.02)
@@ -259,7 +259,7 @@ def kendall_distribution(
             value first, that at the highest last.
         levels: (T,) the levels t.
 
-    >>> from rcjax import Independence
+    >>> from rcjax.copulas import Independence
     >>> none = jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0])
     >>> t = jnp.array([0.2, 0.5])
     >>> bool(jnp.allclose(kendall_distribution(Independence(), none, none, t), t - t * jnp.log(t), atol=1e-3))
@@ -307,7 +307,7 @@ def paper_statistic(
         key: of JAX, for the ties.
         present: (n,) whether both answered the query; by default all of them.
 
-    >>> from rcjax import Gumbel
+    >>> from rcjax.copulas import Gumbel
     >>> u, v = Gumbel(2.0).sample(jax.random.key(0), (500,))
     >>> bool(paper_statistic(Gumbel(2.0), u, v, jax.random.key(1)) < 0.005)
     True

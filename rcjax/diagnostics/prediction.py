@@ -27,10 +27,10 @@ from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
+from rcjax.solving.frontiers import solve_problem
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem
 from rcjax.solving.objective import evaluate
 from rcjax.solving.paths import make_plan, only
-from rcjax.solving.solve import solve_problem
 from rcjax.tuning.resampling import deal_folds, without
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import gone_search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.solve import solve_frontier
+from rcjax.solving.frontiers import solve_frontier
 from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
 
@@ -69,7 +69,7 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
     Raises ValueError for `minimise`, whose objective a frontier does not hold, and for a search that is gone.
     """
     if frontier.search == "minimised":
-        raise ValueError("to search again rcjax.minimise needs its objective: give held-out queries instead")
+        raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
     if gone := gone_search(frontier):
         raise ValueError(f"{gone}: tune again, or give held-out queries instead")
     price = frontier.abstain_price

@@ -1,3 +1,7 @@
 """Logs of evaluations that other programs wrote, one module per format.
 
 Takes their files; gives answers of one kind (`answers.Answer`), and of these the table that `read_log` takes."""
+
+from rcjax._base.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -125,7 +125,7 @@ def read_evaluations(
 
 
 def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices: Any = None) -> Evaluations:
-    """Read files of evaluations, as `rcjax.read_evaluations` does.
+    """Read files of evaluations, as `rcjax.importing.read_evaluations` does.
 
     Args:
         paths: the files, and folders of them.

@@ -2,7 +2,7 @@
 
 >>> import jax, numpyro
 >>> from numpyro import distributions as dist
->>> from rcjax import Gumbel
+>>> from rcjax.copulas import Gumbel
 >>> pair = CopulaDistribution(Gumbel(2.0), (dist.Normal(0.0, 1.0), dist.Exponential(1.0)))
 >>> pair.sample(jax.random.key(0), (3,)).shape, pair.event_shape
 ((3, 2), (2,))
@@ -150,7 +150,7 @@ class CopulaDistribution(_ChainDistribution):
 
     Raises TypeError for what is neither, ValueError for parameters outside their support.
 
-    >>> from rcjax import Gaussian
+    >>> from rcjax.copulas import Gaussian
     >>> standard = dist.Normal(0.0, 1.0)
     >>> round(float(CopulaDistribution(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
     -1.8379

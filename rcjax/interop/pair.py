@@ -47,7 +47,7 @@ def check_pair(copula: Copula, marginals: tuple[Any, Any] | None) -> None:
 def pair(copula: Copula, marginals: tuple[Any, Any] | None) -> chain.Chain:
     """The chain of two: margins of another library or `Marginal`s; None: uniform. Raises as `check_pair`.
 
-    >>> from rcjax import Gumbel
+    >>> from rcjax.copulas import Gumbel
     >>> round(float(chain.log_prob(pair(Gumbel(1.0), None), jnp.array([0.2, 0.7]))), 4)
     0.0
     """

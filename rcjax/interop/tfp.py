@@ -2,7 +2,7 @@
 
 >>> import jax
 >>> from tensorflow_probability.substrates.jax import distributions as tfd
->>> from rcjax import Gumbel
+>>> from rcjax.copulas import Gumbel
 >>> pair = CopulaDistribution(Gumbel(2.0), (tfd.Normal(0.0, 1.0), tfd.Exponential(1.0)))
 >>> pair.sample(3, seed=jax.random.key(0)).shape, pair.event_shape
 ((3, 2), TensorShape([2]))
@@ -98,7 +98,7 @@ class CopulaDistribution(_ChainDistribution):
 
     Raises TypeError for what is neither.
 
-    >>> from rcjax import Gaussian
+    >>> from rcjax.copulas import Gaussian
     >>> standard = tfd.Normal(0.0, 1.0)
     >>> round(float(CopulaDistribution(Gaussian(0.0), (standard, standard)).log_prob(jnp.zeros(2))), 4)  # −log 2π
     -1.8379

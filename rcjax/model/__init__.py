@@ -1,3 +1,7 @@
 """The Markov-copula model of a cascade's confidences: calibration, marginals, copulas of pairs, fitting, sampling.
 
 Takes a `Log`; gives a `CascadeModel`, one frozen pytree."""
+
+from rcjax._base.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -40,7 +40,7 @@ def decile_bins(confidence: jax.Array, present: jax.Array | None = None) -> jax.
 
 
 def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """`rcjax.expected_calibration_error` in numpy, which need not be compiled for every number of answers.
+    """`rcjax.model.expected_calibration_error` in numpy, which need not be compiled for every number of answers.
 
     >>> calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
     0.0

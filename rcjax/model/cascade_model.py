@@ -18,8 +18,7 @@ import numpy as np
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
-from rcjax._base.json_checks import inside, load
-from rcjax._base.json_checks import name as require_name
+from rcjax._base.json_checks import inside, load, name as require_name
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula, OneOf

@@ -71,7 +71,7 @@ def fit_pair(
         weights: (n,) how often each observation counts; 0: absent.
         tau: () Kendall's τ of the member where the search starts.
 
-    >>> from rcjax import Clayton
+    >>> from rcjax.copulas import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (1000,))
     >>> first, second = (Ranks(z, jnp.zeros(()), jnp.ones(()), None) for z in (u, v))
     >>> fitted = fit_pair(Clayton, first, second, jnp.ones(1000))

@@ -47,7 +47,7 @@ def fit_copula(
     while jax traces) for one that is no number, u or v outside [0, 1] by "likelihood", or a weight below 0.
 
     >>> import rcjax
-    >>> u, v = rcjax.Frank(5.0).sample(jax.random.key(0), (1000,))
+    >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
     >>> [abs(float(fit_copula(u, v, "frank", method=how).theta) - 5) < 1 for how in ("tau", "likelihood")]
     [True, True]
     """

@@ -150,7 +150,7 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 
     Differentiable in the copula's parameters and in the ranks. For one copula: `vmap` it over pairs.
 
-    >>> from rcjax import Gumbel
+    >>> from rcjax.copulas import Gumbel
     >>> ends = Ranks(jnp.array([0.5, 0.5]), jnp.asarray(0.5), jnp.asarray(0.5), jnp.array([-1, 1]))
     >>> [round(float(corner), 4) for corner in log_likelihood(Gumbel(1.0), ends, ends)]  # corners of a quarter each
     [-1.3863, -1.3863]
@@ -333,7 +333,7 @@ def cell_table(
         copula: prepares what members share.
         first, second: where the masses (S,), (T,) start and end; the first one at 0, the last one at 1.
 
-    >>> from rcjax import Gumbel
+    >>> from rcjax.copulas import Gumbel
     >>> thirds = jnp.array([0, 1 / 3, 2 / 3]), jnp.array([1 / 3, 2 / 3, 1])
     >>> cell_table(Gumbel(1.0), thirds, thirds)(Gumbel(1.0))[0].round(3).tolist()  # log 1/9
     [-2.197..., -2.197..., -2.197...]

@@ -17,7 +17,9 @@ from rcjax.policy.policy import (
     Rule,
     Transform,
 )
+from rcjax.policy.reference import Reference
 from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.spec import Spec
 
 __all__ = [
     "Abstain",
@@ -29,8 +31,10 @@ __all__ = [
     "Defer",
     "Mixture",
     "Policy",
+    "Reference",
     "Rule",
     "SegmentedPolicy",
+    "Spec",
     "Transform",
     "load_policy",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.wording import Money
-from rcjax.diagnostics.influence import Influence, influence
+from rcjax.diagnostics.influences import Influence, influence
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
@@ -49,7 +49,7 @@ class InfluentialQueries:
 
 
 def find_influential(policy: Policy, model: CascadeModel, log: Log) -> InfluentialQueries:
-    """The ten queries of a log that move the error that a policy promises most, by `rcjax.influence`.
+    """The ten queries of a log that move the error that a policy promises most, by `rcjax.diagnostics.influence`.
 
     Args:
         policy: of the frontier tuned on the log.

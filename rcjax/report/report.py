@@ -26,7 +26,7 @@ from rcjax.replaying.replay import Replay, replay
 from rcjax.report.findings import Findings, compare, starting_point
 from rcjax.report.influential import find_influential
 from rcjax.tuning.bills import count_waiting, with_seconds
-from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.learning_curve import LearningCurve, learning_curve
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.tune_segments import tune_segments_in_stages

@@ -1,3 +1,7 @@
 """Asking models: one request to an endpoint, a cascade that runs a policy, and the log of what was asked.
 
 Takes a policy and queries; gives answers, and lines of a call log that can be tuned on again."""
+
+from rcjax._base.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

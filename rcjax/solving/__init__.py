@@ -1,3 +1,7 @@
 """The frontier of a fitted model: quadrature, the objective, Bellman's equation, λ grids.
 
 Takes a `CascadeModel`; gives a `Frontier`."""
+
+from rcjax._base.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

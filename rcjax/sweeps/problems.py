@@ -61,7 +61,7 @@ def check_settings(
     """The settings in one form; ValueError says which is wrong, and what to give.
 
     Args:
-        cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels: as `rcjax.sweep` takes them.
+        cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels: as `rcjax.sweeps.sweep` takes them.
     """
     families = tuple(as_family(name).__name__ for name in _listed(copulas))
     chosen = tuple(_listed(seeds))

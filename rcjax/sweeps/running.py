@@ -34,7 +34,7 @@ class Sweep:
     >>> import rcjax, tempfile
     >>> logs = {"monday": rcjax.sample_log(80, seed=0), "tuesday": rcjax.sample_log(90, seed=1)}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     swept = rcjax.sweep(logs, folder, cascades="labels", lam=5)
+    ...     swept = rcjax.sweeps.sweep(logs, folder, cascades="labels", lam=5)
     ...     swept.points.select("log", "copula", "status").collect().shape, swept.logs["queries"].to_list()
     ((10, 3), [80, 90])
     """
@@ -218,4 +218,4 @@ def _wait_for_all() -> None:
     if jax.process_count() > 1:
         from jax.experimental.multihost_utils import sync_global_devices
 
-        sync_global_devices("rcjax.sweep")
+        sync_global_devices("rcjax.sweeps.sweep")

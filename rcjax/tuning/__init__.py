@@ -1,3 +1,7 @@
 """From a log to the policies that earn their place: candidates by labels, cross-validation, intervals, guarantees.
 
 Takes a `Log`; gives a `Frontier`, how sure it is, and a policy for a target."""
+
+from rcjax._base.exports import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -34,7 +34,7 @@ from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
-from rcjax.tuning.bootstrap import tune_again
+from rcjax.tuning.bootstrapping import tune_again
 from rcjax.tuning.segment_trials import segment_names
 from rcjax.tuning.tune import tune_in_stages
 from rcjax.tuning.tune_segments import tune_segments_in_stages
@@ -171,7 +171,9 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     if not before.spec.targets:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
     if before.spec.search == "minimised":
-        raise ValueError("the policy minimises an objective that its file does not hold: call rcjax.minimise again")
+        raise ValueError(
+            "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
+        )
     tuning, remarks = before.on(log, bands)
     remarks.extend(tell_search(policy))
     spec = tuning.spec

@@ -31,10 +31,10 @@ from rcjax.policy.record import EXPECTED_IS_GONE, refuse_early
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.walk import outcomes_on_log
+from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
 from rcjax.solving.paths import only
-from rcjax.solving.solve import solve_frontier
-from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.choices import RESERVE
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades

@@ -4,8 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from misses import in_turn
 
 from rcjax._base import json_stream

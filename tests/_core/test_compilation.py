@@ -56,8 +56,8 @@ def test_matrices_are_multiplied_in_full_precision():
     model = rcjax.fit(log)
     columns = jnp.asarray(log.logprob), jnp.asarray(log.correct), jnp.asarray(log.answered)
     programmes = {
-        "error_and_cost": jax.make_jaxpr(lambda t: rcjax.error_and_cost(model, t))(jnp.array([0.5])),
-        "solve": jax.make_jaxpr(lambda price: rcjax.solve(model, price, "full").loss)(jnp.asarray(300.0)),
+        "error_and_cost": jax.make_jaxpr(lambda t: rcjax.solving.error_and_cost(model, t))(jnp.array([0.5])),
+        "solve": jax.make_jaxpr(lambda price: rcjax.solving.solve(model, price, "full").loss)(jnp.asarray(300.0)),
         "fit": jax.make_jaxpr(lambda *rows: fit_margins(*rows, transform="choice"))(*columns),
     }
     for name, programme in programmes.items():

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax._core.numerics import (

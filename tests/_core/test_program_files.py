@@ -188,7 +188,7 @@ from rcjax._core.signatures import signature, signature_key
 from rcjax.model.fitting_steps import taus_of_log
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
-print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.Gumbel, "name": "a"}), {"level": 1}))
+print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
 """
     keys = {
         subprocess.run(

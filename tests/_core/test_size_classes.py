@@ -5,8 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 import rcjax
@@ -74,12 +73,12 @@ def likelihood(model, log):
 
 def results(log, model):
     """What the functions that fill logs up return, as arrays."""
-    frontier = rcjax.select_frontier(log, model=model, lam=[10.0, 1000.0], max_length=3).frontier
+    frontier = rcjax.tuning.select_frontier(log, model=model, lam=[10.0, 1000.0], max_length=3).frontier
     by_model = rcjax.solve_frontier(model, lam=[10.0, 1000.0], cascades="full")
     policy = by_model.policy(lam=1000.0)
     return {
         "frontier": (frontier.error, frontier.cost, frontier.thresholds),
-        "bands": rcjax.bootstrap(frontier, log, replicates=20),
+        "bands": rcjax.tuning.bootstrap(frontier, log, replicates=20),
         "replay": rcjax.replay(by_model, log),
         "one": rcjax.replay(policy, log),
         "learning": dataclasses.asdict(learning_curve(log, repeats=2)) if log.n_queries > 60 else (),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from misses import in_turn
 
-from rcjax import smooth_maximum, smooth_quantile
+from rcjax.solving import smooth_maximum, smooth_quantile
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.bayes.credible_bands import accuracy
+from rcjax.bayes.credible import accuracy
 from rcjax.model.sampling import sample_confidences
 
 pytest.importorskip("numpyro")
@@ -21,7 +21,7 @@ LAM = np.geomspace(1.0, 30_000.0, 7)
 @pytest.fixture(scope="module")
 def drawn(float64):
     log = rcjax.sample_log(100, seed=1)
-    return rcjax.sample_posterior(log.select(log.models[:3]), method="laplace", draws=40)
+    return rcjax.bayes.sample_posterior(log.select(log.models[:3]), method="laplace", draws=40)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_g_is_the_draws_calibrator_on_the_scale_of_the_reference(drawn):
 
 def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
     copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40), drawn.reference)
-    error, cost = rcjax.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
+    error, cost = rcjax.bayes.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
     np.testing.assert_allclose(error, np.broadcast_to(frontier.error, error.shape), atol=1e-4)
     np.testing.assert_allclose(cost, np.broadcast_to(frontier.cost, cost.shape), atol=1e-4 * frontier.cost.max())
 
@@ -46,7 +46,7 @@ def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
 @pytest.mark.thorough
 def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
     place, n = 5, 200_000
-    error, cost = (figure[place] for figure in rcjax.posterior_figures(drawn, frontier))
+    error, cost = (figure[place] for figure in rcjax.bayes.posterior_figures(drawn, frontier))
     draw, reference = part(drawn.model, place), drawn.reference
     confidence = np.asarray(sample_confidences(draw, jax.random.key(0), n))
     right = np.stack(
@@ -68,8 +68,8 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
 
 def test_bands_are_quantiles_of_the_figures(drawn):
     frontier = rcjax.solve_frontier(drawn.reference, lam=LAM, abstain_price=0.2)
-    figures = rcjax.posterior_figures(drawn, frontier)
-    bands = rcjax.credible_bands(drawn, frontier, level=0.8)
+    figures = rcjax.bayes.posterior_figures(drawn, frontier)
+    bands = rcjax.bayes.credible_bands(drawn, frontier, level=0.8)
     for figure, (low, high) in zip(
         figures, (np.asarray(band).T for band in (bands.error, bands.cost, bands.abstention)), strict=True
     ):
@@ -83,35 +83,37 @@ def test_bands_are_quantiles_of_the_figures(drawn):
 
 def test_fewer_draws_are_evenly_spaced_ones(drawn, frontier):
     for few, every in zip(
-        rcjax.posterior_figures(drawn, frontier, draws=8), rcjax.posterior_figures(drawn, frontier), strict=True
+        rcjax.bayes.posterior_figures(drawn, frontier, draws=8),
+        rcjax.bayes.posterior_figures(drawn, frontier),
+        strict=True,
     ):
         np.testing.assert_allclose(few, every[::5], rtol=1e-12)
 
 
 def test_a_second_call_compiles_nothing(drawn, frontier, compilations):
     other = rcjax.sample_log(100, seed=4)
-    other = rcjax.sample_posterior(other.select(other.models[:3]), method="laplace", draws=40)
-    rcjax.posterior_figures(drawn, frontier)
+    other = rcjax.bayes.sample_posterior(other.select(other.models[:3]), method="laplace", draws=40)
+    rcjax.bayes.posterior_figures(drawn, frontier)
     again = rcjax.solve_frontier(other.reference, lam=LAM)
     with compilations() as compiled:
-        rcjax.posterior_figures(other, again)
+        rcjax.bayes.posterior_figures(other, again)
     assert not compiled
 
 
 def test_what_cannot_be_is_refused(drawn, frontier):
     with pytest.raises(ValueError, match="at least 1"):
-        rcjax.credible_bands(drawn, frontier, draws=0)
+        rcjax.bayes.credible_bands(drawn, frontier, draws=0)
     with pytest.raises(ValueError, match="level"):
-        rcjax.credible_bands(drawn, frontier, level=1.0)
+        rcjax.bayes.credible_bands(drawn, frontier, level=1.0)
     adaptive = rcjax.solve_frontier(drawn.reference, lam=LAM, cascades="adaptive")
     with pytest.raises(ValueError, match="adaptive policies"):
-        rcjax.posterior_figures(drawn, adaptive)
+        rcjax.bayes.posterior_figures(drawn, adaptive)
     nowhere = dataclasses.replace(drawn, model=dataclasses.replace(drawn.model, cost=drawn.model.cost * jnp.nan))
     with pytest.raises(FloatingPointError, match="no finite error or cost"):
-        rcjax.posterior_figures(nowhere, frontier)
+        rcjax.bayes.posterior_figures(nowhere, frontier)
     calibrators = dataclasses.replace(
         drawn.reference.calibrators, coefficients=drawn.reference.calibrators.coefficients * 1.1
     )
     elsewhere = dataclasses.replace(frontier, model=dataclasses.replace(drawn.reference, calibrators=calibrators))
     with pytest.raises(ValueError, match="another scale"):
-        rcjax.posterior_figures(drawn, elsewhere)
+        rcjax.bayes.posterior_figures(drawn, elsewhere)

@@ -16,7 +16,7 @@ from stated_samples import stated_log
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.bayes import hierarchy, posterior
+from rcjax.bayes import hierarchy, posterior, sample_posterior
 from rcjax.bayes.hierarchy import Fitted, gather, hierarchical_model, starting_point
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
@@ -29,7 +29,7 @@ TOLERANCE = 4  # posterior standard deviations, of a few dozen figures
 
 
 def sample(log, **options):
-    return rcjax.sample_posterior(log, method="laplace", draws=200, **options)
+    return sample_posterior(log, method="laplace", draws=200, **options)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     x = np.exp(found.log_x[0])[..., None]
     density = (share[:, None] * scipy.stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1)
     mixtures = np.log(density)[np.asarray(found.side) == SMOOTH]
-    copulas = rcjax.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
+    copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
     left, right = np.array(pairs(3)).T
     confidence = drawn.reference.calibrate(log.logprob)
     placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
@@ -115,7 +115,7 @@ def test_between_knots_the_tabulated_likelihood_is_exact_to_a_few_thousandths(lo
     placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (0, 1))
     at = np.random.default_rng(0).uniform(-5, 3, 20)
-    copulas = rcjax.Gumbel.from_tau(0.98 * scipy.special.expit(at))
+    copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(at))
     exact = jax.jit(jax.vmap(lambda copula: log_likelihood(copula, first, second).sum()))(copulas)
     ours = jax.jit(jax.vmap(lambda t: hierarchy.interpolate(found.pairs[:1], t[None])[0]))(at)
     np.testing.assert_allclose(ours, exact, atol=5e-3)
@@ -231,18 +231,18 @@ def test_what_cannot_be_is_refused(log):
         ({"copula": "frnk"}, "unknown copula"),
     ):
         with pytest.raises(ValueError, match=message):
-            rcjax.sample_posterior(log, **wrong)
+            sample_posterior(log, **wrong)
 
 
 @pytest.mark.parametrize("module", ["numpyro", "arviz"])
 def test_a_missing_library_is_named_with_its_extra(log, drawn, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{module}: pip install 'rcjax\[posterior\]'"):
-        rcjax.sample_posterior(log) if module == "numpyro" else drawn.to_arviz()
+        sample_posterior(log) if module == "numpyro" else drawn.to_arviz()
 
 
 def test_numpyro_is_imported_when_it_is_needed():
-    code = "import sys, rcjax; rcjax.sample_posterior; rcjax.credible_bands; sys.exit('numpyro' in sys.modules)"
+    code = "import sys, rcjax; sample_posterior; credible_bands; sys.exit('numpyro' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -292,7 +292,7 @@ def test_values_that_models_state_are_masses_of_their_own():
     # A draw calibrates a value as its regression has it, and none of them falls.
     stated = np.asarray(drawn.model.calibrators.stated.confidence)
     assert all((np.diff(row[np.isfinite(row)]) >= -1e-12).all() for row in stated.reshape(-1, stated.shape[-1]))
-    assert finite(rcjax.posterior_figures(drawn, rcjax.solve_frontier(reference, lam=[100.0, 1000.0]), draws=20))
+    assert finite(rcjax.bayes.posterior_figures(drawn, rcjax.solve_frontier(reference, lam=[100.0, 1000.0]), draws=20))
     again = drawn.to_arviz()
     assert again is not None
 
@@ -329,7 +329,7 @@ def test_a_model_that_states_two_values_has_a_confidence_for_each(values):
     frontier = rcjax.solve_frontier(drawn.reference, lam=np.geomspace(100.0, 1e6, 24), cascades=[pair])
     threshold = np.asarray(frontier.thresholds)[:, 0]
     assert ((reference[0, 0] < threshold) & (threshold < reference[0, 1])).any()
-    error, _ = rcjax.posterior_figures(drawn, frontier, draws=40)
+    error, _ = rcjax.bayes.posterior_figures(drawn, frontier, draws=40)
     np.testing.assert_allclose(np.asarray(error).mean(0), rcjax.replay(frontier, log).error, atol=0.04)
 
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 @pytest.mark.thorough
 def test_nuts_mixes_and_agrees_with_laplace():
     log = three(200)
-    nuts = rcjax.sample_posterior(log, method="nuts", seed=1)
+    nuts = rcjax.bayes.sample_posterior(log, method="nuts", seed=1)
     assert nuts.r_hat is not None
     assert nuts.effective_samples is not None
     assert max(float(value.max()) for value in nuts.r_hat.values()) < 1.01
@@ -22,7 +22,7 @@ def test_nuts_mixes_and_agrees_with_laplace():
     assert int(nuts.divergences) <= 10
     assert nuts.sites["slope"].shape == (4, 1000, 3)
     assert nuts.draws == 4000
-    laplace = rcjax.sample_posterior(log, method="laplace", draws=4000, seed=1)
+    laplace = rcjax.bayes.sample_posterior(log, method="laplace", draws=4000, seed=1)
     # Skewed towards 0 are a share and a τ: their means lie up to 0.3 standard deviations from the mode.
     for name in ("intercept", "slope", "slope_pool", "tau", "tau_pool"):
         draws = np.asarray(nuts.sites[name]).reshape(4000, -1)

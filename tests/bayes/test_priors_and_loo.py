@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def sample(log, **options):
-    return rcjax.sample_posterior(log, method="laplace", draws=200, **options)
+    return rcjax.bayes.sample_posterior(log, method="laplace", draws=200, **options)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def drawn(log):
 
 
 def test_priors_are_what_they_were_where_nothing_is_said(log, drawn):
-    again = sample(log, priors=rcjax.Priors())
+    again = sample(log, priors=rcjax.bayes.Priors())
     jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
     assert float(again.evidence.priors.intercept_scale) == 2.5
 
@@ -44,8 +44,12 @@ def test_priors_decide_where_the_log_says_little(compilations):
     log = three(2)
     sample(log)
     with compilations() as compiled:
-        sharp = sample(log, priors=rcjax.Priors(slope_center=2.0, slope_scale=0.01, slope_spread=0.01, mass_count=50.0))
-        dependent = sample(log, priors=rcjax.Priors(tau_center=0.8, dependence_scale=0.01, dependence_spread=0.01))
+        sharp = sample(
+            log, priors=rcjax.bayes.Priors(slope_center=2.0, slope_scale=0.01, slope_spread=0.01, mass_count=50.0)
+        )
+        dependent = sample(
+            log, priors=rcjax.bayes.Priors(tau_center=0.8, dependence_scale=0.01, dependence_spread=0.01)
+        )
     assert not compiled
     np.testing.assert_allclose(sharp.sites["slope"], 2.0, atol=0.1)
     np.testing.assert_allclose(dependent.sites["tau"], 0.8, atol=0.02)
@@ -63,7 +67,7 @@ def test_priors_that_cannot_be_are_refused(log):
         ({"mean_scale": "2"}, TypeError, "priors: mean_scale must be a number, not a text"),
     ):
         with pytest.raises(kind, match=message):
-            sample(log, priors=rcjax.Priors(**wrong))
+            sample(log, priors=rcjax.bayes.Priors(**wrong))
     with pytest.raises(TypeError, match="priors must be"):
         sample(log, priors={"slope_center": 1.0})
 
@@ -84,7 +88,7 @@ def test_a_query_s_terms_are_those_that_are_written_down(log, drawn):
     smooth = np.log((share[:, None] * stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1))
     masses = np.log(np.take_along_axis(site["masses"], side + 1, 1))
     expected = np.where(answered, labels + masses + np.where(side == SMOOTH, smooth, 0.0), 0.0).sum(0)
-    copulas = rcjax.Gumbel.from_tau(site["tau"])
+    copulas = rcjax.copulas.Gumbel.from_tau(site["tau"])
     for p, (i, j) in enumerate(pairs(3)):
         first, second = (jax.tree.map(lambda leaf, m=m: leaf[m], known.placed) for m in (i, j))
         terms = log_likelihood(jax.tree.map(lambda leaf, p=p: leaf[p], copulas), first, second)

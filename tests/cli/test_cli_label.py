@@ -63,7 +63,7 @@ def test_a_table_to_fill_in_that_comes_back(log, rows, tmp_path):
     assert "is not overwritten: give another file, or go on in it with --ask" in fail("label", log, "--out", out)
     assert "none of its 60 rows has a label" in fail("tune", log, "--labels", out)
     assert fill(out, rows) == 60
-    with pytest.warns(rcjax.UnlabelledWarning, match="60 of 360 answers are labelled"):
+    with pytest.warns(rcjax.logs.UnlabelledWarning, match="60 of 360 answers are labelled"):
         data = rcjax.read_log(log, labels=out, task="choice")
     assert data.hand is not None
     assert np.isfinite(data.hand.probability).sum() == 60

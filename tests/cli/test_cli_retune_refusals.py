@@ -29,9 +29,9 @@ def folder(tmp_path_factory):
     for name, first, last in (("train", 0, N), ("few", N, N + 95), ("fewer", N, N + 40)):
         write_log(path / f"{name}.csv", rows[2 * first : 2 * last])
     with jax.enable_x64(True):
-        rcjax.select_frontier(read_log(path / "train.csv", task="choice")).frontier.policy(error_cost=0.001).save(
-            path / "policy.json"
-        )
+        rcjax.tuning.select_frontier(read_log(path / "train.csv", task="choice")).frontier.policy(
+            error_cost=0.001
+        ).save(path / "policy.json")
     return path
 
 

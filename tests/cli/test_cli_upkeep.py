@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     for name, chosen in (("train", rows[: 2 * N]), ("fresh", rows[2 * N :]), ("dear", dear[2 * N :])):
         write_log(path / f"{name}.csv", chosen)
     with jax.enable_x64(True):
-        frontier = rcjax.select_frontier(read_log(path / "train.csv", task="choice")).frontier
+        frontier = rcjax.tuning.select_frontier(read_log(path / "train.csv", task="choice")).frontier
         policy = frontier.policy(error_cost=0.001)
         policy.save(path / "policy.json")
         frontier.save(path / "frontier.json")

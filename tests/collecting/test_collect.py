@@ -12,8 +12,7 @@ import pytest
 from chat_server import KEY, Response, completion, served, sure
 from collecting_runs import answers, collect, lines
 from command_line import run
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 from graded_by_hand import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 

@@ -49,7 +49,7 @@ def test_error_and_cost_runs_under_shard_map(demo):
     rows = PartitionSpec("rows")
 
     def figures(model, thresholds):
-        return rcjax.error_and_cost(model, thresholds)
+        return rcjax.solving.error_and_cost(model, thresholds)
 
     sharded = jax.shard_map(
         figures, mesh=Mesh(np.array(jax.devices()[:1]), ("rows",)), in_specs=(PartitionSpec(), rows), out_specs=rows

@@ -231,7 +231,7 @@ def test_the_chain_is_that_of_the_full_cascade(found_fresh, model, logs):
 
 @pytest.fixture(scope="module")
 def tuned(model, logs):
-    return rcjax.select_frontier(logs[0], model=model).frontier
+    return rcjax.tuning.select_frontier(logs[0], model=model).frontier
 
 
 @pytest.mark.thorough
@@ -255,7 +255,7 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     fold = np.random.default_rng(0).permutation(N) % FOLDS
     figures = []
     for number in range(FOLDS):
-        again = rcjax.select_frontier(log.take(fold != number), lam=told["lam"][places], max_length=2).frontier
+        again = rcjax.tuning.select_frontier(log.take(fold != number), lam=told["lam"][places], max_length=2).frontier
         seen = rcjax.replay(again, log.take(fold == number))
         figures.append([again.error, again.cost, seen.error, seen.spent])
     expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))
@@ -316,7 +316,7 @@ def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
 
 @pytest.mark.thorough
 def test_refusals_count_at_their_price(model, logs):
-    refusing = rcjax.select_frontier(logs[0], model=model, abstain_price=0.3).frontier
+    refusing = rcjax.tuning.select_frontier(logs[0], model=model, abstain_price=0.3).frontier
     told = try_promise(refusing, logs[1], [(model, logs[1])], N)
     policy = refusing.policy(lam=float(told["lam"][0]))
     seen = rcjax.replay(policy, logs[1])

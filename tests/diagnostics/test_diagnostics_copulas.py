@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax import Clayton, Gumbel
 from rcjax._core.kendall import kendall_tau
+from rcjax.copulas import Clayton, Gumbel
 from rcjax.diagnostics.bootstrap import p_value
 from rcjax.diagnostics.copulas import (
     Ties,
@@ -212,7 +212,7 @@ def test_the_papers_statistic_is_a_plain_sum(sample):
 
 def test_ties_of_both_margins_are_broken_apart():
     same = jnp.zeros(300)
-    assert float(paper_statistic(rcjax.Gumbel(1.0), same, same, jax.random.key(0))) < 0.01
+    assert float(paper_statistic(rcjax.copulas.Gumbel(1.0), same, same, jax.random.key(0))) < 0.01
 
 
 def test_published_statistics(shared_data, shared_reference):

@@ -9,7 +9,7 @@ import pytest
 from stated_samples import stated_log
 
 import rcjax
-from rcjax.diagnostics.influence import influence
+from rcjax.diagnostics.influences import influence
 from rcjax.logs.errors import LogError
 from rcjax.model.weighted import reweigh, rows_of
 from rcjax.solving.solution import solve

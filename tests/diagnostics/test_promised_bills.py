@@ -27,7 +27,7 @@ def long_when_hard(n=120):
 def test_a_bill_is_held_against_the_bill():
     log = long_when_hard()
     logprob, cost = np.asarray(log.logprob), np.asarray(log.query_cost)
-    selected = rcjax.select_frontier(log, lam=[500.0, 3000.0]).frontier
+    selected = rcjax.tuning.select_frontier(log, lam=[500.0, 3000.0]).frontier
     solved = rcjax.solve_frontier(rcjax.fit(log), lam=[500.0, 3000.0])
     for frontier, charge in ((selected, cost), (solved, np.broadcast_to(cost.mean(0), cost.shape))):
         seen = compare_frontier([(frontier, log)], None)

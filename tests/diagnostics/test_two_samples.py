@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from scipy import stats
 from tiers import examples
@@ -136,7 +135,7 @@ def test_spiegelhalters_z_does_not_exist_where_the_brier_score_cannot_vary():
 def test_the_calibration_error_is_that_of_the_library(n, seed):
     rng = np.random.default_rng(seed)
     confidence, correct = rng.choice([0.1, 0.25, 0.5, 0.5001, 0.9, 1.0], n), (rng.random(n) < 0.6).astype(float)
-    expected = float(rcjax.expected_calibration_error(confidence, correct))
+    expected = float(rcjax.model.expected_calibration_error(confidence, correct))
     assert calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
 
 

@@ -9,8 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
 from policy_samples import DELETE, places, wrong

@@ -1,8 +1,7 @@
 """Points of a frontier: what nothing beats, and the corners of their convex hull."""
 
 import numpy as np
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rcjax.frontier.hull import lower_hull, pareto

@@ -6,8 +6,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 
 import rcjax
@@ -41,8 +40,8 @@ def write(tmp_path):
 
 def read(*paths, **how):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rcjax.LeftOutWarning)
-        return rcjax.read_evaluations(paths, **{"columns": COLUMNS, **how})
+        warnings.simplefilter("ignore", rcjax.logs.LeftOutWarning)
+        return rcjax.importing.read_evaluations(paths, **{"columns": COLUMNS, **how})
 
 
 def test_a_table_of_ones_own(write):
@@ -179,8 +178,8 @@ def test_rows_that_cannot_be_used(changed, message, write):
 
 
 def test_answers_without_a_score_are_left_out_and_counted(write):
-    with pytest.warns(rcjax.LeftOutWarning, match="1 answer left out: 1 without a score"):
-        frame = rcjax.read_evaluations(write(ok=["nan", 0, 1, 1]), columns=COLUMNS)
+    with pytest.warns(rcjax.logs.LeftOutWarning, match="1 answer left out: 1 without a score"):
+        frame = rcjax.importing.read_evaluations(write(ok=["nan", 0, 1, 1]), columns=COLUMNS)
     assert frame.height == 3
 
 
@@ -237,7 +236,7 @@ def test_of_long_texts_the_beginning_is_kept_and_equal_ones_stay_equal(write):
     told = [story, story + "x", story.replace("1,000", "1000").replace(" and", "  AND") + "!", story + "y"]
     path = write(answer=told)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rcjax.LeftOutWarning)
+        warnings.simplefilter("ignore", rcjax.logs.LeftOutWarning)
         notes = import_evaluations([path], How(columns=COLUMNS)).notes
     assert any("of 4 long texts the beginning and a hash" in note for note in notes)
     frame = read(path)

@@ -139,11 +139,11 @@ def test_a_folder_with_an_aborted_run_in_it(tmp_path):
         shutil.copy(path, tmp_path)
     aborted(tmp_path / "aborted.eval")
     with pytest.warns(
-        rcjax.LeftOutWarning, match=r"1 file cannot be read, left out \(--strict refuses\): aborted.eval"
+        rcjax.logs.LeftOutWarning, match=r"1 file cannot be read, left out \(--strict refuses\): aborted.eval"
     ):
-        assert rcjax.read_evaluations(tmp_path).height == 16
+        assert rcjax.importing.read_evaluations(tmp_path).height == 16
     with pytest.raises(LogError, match=r"aborted.eval: holds no samples"):
-        rcjax.read_evaluations(tmp_path, strict=True)
+        rcjax.importing.read_evaluations(tmp_path, strict=True)
     out = tmp_path / "log.csv"
     result = run("import", tmp_path, "--out", out, "--json")
     assert result.exit_code == 0
@@ -259,7 +259,7 @@ def test_answers_without_a_confidence_are_a_log(tmp_path):
 
 
 def test_a_log_itself_may_tell_no_confidence(tmp_path):
-    with pytest.warns(rcjax.NoConfidenceWarning, match="no column logprob or confidence"):
+    with pytest.warns(rcjax.logs.NoConfidenceWarning, match="no column logprob or confidence"):
         log = rcjax.read_log(answers(tmp_path, answer=["x", "x", "y", "z"]))
     assert log.logprob.tolist() == [[0.0, 0.0]] * 2
     assert log.answer.tolist() == [[0, 0], [0, 1]]

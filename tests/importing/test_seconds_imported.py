@@ -2,8 +2,8 @@
 
 import pytest
 
-from rcjax import LogError, read_evaluations
-from rcjax.importing import helm, inspect_ai, promptfoo
+from rcjax import LogError
+from rcjax.importing import helm, inspect_ai, promptfoo, read_evaluations
 from rcjax.importing.answers import Choices
 
 HEAD = "query,model,correct,confidence,cost"

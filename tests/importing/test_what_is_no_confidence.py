@@ -298,8 +298,8 @@ def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
     assert evaluations.frame["correct"].mean() == pytest.approx(1 / 9)
     assert evaluations.left_out == "1 answer left out: 1 of the split valid, not test (--split)"
     assert imported(path, split="valid").frame["query"].to_list() == ["letters/id9"]
-    with pytest.warns(rcjax.LeftOutWarning, match="9 of the split test, not valid"):
-        assert rcjax.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
+    with pytest.warns(rcjax.logs.LeftOutWarning, match="9 of the split test, not valid"):
+        assert rcjax.importing.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
     document = json.loads(succeed("import", path, "--split", "valid", "--out", tmp_path / "log.csv", "--json"))
     assert document["models"][0]["answers"] == 1
     assert document["notes"][-1] == "9 answers left out: 9 of the split test, not valid (--split)"

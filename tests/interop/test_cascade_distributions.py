@@ -38,7 +38,9 @@ def model(float64):
         Atoms(*places),
     )
     own = of_models(demo, np.arange(3))
-    return jax.tree.map(jnp.asarray, dataclasses.replace(own, marginals=marginals, copulas=rcjax.Gumbel(THETAS)))
+    return jax.tree.map(
+        jnp.asarray, dataclasses.replace(own, marginals=marginals, copulas=rcjax.copulas.Gumbel(THETAS))
+    )
 
 
 def values_of(marginal):

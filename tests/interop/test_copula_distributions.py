@@ -20,10 +20,10 @@ from rcjax.model.marginals import Atoms, Marginal
 pytestmark = pytest.mark.usefixtures("float64")
 
 REFERENCES = {
-    rcjax.Gumbel(2.5): references.GumbelCopula(2.5),
-    rcjax.Clayton(3.0): references.ClaytonCopula(3.0),
-    rcjax.Frank(4.0): references.FrankCopula(4.0),
-    rcjax.Gaussian(-0.6): references.GaussianCopula(-0.6),
+    rcjax.copulas.Gumbel(2.5): references.GumbelCopula(2.5),
+    rcjax.copulas.Clayton(3.0): references.ClaytonCopula(3.0),
+    rcjax.copulas.Frank(4.0): references.FrankCopula(4.0),
+    rcjax.copulas.Gaussian(-0.6): references.GaussianCopula(-0.6),
 }
 POINTS = np.random.default_rng(0).normal(size=(40, 2)) * [1.0, 2.0] + [0.0, 1.0]
 MASSES = Marginal(0.1, 0.9, 0.2, 0.3, np.array([0.4, 0.6]), np.array([2.0, 5.0]), np.array([3.0, 1.5]))
@@ -47,11 +47,11 @@ def margins(library):
 
 
 def test_densities_are_those_of_scipy_and_statsmodels(library, margins):
-    normal = library.ours.CopulaDistribution(rcjax.Gaussian(0.6), margins)
+    normal = library.ours.CopulaDistribution(rcjax.copulas.Gaussian(0.6), margins)
     expected = stats.multivariate_normal([0, 1], [[1, 1.2], [1.2, 4]]).logpdf(POINTS)
     np.testing.assert_allclose(normal.log_prob(POINTS), expected, rtol=1e-10)
     student = library.student_t(np.float64(5.0))
-    joint = library.ours.CopulaDistribution(rcjax.StudentT(0.4, 5.0), (student, student))
+    joint = library.ours.CopulaDistribution(rcjax.copulas.StudentT(0.4, 5.0), (student, student))
     expected = stats.multivariate_t([0, 0], [[1, 0.4], [0.4, 1]], df=5).logpdf(POINTS)
     np.testing.assert_allclose(joint.log_prob(POINTS), expected, rtol=1e-6)
     for copula, reference in REFERENCES.items():
@@ -66,17 +66,17 @@ def test_densities_are_those_of_scipy_and_statsmodels(library, margins):
 
 
 def test_a_bare_copula_is_a_distribution_of_ranks(library):
-    ranks = library.ours.CopulaDistribution(rcjax.Frank(4.0))
+    ranks = library.ours.CopulaDistribution(rcjax.copulas.Frank(4.0))
     inside = np.array([[0.2, 0.7], [0.9, 0.95]])
-    expected = np.log(REFERENCES[rcjax.Frank(4.0)].pdf(inside))
+    expected = np.log(REFERENCES[rcjax.copulas.Frank(4.0)].pdf(inside))
     np.testing.assert_allclose(ranks.log_prob(inside), expected, rtol=1e-8)
     np.testing.assert_array_equal(ranks.log_prob(np.array([[-0.1, 0.5], [0.5, 1.1]])), [-np.inf, -np.inf])
-    assert np.isnan(chain.log_prob(pair(rcjax.Frank(4.0), None), np.array([np.nan, 0.5])))
+    assert np.isnan(chain.log_prob(pair(rcjax.copulas.Frank(4.0), None), np.array([np.nan, 0.5])))
 
 
 def test_shapes_batches_and_draws(library, margins):
     theta = jnp.array([1.0, 2.0, 4.0])
-    batch = library.ours.CopulaDistribution(rcjax.Gumbel(theta), margins)
+    batch = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(theta), margins)
     assert (tuple(batch.batch_shape), tuple(batch.event_shape)) == ((3,), (2,))
     draws = np.asarray(library.sample(batch, 0, (5, 400)))
     assert draws.shape == (5, 400, 3, 2)
@@ -84,19 +84,19 @@ def test_shapes_batches_and_draws(library, margins):
     np.testing.assert_allclose(taus, 1 - 1 / theta, atol=0.05)
     for column, law in enumerate((stats.norm(0, 1), stats.norm(1, 2))):
         assert stats.kstest(draws[:, :, 1, column].ravel(), law.cdf).pvalue > 1e-3
-    alone = [library.ours.CopulaDistribution(rcjax.Gumbel(float(t)), margins).log_prob(POINTS) for t in theta]
+    alone = [library.ours.CopulaDistribution(rcjax.copulas.Gumbel(float(t)), margins).log_prob(POINTS) for t in theta]
     np.testing.assert_allclose(batch.log_prob(POINTS[:, None]), np.stack(alone, 1), rtol=1e-10)
 
 
 def test_a_distribution_is_a_pytree_with_gradients(library, margins):
-    own = library.ours.CopulaDistribution(rcjax.Clayton(3.0), margins)
+    own = library.ours.CopulaDistribution(rcjax.copulas.Clayton(3.0), margins)
     leaves, structure = jax.tree.flatten(own)
     again = jax.tree.unflatten(structure, leaves)
     np.testing.assert_array_equal(again.log_prob(POINTS), own.log_prob(POINTS))
     np.testing.assert_allclose(jax.jit(lambda d: d.log_prob(POINTS))(own), own.log_prob(POINTS), rtol=1e-10)
 
     def total(theta, scale):
-        pair = rcjax.Clayton(theta), (library.normal(0.0 * scale, scale), margins[1])
+        pair = rcjax.copulas.Clayton(theta), (library.normal(0.0 * scale, scale), margins[1])
         return library.ours.CopulaDistribution(*pair).log_prob(POINTS).sum()
 
     theta, scale, h = np.float64(3.0), np.float64(1.1), 1e-6  # of Python's floats tfp makes float32
@@ -112,7 +112,7 @@ def test_coordinates_without_bounds_cover_the_support(library, margins):
     x = np.array([[0.3, -0.4], [2.0, 1.0]])
     smooth = Marginal(0.1, 0.9, 0.0, 0.0, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.array([3.0, 1.5]))
     for marginals in (None, margins, (margins[0], smooth)):
-        distribution = library.ours.CopulaDistribution(rcjax.Gumbel(2.0), marginals)
+        distribution = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(2.0), marginals)
         forward, log_determinant = library.from_reals(distribution)
         jacobian = np.stack([jax.jacobian(forward)(row) for row in x])
         np.testing.assert_allclose(log_determinant(x) * np.ones(2), np.linalg.slogdet(jacobian)[1], atol=1e-9)
@@ -157,7 +157,7 @@ def mixed(copula, first, second):
 def test_point_masses_count_with_their_probability(first, second):
     """Every kind of place, smooth or at an end or an atom, against differences of statsmodels' cdf."""
     values = [[m.lowest, m.highest, 0.43, 0.8, *([] if m.atoms is None else (0.5, 0.7))] for m in (first, second)]
-    for copula in (rcjax.Gumbel(2.5), rcjax.Frank(4.0)):
+    for copula in (rcjax.copulas.Gumbel(2.5), rcjax.copulas.Frank(4.0)):
         pairs = np.array([(x, y) for x in values[0] for y in values[1]])
         got = chain.log_prob(pair(copula, (first, second)), pairs)
         expected = [mixed(REFERENCES[copula], place(first, x), place(second, y)) for x, y in pairs]
@@ -166,7 +166,7 @@ def test_point_masses_count_with_their_probability(first, second):
 
 def test_masses_and_the_density_between_sum_to_one():
     nodes, weights = np.polynomial.legendre.leggauss(80)
-    joint = pair(rcjax.Gumbel(2.5), (MASSES, ATOMS))
+    joint = pair(rcjax.copulas.Gumbel(2.5), (MASSES, ATOMS))
     lines = []
     for m in (MASSES, ATOMS):
         x = (m.lowest + m.highest) / 2 + nodes * (m.highest - m.lowest) / 2
@@ -183,7 +183,7 @@ def test_masses_and_the_density_between_sum_to_one():
 def test_a_margin_with_masses_goes_with_one_of_the_library(library, margins):
     grid = np.linspace(-9, 11, 2001)
     for marginal in (MASSES, ATOMS):
-        joint = library.ours.CopulaDistribution(rcjax.Gumbel(2.5), (margins[1], marginal))
+        joint = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(2.5), (margins[1], marginal))
         draws = np.asarray(library.sample(joint, 1, (4000,)))
         values = np.array([marginal.lowest, marginal.highest, *([] if marginal.atoms is None else (0.5, 0.7))])
         for value in values:
@@ -203,7 +203,7 @@ def test_gradients_go_through_masses():
 
     def total(theta, mass, b):
         first = Marginal(0.1, 0.9, mass, 0.3, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.stack([b, 1.5]))
-        return chain.log_prob(pair(rcjax.Gumbel(theta), (first, ATOMS)), pairs).sum()
+        return chain.log_prob(pair(rcjax.copulas.Gumbel(theta), (first, ATOMS)), pairs).sum()
 
     at, h = np.array([2.5, 0.2, 3.0]), 1e-6
     slopes = jax.jit(jax.grad(total, (0, 1, 2)))(*jnp.asarray(at))
@@ -224,11 +224,11 @@ def test_what_is_no_marginal_is_refused():
         ((MASSES, Vectors()), ValueError, r"event shape \(2,\); it must be of single numbers"),
     ):
         with pytest.raises(kind, match=message):
-            pair(rcjax.Gumbel(2.0), marginals)
+            pair(rcjax.copulas.Gumbel(2.0), marginals)
     with pytest.raises(TypeError, match="copula must be a Copula"):
         pair("gumbel", None)
     with pytest.raises(ValueError, match=r"value has shape \(3,\); its last axis must be the 2 margins"):
-        chain.log_prob(pair(rcjax.Gumbel(2.0), None), np.zeros(3))
+        chain.log_prob(pair(rcjax.copulas.Gumbel(2.0), None), np.zeros(3))
 
 
 @pytest.mark.parametrize(

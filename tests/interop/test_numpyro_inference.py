@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def pairs(n=200):
-    return np.stack(rcjax.Gumbel(2.0).sample(jax.random.key(0), (n,)), -1)
+    return np.stack(rcjax.copulas.Gumbel(2.0).sample(jax.random.key(0), (n,)), -1)
 
 
 def model(data):
     theta = numpyro.sample("theta", dist.LogNormal(0.0, 1.0))
     with numpyro.plate("queries", len(data)):
-        numpyro.sample("ranks", CopulaDistribution(rcjax.Gumbel(1 + theta)), obs=data)
+        numpyro.sample("ranks", CopulaDistribution(rcjax.copulas.Gumbel(1 + theta)), obs=data)
 
 
 def test_a_plate_of_observations_has_the_reference_s_density():
@@ -37,18 +37,18 @@ def test_a_plate_of_observations_has_the_reference_s_density():
 
 
 def test_predictions_batches_and_expansions():
-    wide = CopulaDistribution(rcjax.Gumbel(jnp.array([1.5, 3.0]))).expand((4, 2))
+    wide = CopulaDistribution(rcjax.copulas.Gumbel(jnp.array([1.5, 3.0]))).expand((4, 2))
     assert wide.batch_shape == (4, 2)
     draws = wide.sample(jax.random.key(0), (3,))
     assert draws.shape == (3, 4, 2, 2)
     assert wide.log_prob(draws).shape == (3, 4, 2)
     assert bool(wide.support(draws).all())
-    assert CopulaDistribution(rcjax.Gumbel(2.0)).has_rsample
+    assert CopulaDistribution(rcjax.copulas.Gumbel(2.0)).has_rsample
     assert not CascadeDistribution(rcjax.demo_model()).has_rsample
     with pytest.raises(NotImplementedError, match=r"they can be observed \(obs=\), but not sampled by NUTS"):
         dist.biject_to(CascadeDistribution(rcjax.demo_model()).support)
     with pytest.raises(ValueError, match=r"theta is 0\.5; it must lie in"):
-        CopulaDistribution(rcjax.Gumbel(0.5))
+        CopulaDistribution(rcjax.copulas.Gumbel(0.5))
 
 
 @pytest.mark.thorough
@@ -78,7 +78,7 @@ def test_theta_of_a_chain_with_masses_is_where_the_fit_is():
 
     def chain(values):
         theta = numpyro.sample("theta", dist.LogNormal(0.0, 2.0))
-        own = dataclasses.replace(fitted, copulas=rcjax.Gumbel(1 + theta[None]))
+        own = dataclasses.replace(fitted, copulas=rcjax.copulas.Gumbel(1 + theta[None]))
         with numpyro.plate("queries", len(values)):
             numpyro.sample("confidences", CascadeDistribution(own), obs=values)
 

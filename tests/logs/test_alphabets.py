@@ -10,7 +10,7 @@ import pytest
 from command_line import run
 
 import rcjax
-from rcjax import LeftOutWarning
+from rcjax.logs import LeftOutWarning
 from rcjax.logs.alphabets import guessing
 
 pytestmark = pytest.mark.usefixtures("own_settings")

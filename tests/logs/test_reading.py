@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, table, write
 from misses import in_turn
 from tiers import examples

@@ -270,18 +270,18 @@ def _few(folder, n):
 def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
     log = _few(tmp_path, 4)
     policy = tmp_path / "policy.json"
-    rcjax.select_frontier(read_log(_few(tmp_path, 30))).frontier.policy(lam=5.0).save(policy)
+    rcjax.tuning.select_frontier(read_log(_few(tmp_path, 30))).frontier.policy(lam=5.0).save(policy)
     for line in (("tune", log, "--lam", 5), ("report", log), ("retune", policy, log)):
         message = fail(*line)
         assert "4.csv: too few queries, 4: to choose cascades in 5 folds takes 5 at the least" in message
     succeed("tune", log, "--lam", 5, "--cascade", "full", "--no-bands")
     for n in (2, 3, 4):
         with pytest.raises(LogError, match=f"too few queries, {n}"):
-            rcjax.select_frontier(read_log(_few(tmp_path, n)))
+            rcjax.tuning.select_frontier(read_log(_few(tmp_path, n)))
 
 
 def test_five_queries_are_enough_to_choose_by(tmp_path):
-    assert rcjax.select_frontier(read_log(_few(tmp_path, 5))).frontier.error.size
+    assert rcjax.tuning.select_frontier(read_log(_few(tmp_path, 5))).frontier.error.size
 
 
 def _overlap_refusal(path):

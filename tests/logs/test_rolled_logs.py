@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 from call_samples import DAY, both, call, content_of, files_of, write
 from command_line import run
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 

@@ -24,7 +24,9 @@ def table(**more):
 
 
 def test_without_labels_what_differs_from_the_reference_is_wrong_and_queries_that_it_left_are_counted():
-    with pytest.warns(rcjax.LeftOutWarning, match="1 query of 4 left out, as large, the reference, gave no answer"):
+    with pytest.warns(
+        rcjax.logs.LeftOutWarning, match="1 query of 4 left out, as large, the reference, gave no answer"
+    ):
         log = rcjax.read_log(table(), reference="large")
     assert log.queries == (1, 2, 4)
     assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
@@ -32,7 +34,7 @@ def test_without_labels_what_differs_from_the_reference_is_wrong_and_queries_tha
     assert "differ from those of large" in log.describe()
 
 
-@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_the_reference_need_not_be_a_model_of_the_log():
     frame = pl.concat([table(), table(model=["middle", "other"] * 4)])
     log = rcjax.read_log(frame, models=["small", "middle"], reference="large")
@@ -40,7 +42,7 @@ def test_the_reference_need_not_be_a_model_of_the_log():
     assert log.correct.tolist() == [[True, True], [False, False], [True, True]]
 
 
-@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning", "ignore::rcjax.UnlabelledWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.UnlabelledWarning")
 def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
     frame = table(correct=[1, 0, 0, 0, None, None, None, None])
     judged = rcjax.read_log(frame, reference="large")
@@ -62,11 +64,11 @@ def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
 
 def test_labels_that_are_too_few_to_tell_errors_are_counted():
     frame = table(correct=[1, 0, 0, None, None, None, None, None], answer=["a", "b"] * 4)
-    with pytest.warns(rcjax.LeftOutWarning, match="3 labels left out, as large has fewer than 2"):
+    with pytest.warns(rcjax.logs.LeftOutWarning, match="3 labels left out, as large has fewer than 2"):
         assert rcjax.read_log(frame, reference=DIFFERENCES).errors is None
 
 
-@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_a_function_may_tell_what_is_the_same():
     log = rcjax.read_log(table(), reference="large", same=lambda query, answer, right: len(answer) == len(right))
     assert log.correct[:, 0].tolist() == [False, True, False]
@@ -75,7 +77,7 @@ def test_a_function_may_tell_what_is_the_same():
     assert np.asarray(unsure.labelled)[:, 0].tolist() == [False] * 3
 
 
-@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_a_judge_has_said_it_in_the_log():
     says = {"judged_same": [0, None] * 4, "same_as": "large", "graded_by_judged_same": "judge:j"}
     frame = table().with_columns(
@@ -89,7 +91,7 @@ def test_a_judge_has_said_it_in_the_log():
         rcjax.read_log(frame, reference=Reference("large", "judge:k"))
 
 
-@pytest.mark.filterwarnings("ignore::rcjax.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_what_cannot_be_a_reference_is_told_in_a_line():
     cases = [
         (table(), "lagre", "no model lagre (did you mean 'large'"),

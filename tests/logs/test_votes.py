@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 
-from rcjax import IncompleteLogWarning, LeftOutWarning, LogError, read_log
+from rcjax import LogError, read_log
+from rcjax.logs import IncompleteLogWarning, LeftOutWarning
 from rcjax.logs.sampled_rows import Samples, vote
 
 ANSWERS = st.lists(

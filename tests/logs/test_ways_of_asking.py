@@ -33,7 +33,7 @@ def read(frame):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         log = read_log(frame, task="choice")
-    return log, " ".join(str(one.message) for one in said if one.category is rcjax.LeftOutWarning)
+    return log, " ".join(str(one.message) for one in said if one.category is rcjax.logs.LeftOutWarning)
 
 
 @pytest.mark.parametrize("samples", [None, "1"])

@@ -11,9 +11,9 @@ from stated_samples import KINDS, stated_log
 from tiers import slow_to_compile, thorough
 
 import rcjax
-from rcjax import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
+from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from statsmodels.discrete.discrete_model import Logit
 from statsmodels.tools.tools import add_constant
 from tiers import examples

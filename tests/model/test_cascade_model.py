@@ -127,7 +127,7 @@ def test_a_fit_near_another_agrees_with_the_whole_fit(small):
     whole, (calibrators, marginals, copulas) = rcjax.fit(draw), near(draw, model)
     for one, other in zip(jax.tree.leaves(calibrators), jax.tree.leaves(whole.calibrators), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
-    assert type(copulas) is rcjax.Gumbel
+    assert type(copulas) is rcjax.copulas.Gumbel
     np.testing.assert_allclose(copulas.theta, whole.copulas.theta, rtol=1e-9)
     for name in ("lowest", "highest", "mass_lowest", "mass_highest"):
         np.testing.assert_allclose(getattr(marginals, name), getattr(whole.marginals, name), rtol=1e-12)
@@ -203,7 +203,7 @@ def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monk
     old = dataclasses.replace(model, details=Details())
     refit(old, log)
     refit(dataclasses.replace(old, copulas=OneOf(jnp.zeros(10, int), (model.copulas,))), log)
-    assert calls == [rcjax.Gumbel, "auto"]
+    assert calls == [rcjax.copulas.Gumbel, "auto"]
 
 
 def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):

@@ -30,7 +30,7 @@ def model(float64):
         Atoms(np.array([[0.9], [0.6]]), np.array([[0.0], [0.25]])),
     )
     demo = of_models(rcjax.demo_model(), np.arange(2))
-    copulas = rcjax.Gaussian(np.array([RHO]))
+    copulas = rcjax.copulas.Gaussian(np.array([RHO]))
     return jax.tree.map(jnp.asarray, dataclasses.replace(demo, marginals=marginals, copulas=copulas))
 
 
@@ -140,7 +140,7 @@ def test_only_the_last_of_the_earlier_models_decides():
 
 
 def test_stacked_models_under_vmap_and_as_a_batch(model):
-    other = dataclasses.replace(model, copulas=rcjax.Gaussian(jnp.array([-0.3])))
+    other = dataclasses.replace(model, copulas=rcjax.copulas.Gaussian(jnp.array([-0.3])))
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, other)
     values = model.sample(jax.random.key(0), (6,))
     apart = np.stack([m.log_prob(values) for m in (model, other)])
@@ -161,7 +161,9 @@ def test_slopes_are_differences(model):
 
     def total(rho, mass, a, values):
         marginals = dataclasses.replace(model.marginals, mass_lowest=mass, a=a)
-        return dataclasses.replace(model, marginals=marginals, copulas=rcjax.Gaussian(rho)).log_prob(values).sum()
+        return (
+            dataclasses.replace(model, marginals=marginals, copulas=rcjax.copulas.Gaussian(rho)).log_prob(values).sum()
+        )
 
     at = jnp.array([RHO]), model.marginals.mass_lowest, model.marginals.a, values
     slopes = jax.jit(jax.grad(total, (0, 1, 2, 3)))(*at)

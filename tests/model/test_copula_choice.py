@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, SurvivalClayton, SurvivalGumbel, param
-from rcjax.copulas import OneOf
+from rcjax.copulas import (
+    Clayton,
+    Copula,
+    Frank,
+    Gaussian,
+    Gumbel,
+    Independence,
+    OneOf,
+    SurvivalClayton,
+    SurvivalGumbel,
+    param,
+)
 from rcjax.copulas.families import as_family
 from rcjax.model.copula_choice import pair_ranks, select_copulas
 from rcjax.model.pair_likelihood import log_likelihood
@@ -113,14 +123,14 @@ def test_a_mixed_model_solves_samples_and_survives_a_file(model, log, tmp_path):
     assert isinstance(model.copulas, OneOf)
     frontier = rcjax.solve_frontier(model, lam=[10.0, 1000.0, 5000.0])
     assert np.all((np.asarray(frontier.error) > 0) & (np.asarray(frontier.error) < 1))
-    error, cost = rcjax.error_and_cost(model, np.full(4, 0.6))
+    error, cost = rcjax.solving.error_and_cost(model, np.full(4, 0.6))
     assert 0 < float(error) < 1
     assert float(cost) > 0
-    draws = rcjax.sample_confidences(model, jax.random.key(0), 500)
+    draws = rcjax.model.sample_confidences(model, jax.random.key(0), 500)
     assert np.isfinite(draws).all()
     path = tmp_path / "model.json"
     model.save(path)
-    again = rcjax.load_model(path)
+    again = rcjax.model.load_model(path)
     assert again.copula_table == model.copula_table
     for ours, theirs in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -153,7 +163,7 @@ def test_a_users_family_competes(log, tmp_path):
     alone = rcjax.fit(log, copula="plackett")  # known by its name once it is defined
     assert type(alone.copulas) is Plackett
     alone.save(tmp_path / "model.json")
-    assert type(rcjax.load_model(tmp_path / "model.json").copulas) is Plackett
+    assert type(rcjax.model.load_model(tmp_path / "model.json").copulas) is Plackett
 
 
 def test_what_does_not_exist_is_said(log, tmp_path):
@@ -169,7 +179,7 @@ def test_what_does_not_exist_is_said(log, tmp_path):
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"copula": "Nowhere"}))
     with pytest.raises(ValueError, match="unknown copula 'Nowhere'"):
-        rcjax.load_model(path)
+        rcjax.model.load_model(path)
 
 
 def test_a_pair_that_nobody_answered_together_stays_finite(log):

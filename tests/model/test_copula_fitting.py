@@ -9,8 +9,8 @@ import pytest
 import scipy.optimize
 from tiers import slow_to_compile, thorough
 
-from rcjax import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
 from rcjax._core.kendall import kendall_tau
+from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
 from rcjax.copulas.families import FAMILIES
 from rcjax.model import pair_likelihood
 from rcjax.model.copula_fitting import FitStatus, constrain, count_parameters, fit_pair, fit_pairs, unconstrain

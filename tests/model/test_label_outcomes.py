@@ -5,8 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdicts
 from tiers import examples
 

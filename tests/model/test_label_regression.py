@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from judged_logs import KINDS, judged_log, partly
 from scipy import optimize, special
 from tiers import examples

@@ -18,33 +18,33 @@ N = 120
 
 @pytest.fixture(scope="module")
 def sample(float64):
-    return np.asarray(rcjax.Frank(4.0).sample(jax.random.key(0), (N,)))
+    return np.asarray(rcjax.copulas.Frank(4.0).sample(jax.random.key(0), (N,)))
 
 
 def test_both_methods_are_those_of_references(sample):
     u, v = sample
     tau = stats.kendalltau(u, v).statistic
-    assert float(rcjax.fit_copula(u, v, "gumbel").theta) == pytest.approx(1 / (1 - tau), rel=1e-12)
+    assert float(rcjax.model.fit_copula(u, v, "gumbel").theta) == pytest.approx(1 / (1 - tau), rel=1e-12)
     likeliest = scipy.optimize.minimize_scalar(
         lambda theta: -np.log(references.FrankCopula(theta).pdf(sample.T)).sum(), (1.0, 8.0), tol=1e-12
     )
-    got = rcjax.fit_copula(u, v, rcjax.Frank, method="likelihood")
+    got = rcjax.model.fit_copula(u, v, rcjax.copulas.Frank, method="likelihood")
     assert float(got.theta) == pytest.approx(likeliest.x, rel=1e-6)
     # As `fit` does it, on any scale.
     log = rcjax.sample_log(96, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     model = rcjax.fit(log)
     confidence = model.calibrate(log)
-    assert float(rcjax.fit_copula(*confidence.T, "gumbel").theta) == pytest.approx(float(model.copulas.theta[0]))
+    assert float(rcjax.model.fit_copula(*confidence.T, "gumbel").theta) == pytest.approx(float(model.copulas.theta[0]))
     assert float(taus_of_log(confidence, log.answered)[0]) == pytest.approx(float(model.copulas.tau()[0]))
-    assert type(rcjax.fit_copula(u, v, "independence", method="likelihood")) is rcjax.Independence
+    assert type(rcjax.model.fit_copula(u, v, "independence", method="likelihood")) is rcjax.copulas.Independence
 
 
 @pytest.mark.parametrize(
     ("method", "family", "name"),
     [
-        ("tau", rcjax.Frank, "theta"),
-        ("likelihood", rcjax.Frank, "theta"),
-        pytest.param("likelihood", rcjax.StudentT, "rho", marks=pytest.mark.thorough),  # its df by a grid
+        ("tau", rcjax.copulas.Frank, "theta"),
+        ("likelihood", rcjax.copulas.Frank, "theta"),
+        pytest.param("likelihood", rcjax.copulas.StudentT, "rho", marks=pytest.mark.thorough),  # its df by a grid
     ],
 )
 def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample, method, family, name):
@@ -52,10 +52,10 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
     way = np.random.default_rng(1).uniform(-1, 1, N)
 
     def parameter(weights, columns=sample):
-        return getattr(rcjax.fit_copula(*columns, family, weights, method=method), name)
+        return getattr(rcjax.model.fit_copula(*columns, family, weights, method=method), name)
 
     again = np.repeat(sample, counts.astype(int), axis=1)
-    plain = getattr(rcjax.fit_copula(*again, family, method=method), name)
+    plain = getattr(rcjax.model.fit_copula(*again, family, method=method), name)
     np.testing.assert_allclose([parameter(counts), parameter(counts / 7)], plain, rtol=1e-7)
     ones, h = jnp.ones(N), 1e-4
     ends = jax.jit(jax.vmap(parameter))(jnp.stack([ones + h * way, ones - h * way]))
@@ -66,7 +66,7 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
 
 def test_slopes_by_the_ranks_of_the_likeliest(sample):
     def theta(u):
-        return rcjax.fit_copula(u, sample[1], "frank", method="likelihood").theta
+        return rcjax.model.fit_copula(u, sample[1], "frank", method="likelihood").theta
 
     way = np.random.default_rng(2).uniform(-1, 1, N) * np.minimum(sample[0], 1 - sample[0])
     ends, h = jax.jit(jax.vmap(theta))(jnp.stack([sample[0] + 1e-5 * way, sample[0] - 1e-5 * way])), 1e-5
@@ -75,18 +75,18 @@ def test_slopes_by_the_ranks_of_the_likeliest(sample):
 
 
 def test_at_an_end_of_its_support_a_parameter_stays():
-    u, v = np.asarray(rcjax.Gaussian(-0.6).sample(jax.random.key(0), (N,)))
-    fitted = jax.jit(jax.value_and_grad(lambda w: rcjax.fit_copula(u, v, "gumbel", w, method="likelihood").theta))
+    u, v = np.asarray(rcjax.copulas.Gaussian(-0.6).sample(jax.random.key(0), (N,)))
+    fitted = jax.jit(jax.value_and_grad(lambda w: rcjax.model.fit_copula(u, v, "gumbel", w, method="likelihood").theta))
     theta, slope = fitted(jnp.ones(N))
     assert float(theta) == pytest.approx(1.0, abs=1e-4)
     assert not np.asarray(slope).any()
 
 
 def test_single_precision(sample):
-    wide = [float(rcjax.fit_copula(*sample, "frank", method=method).theta) for method in ("tau", "likelihood")]
+    wide = [float(rcjax.model.fit_copula(*sample, "frank", method=method).theta) for method in ("tau", "likelihood")]
     with jax.enable_x64(False):
         narrow = jnp.asarray(sample, jnp.float32)
-        got = [rcjax.fit_copula(*narrow, "frank", method=method).theta for method in ("tau", "likelihood")]
+        got = [rcjax.model.fit_copula(*narrow, "frank", method=method).theta for method in ("tau", "likelihood")]
     assert all(theta.dtype == jnp.float32 for theta in got)
     np.testing.assert_allclose(np.array(got, float), wide, rtol=1e-3)
 
@@ -105,6 +105,6 @@ def test_what_is_wrong_is_said(sample):
         ({"weights": np.eye(N)[0]}, "weights must be above 0 for 2 observations or more"),
     ):
         with pytest.raises(ValueError, match=message):
-            rcjax.fit_copula(**({"u": u, "v": v, "family": "frank"} | changed))
+            rcjax.model.fit_copula(**({"u": u, "v": v, "family": "frank"} | changed))
     with pytest.raises(TypeError, match="family must be a text or a class of Copula, not a Frank"):
-        rcjax.fit_copula(u, v, rcjax.Frank(2.0))
+        rcjax.model.fit_copula(u, v, rcjax.copulas.Frank(2.0))

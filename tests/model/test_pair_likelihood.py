@@ -7,8 +7,7 @@ import pytest
 from own_families import FGM
 from tiers import slow_to_compile, thorough
 
-from rcjax import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
-from rcjax.copulas import OneOf
+from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
 from rcjax.model import pair_likelihood
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import (

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 from scipy.optimize import isotonic_regression
 from stated_samples import KINDS, stated, stated_log
@@ -163,7 +162,7 @@ def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
     log = stated_log(kind)
     model = rcjax.fit(log)
     model.save(tmp_path / "model.json")
-    again = rcjax.load_model(tmp_path / "model.json")
+    again = rcjax.model.load_model(tmp_path / "model.json")
     assert json.loads((tmp_path / "model.json").read_text())["schema_version"] == 2
     for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -209,7 +208,7 @@ def test_damaged_values_are_named(place, change, message, tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps(data))
     with pytest.raises(ValueError, match=message) as caught:
-        rcjax.load_model(path)
+        rcjax.model.load_model(path)
     assert place in str(caught.value)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from bare_python import run_bare
 from command_line import fail, run, succeed, write_folder
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
 from policy_samples import make_policy, policies

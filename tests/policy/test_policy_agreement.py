@@ -6,14 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from policy_samples import make_policy
 from tiers import examples
 
-from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy
-from rcjax.policy import policy as policy_module
+from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy, policy as policy_module
 
 ASK = Agreement("small", "ask", "large")
 

@@ -7,8 +7,7 @@ import os
 import pickle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, places, policies, wrong
 from tiers import examples

@@ -5,8 +5,7 @@ import math
 from importlib import resources
 from typing import get_args
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
 from policy_samples import edited, make_json, make_policy, places, policies, wrong

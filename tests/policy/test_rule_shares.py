@@ -9,8 +9,18 @@ from jsonschema import Draft202012Validator
 from misses import in_turn
 
 from rcjax import load_policy
-from rcjax.policy import Abstain, Agreement, Answer, Calibration, Defer, Mixture, Policy, Rule, SegmentedPolicy
-from rcjax.policy import policy as policy_module
+from rcjax.policy import (
+    Abstain,
+    Agreement,
+    Answer,
+    Calibration,
+    Defer,
+    Mixture,
+    Policy,
+    Rule,
+    SegmentedPolicy,
+    policy as policy_module,
+)
 
 SCHEMA = Draft202012Validator(Policy.json_schema())
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)

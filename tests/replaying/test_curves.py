@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcjax import area_under_curve
+from rcjax.replaying import area_under_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 
@@ -17,8 +16,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs import Log, LogError, read_log
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
-from rcjax.replaying import packing
-from rcjax.replaying import replay as _replay
+from rcjax.replaying import packing, replay as _replay
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.replay import Replay, replay
 

@@ -29,7 +29,7 @@ def report(log):
 
 def test_they_are_those_that_move_the_promise_most(report, log):
     policy = report.frontier.point(report.chosen)
-    moved, rows = rcjax.influence(policy, log), report.influential.rows
+    moved, rows = rcjax.diagnostics.influence(policy, log), report.influential.rows
     assert [row.query for row in rows] == [
         moved.queries[i] for i in np.argsort(-np.abs(moved.error), kind="stable")[:10]
     ]

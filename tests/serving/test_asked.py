@@ -123,7 +123,7 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
             row = json.loads(line)
             asked = json.loads(row["asked"]) | {"options": {"max_tokens": 2}}
             log.write(again(row, asked=json.dumps(asked)))
-    with pytest.warns(rcjax.LeftOutWarning):
+    with pytest.warns(rcjax.logs.LeftOutWarning):
         told = rcjax.read_log(path, labels=labels, task="choice").asked
     assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in told.values())
     with CallLog(path) as log:

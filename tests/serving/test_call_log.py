@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 from bare_python import run_bare
 from command_line import fail, run, succeed
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 
@@ -218,7 +217,7 @@ def test_answers_are_compared_but_for_case_and_space(tmp_path_factory, answer, r
 
 def test_rows_without_a_label_stay_and_are_counted(path):
     write(path, *both(0), *both(1), *both(2), *both(3))
-    with pytest.warns(rcjax.UnlabelledWarning, match=r"^calls\.jsonl: 2 of 4 queries are labelled$"):
+    with pytest.warns(rcjax.logs.UnlabelledWarning, match=r"^calls\.jsonl: 2 of 4 queries are labelled$"):
         log = read_log(path, labels=answers("B", "C"))
     assert log.n_queries == 4
     assert log.labelled.tolist() == [[True, True], [True, True], [False, False], [False, False]]
@@ -242,7 +241,7 @@ def test_only_queries_that_went_to_all_models_are_learnt_from(path):
     with pytest.raises(LogError, match=r"no query of it went to all models, .* shadow=0\.05"):
         read_log(path.with_name("none.jsonl"), labels=answers("B"))
     frame = pl.read_ndjson(path).drop("call_log", "shadow").with_columns(pl.col("query").cast(int))
-    with pytest.warns(rcjax.IncompleteLogWarning):
+    with pytest.warns(rcjax.logs.IncompleteLogWarning):
         assert read_log(frame, labels=answers(*"BBBB")).n_queries == 4
 
 

@@ -107,7 +107,7 @@ def test_inspect_keeps_every_family_as_it_came(tmp_path):
     ]
     log = {"version": 2, "status": "success", "eval": {"task": "letters", "model": "m/small"}, "samples": samples}
     (tmp_path / "log.json").write_text(json.dumps(log))
-    frame = rcjax.read_evaluations(tmp_path / "log.json", prices={"small": (1, 1)})
+    frame = rcjax.importing.read_evaluations(tmp_path / "log.json", prices={"small": (1, 1)})
     got = dict(zip(frame["query"], zip(frame["answer"], frame["logprob"], strict=True), strict=True))
     alone = {"vLLM": total(-0.1, -4.0)}  # of the letter by itself
     assert got == {

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from bare_python import run_bare
 from call_samples import CALL, DAY, call, content_of, files_of, queries_of, write
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 

@@ -6,8 +6,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from agreement_logs import MODELS as LOG_MODELS
-from agreement_logs import make_log
+from agreement_logs import MODELS as LOG_MODELS, make_log
 from chat_server import Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
@@ -173,7 +172,7 @@ def test_a_service_refuses_a_policy_of_keys_in_one_line():
 def test_what_a_service_expects_is_what_a_replay_of_the_kept_queries_says(price):
     with jax.enable_x64(True):
         log = make_log(300, 0.0, seed=0)
-        frontier = rcjax.select_frontier(log, abstain_price=price).frontier
+        frontier = rcjax.tuning.select_frontier(log, abstain_price=price).frontier
         compares = np.asarray(frontier.policies.agreements.compares).any(1)
         policy = frontier.point(int(compares.argmax()))
         assert policy.agreements

@@ -11,8 +11,9 @@ from chat_server import Response, serving, sure
 from openai import AsyncOpenAI
 from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, ask, broken, good, script
 
-from rcjax import IncompleteLogWarning, LeftOutWarning, read_log, signals
+from rcjax import read_log, signals
 from rcjax._base.hashing import draw_lot
+from rcjax.logs import IncompleteLogWarning, LeftOutWarning
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, CascadeWarning
 

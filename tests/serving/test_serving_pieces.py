@@ -8,8 +8,7 @@ import time
 
 import pytest
 from chat_server import Response, completion, events_of, serving, sure
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, cascade_policy, good, script
 

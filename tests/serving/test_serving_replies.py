@@ -11,8 +11,7 @@ from copy import deepcopy
 import polars as pl
 import pytest
 from chat_server import Response, completion, serving, sure
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from test_serving_cascade import MODELS, PRICES, SURE, UNSURE, ask, good, script
 from tiers import examples

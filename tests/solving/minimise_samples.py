@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import rcjax
-from rcjax import outcomes, smooth_maximum, smooth_quantile
 from rcjax.frontier.statuses import PointStatus
+from rcjax.solving import outcomes, smooth_maximum, smooth_quantile
 
 THREE = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 LAM = np.geomspace(30.0, 3000.0, 5)

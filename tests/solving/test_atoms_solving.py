@@ -11,9 +11,11 @@ from stated_samples import KINDS, stated_log
 from tiers import thorough
 
 import rcjax
-from rcjax import Gumbel, error_and_cost, solve_frontier
+from rcjax import solve_frontier
+from rcjax.copulas import Gumbel
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.sampling import sample_confidences
+from rcjax.solving import error_and_cost
 from rcjax.solving.objective import transition
 from rcjax.solving.quadrature import ORDER, PANELS, Grid, build_grid
 

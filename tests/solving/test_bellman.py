@@ -9,9 +9,8 @@ import pytest
 import tiers
 from cascade_references import random_models, take
 
-from rcjax import error_and_cost
 from rcjax.model.pairs import pairs
-from rcjax.solving import bellman
+from rcjax.solving import bellman, error_and_cost
 from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.bellman import best_cascades
 from rcjax.solving.paths import candidate_paths, make_plan, pair_places

@@ -26,9 +26,9 @@ from stated_samples import KINDS, stated_log
 from tiers import thorough
 
 import rcjax
-from rcjax import minimise, outcomes, smooth_maximum, solve_frontier
+from rcjax import solve_frontier
 from rcjax.frontier.policies import Policies
-from rcjax.solving import minimise as module
+from rcjax.solving import minimise, minimising as module, outcomes, smooth_maximum
 from rcjax.solving.outcome_search import Goal, outcome_of_ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -133,7 +133,7 @@ def test_thresholds_mean_the_same_raw_confidence_under_every_model(models, robus
     policy = robust.point(2)
     expected = outcomes(models, robust)
     for number, model in enumerate(models):
-        draws = rcjax.sample_confidences(model, jax.random.key(0), 40_000)
+        draws = rcjax.model.sample_confidences(model, jax.random.key(0), 40_000)
         logprob = jax.vmap(lambda own, column: own.inverse(column), (0, 1), 1)(model.calibrators, draws)
         by_first = np.asarray(models[0].calibrate(logprob))
         waiting, right = np.ones(len(draws), bool), 0.0
@@ -217,7 +217,7 @@ def test_what_it_says_is_what_its_thresholds_do(models, robust):
     told = outcomes(models, robust)
     np.testing.assert_allclose(told.error.mean(1), robust.error, atol=1e-9)
     np.testing.assert_allclose(told.cost.mean(1), robust.cost, rtol=1e-8)
-    error, cost = rcjax.error_and_cost(models[0], robust.thresholds)
+    error, cost = rcjax.solving.error_and_cost(models[0], robust.thresholds)
     np.testing.assert_allclose(told.error[:, 0], error, atol=1e-8)
     np.testing.assert_allclose(told.cost[:, 0], cost, rtol=1e-8)
 
@@ -314,7 +314,7 @@ def test_its_points_are_policies(robust, parts, tmp_path):
     with pytest.raises(ValueError, match=r"rcjax\.minimise"):
         rcjax.retune(loaded, parts[1])
     with pytest.raises(ValueError, match="refit=False"):
-        rcjax.bootstrap(ours, parts[0], replicates=20)
+        rcjax.tuning.bootstrap(ours, parts[0], replicates=20)
 
 
 def test_fits_of_other_models_are_refused(parts, models):

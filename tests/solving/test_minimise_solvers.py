@@ -7,10 +7,8 @@ import optax
 import pytest
 from minimise_samples import LAM, additive, fair, fits, squared, statuses, values, worst
 
-from rcjax import minimise
 from rcjax.frontier.statuses import PointStatus
-from rcjax.solving import descent
-from rcjax.solving import minimise as module
+from rcjax.solving import descent, minimise, minimising as module
 from rcjax.solving.descent import Bounds, descend
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -15,14 +15,15 @@ from cascade_references import (
     random_thresholds,
     take,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax import Gumbel, Marginal, error_and_cost, sweeps
+from rcjax import sweeps
 from rcjax._core.batching import part
+from rcjax.copulas import Gumbel
+from rcjax.model import Marginal
 from rcjax.model.pairs import pairs
-from rcjax.solving import objective, quadrature
+from rcjax.solving import error_and_cost, objective, quadrature
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 @pytest.mark.thorough
 def test_chains_match_simulation():
     models, thresholds, (error, cost) = random_chains()
-    draw = jax.jit(lambda model, key: rcjax.sample_confidences(model, key, 100_000))
+    draw = jax.jit(lambda model, key: rcjax.model.sample_confidences(model, key, 100_000))
     for i in range(2):
         drawn = np.asarray(draw(take(models, i), jax.random.key(i)))
         for t, row in enumerate(thresholds[i]):

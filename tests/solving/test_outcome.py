@@ -16,15 +16,17 @@ def test_sums_over_paths_are_error_and_cost(demo):
     thresholds = jnp.array([[0.6, 0.7], [0.0, 0.9], [0.8, 0.0]])
     refusals = jnp.array([0.0, 0.5, 0.4])
     for refusing in (None, refusals):
-        told = rcjax.outcome(demo, thresholds, CASCADE, refusals=refusing)
-        figures = rcjax.error_and_cost(demo, thresholds, CASCADE, refusals=refusing)
+        told = rcjax.solving.outcome(demo, thresholds, CASCADE, refusals=refusing)
+        figures = rcjax.solving.error_and_cost(demo, thresholds, CASCADE, refusals=refusing)
         np.testing.assert_allclose(told.error, figures[0], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(told.cost, figures[1], rtol=1e-9)
         np.testing.assert_allclose(told.refused, 0.0 if refusing is None else figures[2], atol=1e-9)
         np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-9)
         assert [name for name, asked in zip(demo.models, told.members[0], strict=True) if asked] == [*CASCADE]
-    by_row = rcjax.outcome(demo, jnp.full((2, 5), 0.6), CASCADE)
-    np.testing.assert_allclose(by_row.error, rcjax.error_and_cost(demo, jnp.full((2, 5), 0.6), CASCADE)[0], rtol=1e-9)
+    by_row = rcjax.solving.outcome(demo, jnp.full((2, 5), 0.6), CASCADE)
+    np.testing.assert_allclose(
+        by_row.error, rcjax.solving.error_and_cost(demo, jnp.full((2, 5), 0.6), CASCADE)[0], rtol=1e-9
+    )
 
 
 def test_slopes_and_curvature_are_those_of_differences(demo):
@@ -32,7 +34,7 @@ def test_slopes_and_curvature_are_those_of_differences(demo):
 
     def longest(thresholds):
         """Nothing that adds up: what a query costs, squared, by path, and the error."""
-        told = rcjax.outcome(demo, thresholds, CASCADE)
+        told = rcjax.solving.outcome(demo, thresholds, CASCADE)
         return told.error + 1e6 * (told.taken * told.path_cost**2).sum() * 1e3
 
     slope, curvature = jax.jit(jax.grad(longest)), jax.jit(jax.hessian(longest))(at)
@@ -44,6 +46,6 @@ def test_slopes_and_curvature_are_those_of_differences(demo):
 
 def test_a_cascade_that_does_not_exist_is_refused(demo):
     with pytest.raises(ValueError, match="unknown model 'nobody'"):
-        rcjax.outcome(demo, jnp.array([0.5]), ("nobody",))
+        rcjax.solving.outcome(demo, jnp.array([0.5]), ("nobody",))
     with pytest.raises(ValueError, match=r"thresholds has shape \(4,\)"):
-        rcjax.outcome(demo, jnp.zeros(4), CASCADE)
+        rcjax.solving.outcome(demo, jnp.zeros(4), CASCADE)

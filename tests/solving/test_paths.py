@@ -11,8 +11,8 @@ from cascade_references import random_models, take
 
 from rcjax._core.compilation import compiled
 from rcjax.solving.at_lambda import lay_out, optimise, points_at
+from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.paths import make_plan, only, pair_places, plan_cascades
-from rcjax.solving.solve import solve_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 

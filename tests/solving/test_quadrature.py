@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from cascade_references import random_models
 
-from rcjax import Gumbel, Marginal
 from rcjax._core.batching import part
+from rcjax.copulas import Gumbel
+from rcjax.model import Marginal
 from rcjax.solving.objective import transition, truncated_transition
 from rcjax.solving.quadrature import ORDER, Grid, build_grid
 

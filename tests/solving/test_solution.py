@@ -45,7 +45,7 @@ def test_it_finds_what_solve_frontier_finds_or_better(three, lam):
     np.testing.assert_array_equal(solution.status, frontier.status)
     for row, names in enumerate(np.asarray(solution.members)):
         cascade = tuple(np.array(three.models)[names])
-        error, cost = rcjax.error_and_cost(three, solution.thresholds[row], cascade)
+        error, cost = rcjax.solving.error_and_cost(three, solution.thresholds[row], cascade)
         np.testing.assert_allclose([error, cost], [solution.error[row], solution.cost[row]], rtol=1e-9)
 
 
@@ -54,7 +54,7 @@ def test_thresholds_are_stationary_to_rounding(three, lam):
     solution = solve(three, lam, "full")
 
     def loss(thresholds, price):
-        error, cost = rcjax.error_and_cost(three, thresholds)
+        error, cost = rcjax.solving.error_and_cost(three, thresholds)
         return error + price * cost
 
     slope = jax.vmap(jax.grad(loss))(solution.thresholds, jnp.asarray(lam))
@@ -159,7 +159,7 @@ def test_a_threshold_beside_a_point_mass_is_held(lam):
 
 def test_one_model_alone_and_what_does_not_exist(three):
     alone = solve(three, [0.0, 1e3], [(three.models[1],)])
-    error, cost = rcjax.error_and_cost(three, jnp.array([0.5]), (three.models[1],))
+    error, cost = rcjax.solving.error_and_cost(three, jnp.array([0.5]), (three.models[1],))
     np.testing.assert_allclose(alone.error, error, rtol=1e-9)
     np.testing.assert_allclose(alone.cost, cost, rtol=1e-12)
     assert alone.members.tolist() == [[False, True, False]] * 2

@@ -13,11 +13,14 @@ from cascade_references import make_model, random_models, take
 from scipy.optimize import minimize
 
 import rcjax
-from rcjax import Gumbel, Marginal, error_and_cost, solve_frontier
+from rcjax import solve_frontier
+from rcjax.copulas import Gumbel
 from rcjax.frontier.frontier import InfeasibleError
 from rcjax.frontier.statuses import PointStatus
+from rcjax.model import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.replaying.curves import area_under_curve
+from rcjax.solving import error_and_cost
 from rcjax.solving.objective import build_tables, evaluate
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]

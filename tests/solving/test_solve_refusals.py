@@ -15,9 +15,12 @@ from misses import in_turn
 from policy_samples import make_policy
 
 import rcjax
-from rcjax import Gumbel, Marginal, error_and_cost, replay, solve_frontier
+from rcjax import replay, solve_frontier
+from rcjax.copulas import Gumbel
 from rcjax.frontier.frontier import InfeasibleError, load_frontier
+from rcjax.model import Marginal
 from rcjax.policy import Abstain, Answer, Defer, Policy, Rule
+from rcjax.solving import error_and_cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -107,7 +110,7 @@ def test_predictions_are_those_of_draws(search, theta):
     """Draws are of the chain through every model, which policies that skip one share where models are independent."""
     model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)
     frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
-    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(3), 20_000))
+    confidence = np.asarray(rcjax.model.sample_confidences(model, jax.random.key(3), 20_000))
     assert float(frontier.abstention.max()) > 0.05
     for row in range(0, len(LAM), 2):
         policy = (np.asarray(each)[row] for each in (frontier.first, frontier.bounds, frontier.actions))
@@ -135,7 +138,7 @@ def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
 
 def test_refusals_in_the_objective_are_those_of_draws(triples):
     model = take(triples, 3)
-    confidence = np.asarray(rcjax.sample_confidences(model, jax.random.key(4), 20_000))
+    confidence = np.asarray(rcjax.model.sample_confidences(model, jax.random.key(4), 20_000))
     quantiles = np.quantile(confidence, [0.2, 0.55], axis=0)
     refusals, thresholds = quantiles + 1e-9
     found = error_and_cost(model, thresholds, refusals=refusals)
@@ -391,7 +394,7 @@ def test_bands_of_what_is_refused(tmp_path):
     log = rcjax.sample_log(250, seed=6)
     model = rcjax.fit(log)
     frontier = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3)
-    bands = rcjax.bootstrap(frontier, log, replicates=40)
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=40)
     seen = np.asarray(replay(frontier, log).abstention)
     low, high = np.asarray(bands.abstention).T
     assert (low < seen).all()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 )
 def test_arguments_that_do_not_go_together(tmp_path, options, message):
     with pytest.raises(ValueError) as refused:
-        rcjax.sweep([tmp_path / "none.csv"], tmp_path / "out", **options)
+        rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", **options)
     assert message in str(refused.value)
     assert not (tmp_path / "out").exists()
 
@@ -53,7 +53,7 @@ def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert json.loads(result.stdout)["error"]["message"] == "--on ray needs ray: pip install 'rcjax[ray]'"
     with pytest.raises(ImportError, match=r"this needs ray: pip install 'rcjax\[ray\]'"):
-        rcjax.sweep([tmp_path / "log.csv"], tmp_path / "out", on="ray")
+        rcjax.sweeps.sweep([tmp_path / "log.csv"], tmp_path / "out", on="ray")
 
 
 def test_where_there_is_no_cluster_that_is_one_message(tmp_path):
@@ -62,5 +62,5 @@ def test_where_there_is_no_cluster_that_is_one_message(tmp_path):
         taken.bind(("localhost", 0))  # bound, and nobody listens
         address = f"localhost:{taken.getsockname()[1]}"
         with pytest.raises(ConnectionError, match=f"no Ray cluster at {address}: start one"):
-            rcjax.sweep([tmp_path / "none.csv"], tmp_path / "out", on="ray", address=address)
+            rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", on="ray", address=address)
     assert not (tmp_path / "out").exists()

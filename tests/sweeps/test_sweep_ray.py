@@ -27,7 +27,7 @@ for name, value in json.loads(sys.argv[3]).items():
     jax.config.update(name, value)
 from test_sweep_ray import OPTIONS, logs
 import rcjax
-rcjax.sweep(logs(), sys.argv[1], on="ray", address=sys.argv[2], **OPTIONS)
+rcjax.sweeps.sweep(logs(), sys.argv[1], on="ray", address=sys.argv[2], **OPTIONS)
 """
 
 
@@ -38,7 +38,9 @@ def logs():
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, float64):
     """The files of the sweep by one device of this process."""
-    return contents(rcjax.sweep(logs(), tmp_path_factory.mktemp("alone"), devices=jax.devices()[:1], **OPTIONS).path)
+    return contents(
+        rcjax.sweeps.sweep(logs(), tmp_path_factory.mktemp("alone"), devices=jax.devices()[:1], **OPTIONS).path
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(
         if len(seen) == 2:  # one more batch is done: others are on their way
             cluster.remove_node(second, allow_graceful=False)
 
-    rcjax.sweep(logs(), tmp_path, on="ray", address=cluster.address, progress=progress, **OPTIONS)
+    rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, progress=progress, **OPTIONS)
     assert contents(tmp_path) == alone
     assert {(name, content) for name, content in there.items() if ".tmp" not in name} <= {*alone.items()}
     assert seen[0][0] > 0
@@ -83,16 +85,16 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
     own = ray_engine._versions()
     monkeypatch.setattr(ray_engine, "_versions", lambda: own | {"jax": "0.0.1"})
     with pytest.raises(ValueError, match=r"^node .* has rcjax .*, this process rcjax .*, jax 0\.0\.1, .*: install the"):
-        rcjax.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
+        rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     monkeypatch.undo()
     monkeypatch.setattr("rcjax.sweeps.library.Library.part", lambda *_: None)
     with pytest.raises(RuntimeError, match=r"^batch \d \(log log\d+\) failed on Ray: AttributeError: 'NoneType'.*$"):
-        rcjax.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
+        rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     assert not list(tmp_path.glob("parts/*"))
     monkeypatch.undo()
     monkeypatch.setattr("rcjax.sweeps.folder.write_table", full_disk)
     with pytest.raises(OSError, match="No space left on device"):
-        rcjax.sweep(logs(), tmp_path / "full", on="ray", address=cluster.address, **OPTIONS)
+        rcjax.sweeps.sweep(logs(), tmp_path / "full", on="ray", address=cluster.address, **OPTIONS)
     assert not ray.is_initialized()
 
 

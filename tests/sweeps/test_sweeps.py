@@ -29,7 +29,7 @@ def settings():
 
 @pytest.fixture(scope="module")
 def swept(logs, settings, tmp_path_factory):
-    return rcjax.sweep(logs, tmp_path_factory.mktemp("sweep"), **settings)
+    return rcjax.sweeps.sweep(logs, tmp_path_factory.mktemp("sweep"), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
     parts[0].unlink()
     (swept.path / "parts" / ".0123456789abcdef.tmp").write_bytes(b"half of a")
     told = []
-    rcjax.sweep(logs, swept.path, **settings, progress=lambda *each: told.append(each))
+    rcjax.sweeps.sweep(logs, swept.path, **settings, progress=lambda *each: told.append(each))
     assert sorted(swept.path.glob("parts/*")) == parts
     assert parts[0].read_bytes() == before[parts[0]][0]
     assert all(path.stat().st_mtime_ns == before[path][1] for path in parts[1:])
@@ -136,7 +136,7 @@ def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
 
 def test_batches_change_nothing_and_nothing_is_compiled_twice(points, logs, settings, tmp_path, compilations):
     with compilations() as compiled:
-        again = rcjax.sweep(logs, tmp_path / "again", **settings)
+        again = rcjax.sweeps.sweep(logs, tmp_path / "again", **settings)
     assert not [message for message in compiled if "share" in message or "run" in message]
     assert again.points.collect().equals(points)
 
@@ -145,8 +145,8 @@ def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, 
     some = {"small": logs["small"]}
     options = {"cascades": "labels", "lam": [10.0, 1000.0], "replicates": 3, "batch": 2}
     at_once, resumed = (tmp_path / name for name in ("at once", "resumed"))
-    rcjax.sweep(some, at_once, **options)
-    rcjax.sweep(some, resumed, **options)
+    rcjax.sweeps.sweep(some, at_once, **options)
+    rcjax.sweeps.sweep(some, resumed, **options)
     for path in sorted((resumed / "parts").glob("*"))[1:]:  # as if it had been killed in its second batch
         path.unlink()
 
@@ -157,7 +157,7 @@ def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, 
 
     monkeypatch.setattr(datetime, "datetime", Later)
     assert describe_fit(logs["small"])["date"] > f"{datetime.date.today()}T99"
-    rcjax.sweep(some, resumed, **options)
+    rcjax.sweeps.sweep(some, resumed, **options)
     files = sorted(path.relative_to(at_once) for path in at_once.rglob("*") if path.is_file())
     assert len(files) == 6  # sweep.json, logs.parquet, two parts and their fits
     for path in files:
@@ -166,16 +166,16 @@ def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, 
 
 def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
     with pytest.raises(ValueError, match=r"holds another sweep: settings of lam was 4 and is 5"):
-        rcjax.sweep(logs, swept.path, **settings | {"lam": 5})
+        rcjax.sweeps.sweep(logs, swept.path, **settings | {"lam": 5})
     with pytest.raises(ValueError, match=r"holds another sweep: logs of other was"):
-        rcjax.sweep({**logs, "other": logs["small"]}, swept.path, **settings)
+        rcjax.sweeps.sweep({**logs, "other": logs["small"]}, swept.path, **settings)
 
 
 def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
     rows = ["1,a,1,2.5,1", "1,b,1,0.5,2", "2,a,1,0.5,1", "2,b,0,0.5,2"]
     (tmp_path / "bad.csv").write_text("\n".join(["query,model,correct,confidence,cost", *rows]))
     everything = {"good": logs["small"], "bad": tmp_path / "bad.csv", "none": tmp_path / "none.csv"}
-    swept = rcjax.sweep(everything, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
+    swept = rcjax.sweeps.sweep(everything, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
     problems = dict(swept.logs.select("log", "problem").rows())
     assert problems["good"] is None
     assert "bad.csv" in problems["bad"]
@@ -190,7 +190,9 @@ def test_a_log_without_all_labels_is_told_of(logs, tmp_path):
     labelled = np.arange(logs["small"].n_queries)[:, None] < 20
     shape = logs["small"].logprob.shape
     few = partly(logs["small"], np.broadcast_to(labelled, shape).copy(), np.ones((*shape, 1)))
-    swept = rcjax.sweep({"few": few, "good": logs["small"]}, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0])
+    swept = rcjax.sweeps.sweep(
+        {"few": few, "good": logs["small"]}, tmp_path / "out", cascades="labels", lam=[10.0, 1000.0]
+    )
     problems = dict(swept.logs.select("log", "problem").rows())
     number = (~few.labelled).sum()
     assert f"{number:,} answers have no label, and a sweep needs them all: tune this log by itself" in problems["few"]
@@ -199,7 +201,7 @@ def test_a_log_without_all_labels_is_told_of(logs, tmp_path):
 
 def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"no log can be swept over; of none: .*none.csv is missing"):
-        rcjax.sweep([tmp_path / "none.csv"], tmp_path / "out")
+        rcjax.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -211,7 +213,7 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
         np.where(answered, each, empty) for each, empty in zip(log._matrices(), (np.nan, 0, 0.0, 0), strict=True)
     ]
     sparse = log._with(*matrices)
-    swept = rcjax.sweep({"sparse": sparse}, tmp_path, lam=3, replicates=11)
+    swept = rcjax.sweeps.sweep({"sparse": sparse}, tmp_path, lam=3, replicates=11)
     found = swept.points.collect()
     failed = found.filter(pl.col("status") == PointStatus.NO_DATA)
     assert 0 < failed["replicate"].n_unique() < 8
@@ -228,7 +230,7 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
 
 def test_a_folder_that_is_no_sweep(tmp_path):
     with pytest.raises(ValueError, match=r"there is no sweep\.json"):
-        rcjax.Sweep(tmp_path).plan  # noqa: B018
+        rcjax.sweeps.Sweep(tmp_path).plan  # noqa: B018
     (tmp_path / "sweep.json").write_text(json.dumps({"format": "rcjax-policy"}))
     with pytest.raises(ValueError, match="is no sweep of rcjax"):
-        rcjax.Sweep(tmp_path).plan  # noqa: B018
+        rcjax.sweeps.Sweep(tmp_path).plan  # noqa: B018

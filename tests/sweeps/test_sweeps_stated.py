@@ -15,7 +15,7 @@ def swept(tmp_path_factory, float64):
     logs = {"stated": stated_log("stated", n=120), "computed": rcjax.sample_log(120, seed=3).select(MODELS)}
     folder = tmp_path_factory.mktemp("sweep") / "out"
     options = {"cascades": ["all", "adaptive"], "copulas": ["Gumbel", "Frank"], "lam": 6, "replicates": 1, "panels": 17}
-    return logs, rcjax.sweep(logs, folder, **options)
+    return logs, rcjax.sweeps.sweep(logs, folder, **options)
 
 
 MODELS = list(rcjax.demo_model().models[:3])

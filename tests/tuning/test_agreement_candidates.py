@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement_logs import make_log
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
 from selection_references import centred
 from tiers import thorough
@@ -302,8 +301,8 @@ def test_of_a_chain_and_agreement_the_one_that_gains_more_has_the_price():
 
 def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
-    with_answers = rcjax.select_frontier(log)
-    without = rcjax.select_frontier(dataclasses.replace(log, answer=None))
+    with_answers = rcjax.tuning.select_frontier(log)
+    without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None))
     assert with_answers.comparison.agreement.earned
     assert without.comparison.agreement is None
     agreements = with_answers.frontier.policies.agreements
@@ -320,8 +319,8 @@ def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypa
     """By the estimate that policies are chosen by, which has no luck added to it, of all points."""
     monkeypatch.setattr("rcjax.tuning.select.raised_by_luck", lambda trial, *_, **__: trial)
     monkeypatch.setattr("rcjax.tuning.trials._MOST_POINTS", 10**6)  # thinned, each has other points
-    with_answers = rcjax.select_frontier(log).frontier
-    without = rcjax.select_frontier(dataclasses.replace(log, answer=None)).frontier
+    with_answers = rcjax.tuning.select_frontier(log).frontier
+    without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None)).frontier
     assert with_answers.policies.agreements is not None
     for budget in np.geomspace(float(without.cost.min()), 2 * float(without.cost.max()), 200):
         best = [float(one.error[one.choose(budget=budget)]) for one in (with_answers, without)]
@@ -330,7 +329,7 @@ def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypa
 
 def test_errors_are_as_promised(log):
     fresh = make_log(20_000, 0.0, seed=1)
-    frontier = rcjax.select_frontier(log).frontier
+    frontier = rcjax.tuning.select_frontier(log).frontier
     replayed = rcjax.replay(frontier, fresh)
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
     gap = np.asarray(frontier.error - replayed.error)[compares]
@@ -345,16 +344,16 @@ def test_a_log_without_answers_is_searched_as_ever(log, monkeypatch):
         raise AssertionError("called")
 
     plain = dataclasses.replace(log, answer=None)
-    expected = rcjax.select_frontier(plain).frontier.to_json()["frontier"]
+    expected = rcjax.tuning.select_frontier(plain).frontier.to_json()["frontier"]
     monkeypatch.setattr("rcjax.tuning.choices.judge_answers", never)
     monkeypatch.setattr("rcjax.tuning.contest.expected_on_log", never)
     monkeypatch.setattr("rcjax.tuning.trials.judge_answers", never)
-    assert rcjax.select_frontier(plain).frontier.to_json()["frontier"] == expected
+    assert rcjax.tuning.select_frontier(plain).frontier.to_json()["frontier"] == expected
 
 
 def test_given_prices_have_the_best_policy_for_each(log):
     lam = [300.0, 2000.0, 1e5]
-    frontier = rcjax.select_frontier(log, lam=lam).frontier
+    frontier = rcjax.tuning.select_frontier(log, lam=lam).frontier
     assert np.asarray(frontier.lam).tolist() == lam
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
     assert compares.any()
@@ -366,7 +365,7 @@ def test_given_prices_have_the_best_policy_for_each(log):
 )
 def test_refusing_where_answers_differ(models):
     log = make_log(400, 0.0, seed=5).select(models)
-    selection = rcjax.select_frontier(log, abstain_price=0.2)
+    selection = rcjax.tuning.select_frontier(log, abstain_price=0.2)
     frontier = selection.frontier
     assert selection.comparison.agreement.earned
     agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
@@ -383,10 +382,10 @@ def test_refusing_where_answers_differ(models):
 @pytest.mark.thorough
 def test_two_models_and_no_refusals_have_nothing_to_agree_on():
     log = make_log(200, 0.0, seed=3).select(["small", "large"])
-    assert rcjax.select_frontier(log).comparison.agreement is None
+    assert rcjax.tuning.select_frontier(log).comparison.agreement is None
 
 
 def test_where_answers_always_differ_nothing_is_gained():
     log = make_log(200, 0.0, seed=4)
     alone = dataclasses.replace(log, answer=np.broadcast_to(np.arange(3, dtype=np.int32), (200, 3)))
-    assert not rcjax.select_frontier(alone).comparison.agreeing.any()
+    assert not rcjax.tuning.select_frontier(alone).comparison.agreeing.any()

@@ -11,7 +11,7 @@ import rcjax
 from rcjax.frontier.policies import ABSTAIN
 from rcjax.logs import LogError
 from rcjax.replaying.replay import replay
-from rcjax.tuning import bootstrap as module
+from rcjax.tuning import bootstrapping as module
 from rcjax.tuning.certify import certify
 from rcjax.tuning.evidence import _may_refuse
 from rcjax.tuning.retune import held_out_gain, retune
@@ -28,7 +28,7 @@ def log():
 @pytest.fixture(scope="module")
 def frontier(log):
     with jax.enable_x64(True):
-        return rcjax.select_frontier(log).frontier
+        return rcjax.tuning.select_frontier(log).frontier
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +48,13 @@ def mute(log):
 @pytest.mark.thorough
 @pytest.mark.parametrize("refit", [True, False])
 def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
-    bands = rcjax.bootstrap(frontier, log, replicates=60, refit=refit)
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=60, refit=refit)
     seen = replay(frontier, fresh)
     for ends, own in ((bands.error, seen.error), (bands.cost, seen.cost)):
         inside = (np.asarray(ends)[:, 0] <= own) & (own <= np.asarray(ends)[:, 1])
         assert np.asarray(inside)[compares(frontier)].mean() >= 0.6
     with pytest.raises(LogError, match="the log tells none"):
-        rcjax.bootstrap(frontier, mute(log), replicates=20, refit=refit)
+        rcjax.tuning.bootstrap(frontier, mute(log), replicates=20, refit=refit)
 
 
 def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
@@ -70,7 +70,7 @@ def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
 def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
     """Drawn a block at a time, the figures on the log itself are those of one walk."""
     monkeypatch.setattr(module, "_BLOCK", 64)
-    bands = rcjax.bootstrap(frontier, log, replicates=200, refit=False)
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=200, refit=False)
     seen = replay(frontier, log)
     middle = np.asarray(bands.error).mean(1)
     np.testing.assert_allclose(middle, seen.error, atol=0.02)
@@ -79,7 +79,7 @@ def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
 def test_a_guarantee_counts_refusals_where_answers_differ():
     log = make_log(600, 0.0, seed=5)
     train, held = log.split(0.5, seed=0)
-    frontier = rcjax.select_frontier(train, abstain_price=0.2).frontier
+    frontier = rcjax.tuning.select_frontier(train, abstain_price=0.2).frontier
     agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
     refuses = (agreements.compares & (agreements.differ == ABSTAIN)).any(1)
     assert refuses.any()
@@ -125,7 +125,7 @@ def test_a_mixture_of_policies_that_compare(frontier, fresh):
 def test_in_single_precision(float32):
     """Float32 as by default in JAX: the same policies, but for rounding."""
     log = make_log(300, 0.0, seed=0)
-    selection = rcjax.select_frontier(log)
+    selection = rcjax.tuning.select_frontier(log)
     assert log.answer.dtype == np.int32
     assert compares(selection.frontier).any()
     assert np.isfinite(np.asarray(replay(selection.frontier, log).error)).all()

@@ -14,8 +14,8 @@ from rcjax._core.batching import part
 from rcjax.logs import LogError
 from rcjax.model.calibration import Calibrator
 from rcjax.model.stated import Stated
-from rcjax.tuning import bootstrap as resampling
-from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning import bootstrapping as resampling
+from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.intervals import on_scale
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -9,8 +9,8 @@ from contest_references import best_for, every_policy
 from selection_references import draws_of, fixed_frontier, make_log
 
 import rcjax
-from rcjax.tuning import bootstrap as resampling
-from rcjax.tuning.bootstrap import bootstrap
+from rcjax.tuning import bootstrapping as resampling
+from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.label_weights import judging_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -32,7 +32,7 @@ def three(float64):
 @pytest.fixture(scope="module")
 def selected(log):
     """A frontier of pairs chosen by labels, and its bands."""
-    frontier = rcjax.select_frontier(log, lam=np.geomspace(1e-3, 0.05, 6)).frontier
+    frontier = rcjax.tuning.select_frontier(log, lam=np.geomspace(1e-3, 0.05, 6)).frontier
     return frontier, bootstrap(frontier, log, replicates=B)
 
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contest_references import columns, walk_by_hand
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 
 import rcjax
@@ -62,7 +61,7 @@ def test_what_a_search_by_the_model_promises_is_the_bill(log, cascade):
 
 def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
-    frontier = frontier.with_bands(rcjax.bootstrap(frontier, log, replicates=20))
+    frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=20))
     billed, told = by_bill(frontier, log)
     confidence, (_, right, _, charge) = np.asarray(model.calibrate(log.logprob)), columns(log)
     policies = frontier.policies.on_host()
@@ -78,7 +77,7 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
 
 
 def test_where_there_is_nothing_to_correct_nothing_is_said(log, model):
-    selected = rcjax.select_frontier(log, model=model).frontier
+    selected = rcjax.tuning.select_frontier(log, model=model).frontier
     assert by_bill(selected, log) == (selected, [])
     alone = rcjax.solve_frontier(model, lam=[1e9], cascades=[MODELS[:1]])  # one model: its mean price is its bill
     assert by_bill(alone, log) == (alone, [])

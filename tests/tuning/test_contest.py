@@ -13,8 +13,8 @@ from selection_references import make_log
 import rcjax
 from rcjax.frontier.refusal import refusal_at
 from rcjax.model.fitting import fit_near
+from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
 from rcjax.tuning.choices import RESERVE, as_cascades

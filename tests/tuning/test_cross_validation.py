@@ -13,8 +13,8 @@ from selection_references import make_log
 import rcjax
 from rcjax.frontier.searches import cascade_names
 from rcjax.replaying.walk import outcomes
+from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.paths import make_plan
-from rcjax.solving.solve import solve_frontier
 from rcjax.tuning.comparison import (
     COMPARING,
     COMPARING_ALONE,

@@ -45,11 +45,11 @@ def test_what_is_predicted_and_replayed_is_that_of_the_policy(log, policy, front
     assert early(policy) == ["llama3.1-8b"]
     by_policy, by_frontier = rcjax.replay(policy, log), rcjax.replay(frontier, log)
     np.testing.assert_allclose(by_policy.abstention, by_frontier.abstention[1])
-    outcome = rcjax.outcomes(frontier.model, frontier)
+    outcome = rcjax.solving.outcomes(frontier.model, frontier)
     for name, figure in (("error", outcome.error), ("cost", outcome.cost), ("abstention", outcome.refused)):
         np.testing.assert_allclose(getattr(frontier, name), figure, rtol=1e-7, err_msg=name)
     thresholds, refusals = (np.asarray(each)[1] for each in (frontier.thresholds, frontier.refusals))
-    error, _, refused = rcjax.error_and_cost(frontier.model, thresholds, policy.models, refusals=refusals)
+    error, _, refused = rcjax.solving.error_and_cost(frontier.model, thresholds, policy.models, refusals=refusals)
     assert float(error) == pytest.approx(policy.expected["error"])
     assert float(refused) == pytest.approx(policy.expected["abstention"])
 
@@ -68,17 +68,20 @@ def test_what_would_need_them_says_what_to_do(log, frontier):
     small = log.take(slice(100))
     left_out = "abstain_early must be left out, and the last one refuses"
     calls = [
-        ("tune again, or use refit=False", lambda: rcjax.bootstrap(frontier, small, replicates=20)),
+        ("tune again, or use refit=False", lambda: rcjax.tuning.bootstrap(frontier, small, replicates=20)),
         (
             "tune again, or give held-out queries instead",
             lambda: try_promise(frontier, small, held_out(frontier.model, small, folds=True), 60),
         ),
         (left_out, lambda: rcjax.solve_frontier(frontier.model, abstain_price=0.3, abstain_early=True)),
-        (left_out, lambda: rcjax.select_frontier(small, abstain_early=False)),
+        (left_out, lambda: rcjax.tuning.select_frontier(small, abstain_early=False)),
         (left_out, lambda: Spec(abstain_price=0.3, abstain_early=False)),
     ]
     for message, call in calls:
         with pytest.raises(ValueError, match=GONE + message):
             call()
-    assert rcjax.bootstrap(frontier, small, replicates=20, refit=False).abstention.shape == (len(frontier.lam), 2)
+    assert rcjax.tuning.bootstrap(frontier, small, replicates=20, refit=False).abstention.shape == (
+        len(frontier.lam),
+        2,
+    )
     assert dataclasses.replace(Spec(), abstain_price=0.3) == Spec(abstain_price=0.3)

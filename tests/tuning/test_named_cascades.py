@@ -71,8 +71,8 @@ def test_its_policy_is_tuned_again_without_comparing(older):
 
 def test_its_search_is_not_done_again(older, log):
     with pytest.raises(ValueError, match=r"no longer compare answers, .*: tune again, or use refit=False"):
-        rcjax.bootstrap(older, log, replicates=20)
-    assert np.isfinite(rcjax.bootstrap(older, log, replicates=20, refit=False).error).all()
+        rcjax.tuning.bootstrap(older, log, replicates=20)
+    assert np.isfinite(rcjax.tuning.bootstrap(older, log, replicates=20, refit=False).error).all()
     with pytest.raises(ValueError, match=r"no longer compare answers, .*: tune again, or give held-out queries"):
         rcjax.diagnose(older.model, log, frontier=older, replicates=50)
 

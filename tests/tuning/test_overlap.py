@@ -245,10 +245,10 @@ def test_a_diagnosis_warns_of_them(splits):
     # As many queries, models and replicates as in the commands below and in test_diagnosis: programmes are shared.
     train, test = (each.take(slice(200)).select(each.models[-3:]) for each in splits)
     model = rcjax.fit(train)
-    with pytest.warns(rcjax.OverlapWarning, match=r"20 of its 200 queries were tuned on, where it looks better"):
+    with pytest.warns(rcjax.tuning.OverlapWarning, match=r"20 of its 200 queries were tuned on, where it looks better"):
         rcjax.diagnose(model, with_copies(test, train, 20), replicates=50)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", rcjax.OverlapWarning)
+        warnings.simplefilter("error", rcjax.tuning.OverlapWarning)
         rcjax.diagnose(model, test, training=train, replicates=50)
         rcjax.diagnose(model, train, replicates=50)
 

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_nothing_changes_where_all_labels_are_there():
     whole = rcjax.sample_log(200, seed=0).select(MODELS)
     judged = partly(whole, np.ones(whole.correct.shape, bool), np.zeros((200, 3, 1)))
-    plain, same = (rcjax.select_frontier(log).frontier for log in (whole, judged))
+    plain, same = (rcjax.tuning.select_frontier(log).frontier for log in (whole, judged))
     assert np.array_equal(plain.error, same.error)
     assert np.array_equal(plain.thresholds, same.thresholds)
     assert np.array_equal(rcjax.replay(plain, whole).error, rcjax.replay(plain, judged).error)
-    bands = [rcjax.bootstrap(plain, log, replicates=20) for log in (whole, judged)]
+    bands = [rcjax.tuning.bootstrap(plain, log, replicates=20) for log in (whole, judged)]
     assert np.array_equal(bands[0].error, bands[1].error)
 
 
@@ -29,7 +29,7 @@ def test_a_judge_who_is_always_right_is_as_good_as_labels():
     labelled = some_labelled(whole, 150, np.random.default_rng(0))
     log = partly(whole, labelled, np.asarray(whole.correct, float)[..., None])
     lam = [30.0, 300.0, 3000.0]
-    by_labels, by_judge = (rcjax.select_frontier(one, lam=lam).frontier for one in (whole, log))
+    by_labels, by_judge = (rcjax.tuning.select_frontier(one, lam=lam).frontier for one in (whole, log))
     assert np.asarray(by_judge.error) == pytest.approx(np.asarray(by_labels.error), abs=0.02)
     errors = [np.asarray(rcjax.replay(by_labels, one).error) for one in (whole, log)]
     assert errors[0] == pytest.approx(errors[1], abs=0.01)
@@ -43,7 +43,7 @@ def test_what_is_promised_is_what_comes(kind):
     lam, gaps, word = [300.0, 1500.0], [], []
     for seed in range(6):
         log = judged_log(600, 150, kind, seed=seed)
-        frontier = rcjax.select_frontier(log, lam=lam).frontier
+        frontier = rcjax.tuning.select_frontier(log, lam=lam).frontier
         comes = np.asarray(rcjax.replay(frontier, fresh).error)
         gaps.append(np.asarray(frontier.error) - comes)
         said = np.nan_to_num(np.asarray(log.hand.judged)[..., 0]) > 0.5
@@ -70,8 +70,8 @@ def test_intervals_are_narrower_than_those_of_the_labels_alone():
     lam = [100.0, 500.0, 2000.0]
     widths = []
     for one in (log, labelled_by_hand(log)):
-        frontier = rcjax.select_frontier(one, lam=lam).frontier
-        bands = rcjax.bootstrap(frontier, one, replicates=60)
+        frontier = rcjax.tuning.select_frontier(one, lam=lam).frontier
+        bands = rcjax.tuning.bootstrap(frontier, one, replicates=60)
         widths.append(np.diff(np.asarray(bands.error), axis=1).mean())
     assert widths[0] < 0.85 * widths[1]
 

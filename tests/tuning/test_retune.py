@@ -25,7 +25,7 @@ def logs(float64):
 
 @pytest.fixture(scope="module")
 def frontier(logs):
-    return rcjax.select_frontier(logs[0]).frontier
+    return rcjax.tuning.select_frontier(logs[0]).frontier
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 
 def test_tuned_again_is_tuned_as_before(policy, logs):
     found = rcjax.retune(policy, logs[1])
-    selection = rcjax.select_frontier(logs[1])
+    selection = rcjax.tuning.select_frontier(logs[1])
     budget = recorded_tuning(policy).spec.target["budget"]
     assert found.policy.rules == selection.frontier.policy(budget=budget).rules
     assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
@@ -126,7 +126,7 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
     found = held_out_gain(policy, logs[1])
     fold, losses = np.arange(N) % 5, []
     for number in range(5):
-        tuned = rcjax.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
+        tuned = rcjax.tuning.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
         rest = log.take(fold == number)
         at_mean = dataclasses.replace(rest, query_cost=rest.query_cost * 0 + log.cost, cost=log.cost)
         seen = rcjax.replay(tuned, at_mean)
@@ -145,7 +145,7 @@ def test_what_was_to_be_gained_before_is_no_news():
 
 @pytest.fixture(scope="module")
 def mixture(logs):
-    frontier = rcjax.select_frontier(logs[0]).frontier
+    frontier = rcjax.tuning.select_frontier(logs[0]).frontier
     cost = np.asarray(frontier.cost)
     found = frontier.mixture(budget=float(0.6 * cost.max() + 0.4 * cost.min()))
     assert len(found.policies) == 2
@@ -167,7 +167,7 @@ def test_a_mixture_is_tuned_again_to_one(mixture, logs):
 
 
 def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_to_a_policy(logs):
-    frontier = rcjax.select_frontier(logs[0]).frontier
+    frontier = rcjax.tuning.select_frontier(logs[0]).frontier
     error = np.asarray(frontier.error)
     mixture = frontier.mixture(max_error=float(0.5 * error.max() + 0.5 * error.min()))
     assert len(mixture.policies) == 2
@@ -198,7 +198,7 @@ def test_a_mixture_is_held_to_its_expected_figures(mixture, logs):
 
 
 def test_refusals_count_at_their_price_in_what_is_gained(logs):
-    policy = rcjax.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
+    policy = rcjax.tuning.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
     found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
     assert float(seen.abstention) > 0.05
     assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))

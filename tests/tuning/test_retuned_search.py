@@ -81,7 +81,7 @@ def frontiers(log):
     """(frontier, what of its search is told besides), by each search: refusals, and short cascades."""
     model, how = rcjax.fit(log), {"lam": [100.0, 300.0, 1000.0], "abstain_price": 0.3}
     yield rcjax.solve_frontier(model, cascades="full", **how), {}
-    yield rcjax.select_frontier(log, model=model, max_length=2, **how).frontier, {"max_length": 2}
+    yield rcjax.tuning.select_frontier(log, model=model, max_length=2, **how).frontier, {"max_length": 2}
 
 
 def test_who_refused_does_so_again_and_cascades_are_no_longer(logs, spec_of, tmp_path):

@@ -62,8 +62,8 @@ def test_it_is_tuned_again_by_the_default_search(log, policy):
 def test_what_would_need_that_search_says_what_to_do(log, frontier):
     small = log.take(slice(100))
     with pytest.raises(ValueError, match=GONE + "tune again, or use refit=False"):
-        rcjax.bootstrap(frontier, small, replicates=20)
-    assert rcjax.bootstrap(frontier, small, replicates=20, refit=False).error.shape == (4, 2)
+        rcjax.tuning.bootstrap(frontier, small, replicates=20)
+    assert rcjax.tuning.bootstrap(frontier, small, replicates=20, refit=False).error.shape == (4, 2)
     fresh = try_promise(frontier, small, held_out(frontier.model, small, folds=False), 60)
     assert fresh["search"] == "expected"
     with pytest.raises(ValueError, match=GONE + "tune again, or give held-out queries instead"):

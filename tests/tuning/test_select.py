@@ -13,8 +13,8 @@ import rcjax
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs import LogError
+from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.solving.solve import solve_frontier
 from rcjax.tuning import resampling, select
 from rcjax.tuning.choices import RESERVE
 from rcjax.tuning.comparison import AtBudgets, Comparison, Luck

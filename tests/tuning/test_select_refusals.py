@@ -7,7 +7,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning import bootstrap
+from rcjax.tuning import bootstrapping
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.p_values import bounded_mean_p_value
 
@@ -28,12 +28,12 @@ def model(log):
 
 @pytest.fixture(scope="module")
 def selection(log, model):
-    return rcjax.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE)
+    return rcjax.tuning.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE)
 
 
 @pytest.fixture(scope="module")
 def whole(log, model):
-    return rcjax.select_frontier(log, model=model, abstain_price=PRICE).frontier
+    return rcjax.tuning.select_frontier(log, model=model, abstain_price=PRICE).frontier
 
 
 def test_the_figures_are_those_of_the_log(log, selection, whole):
@@ -57,7 +57,7 @@ def test_the_frontier_trades_cost_for_errors_and_refusals(whole):
 
 
 def test_refusing_is_worth_it(log, model, selection):
-    never = rcjax.select_frontier(log, model=model, lam=LAM)
+    never = rcjax.tuning.select_frontier(log, model=model, lam=LAM)
     rows = slice(1, 2)  # pairs, or one model
     ours, theirs = (each.comparison.error + each.comparison.lam * each.comparison.cost for each in (selection, never))
     assert (ours[rows] < theirs[rows]).mean() > 0.9
@@ -66,7 +66,9 @@ def test_refusing_is_worth_it(log, model, selection):
 
 @pytest.mark.parametrize("price", [1.0, np.inf])
 def test_too_dear_a_refusal_changes_nothing(log, model, price):
-    found, never = (rcjax.select_frontier(log, model=model, abstain_price=each).frontier for each in (price, None))
+    found, never = (
+        rcjax.tuning.select_frontier(log, model=model, abstain_price=each).frontier for each in (price, None)
+    )
     for name in ("lam", "error", "cost", "thresholds", "members"):
         np.testing.assert_array_equal(getattr(found, name), getattr(never, name))
     assert found.point(7).rules == never.point(7).rules
@@ -75,7 +77,7 @@ def test_too_dear_a_refusal_changes_nothing(log, model, price):
 
 def test_longer_chains_refuse_as_well(log, model, monkeypatch):
     monkeypatch.setattr(Comparison, "chosen", property(lambda seen: np.full(len(seen.lam), 3)))
-    frontier = rcjax.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE).frontier
+    frontier = rcjax.tuning.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE).frontier
     by_model = rcjax.solve_frontier(model, lam=LAM, cascades=[model.models], abstain_price=PRICE)
     np.testing.assert_allclose(frontier.refusals, by_model.refusals, atol=1e-12)
     seen = rcjax.replay(frontier, log)
@@ -86,7 +88,7 @@ def test_longer_chains_refuse_as_well(log, model, monkeypatch):
 
 def test_a_negative_price_is_refused(log, model):
     with pytest.raises(ValueError, match="abstain_price is -1"):
-        rcjax.select_frontier(log, model=model, abstain_price=-1)
+        rcjax.tuning.select_frontier(log, model=model, abstain_price=-1)
 
 
 # -- intervals
@@ -94,14 +96,14 @@ def test_a_negative_price_is_refused(log, model):
 
 def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
     frontier = selection.frontier
-    again = bootstrap.tune_again(frontier, log, np.arange(N)[None], np.arange(len(LAM))).policies
+    again = bootstrapping.tune_again(frontier, log, np.arange(N)[None], np.arange(len(LAM))).policies
     np.testing.assert_array_equal(again.members[0], frontier.members)
     np.testing.assert_array_equal(again.actions[0], frontier.actions)
     np.testing.assert_allclose(again.bounds[0], frontier.bounds, rtol=1e-6)
 
 
 def test_intervals_hold_what_was_seen(log, selection):
-    bands = rcjax.bootstrap(selection.frontier, log, replicates=20)
+    bands = rcjax.tuning.bootstrap(selection.frontier, log, replicates=20)
     seen = rcjax.replay(selection.frontier, log)
     low, high = np.asarray(bands.abstention).T
     assert (low <= seen.abstention).all()
@@ -133,7 +135,9 @@ def test_a_refusal_counts_at_its_price(whole, held_out):
 
 
 def test_who_never_refuses_is_tested_as_before(log, model, held_out):
-    plain, dear = (rcjax.select_frontier(log, model=model, abstain_price=price).frontier for price in (None, 1.0))
+    plain, dear = (
+        rcjax.tuning.select_frontier(log, model=model, abstain_price=price).frontier for price in (None, 1.0)
+    )
     one, other = (rcjax.certify(each, held_out, max_error=0.4) for each in (plain, dear))
     assert (one.index, one.errors, one.p_value, one.error_bound) == (
         other.index,

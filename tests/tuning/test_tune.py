@@ -24,7 +24,7 @@ def log(float64):
 def test_without_a_target_it_is_the_selected_frontier(log):
     tuned = rcjax.tune(log, intervals=False)
     model = rcjax.fit(log)
-    selected = rcjax.select_frontier(log, model=model).frontier
+    selected = rcjax.tuning.select_frontier(log, model=model).frontier
     assert tuned.policy is None
     assert tuned.remarks == ()
     assert tuned.frontier.bands is None

@@ -173,17 +173,17 @@ def test_trials_are_on_queries_left_out(differing):
 
 def test_check_says_which_segment_drifted(tuned):
     fresh = segmented(500, seed=60, weak="de")
-    assert not rcjax.check_segments(tuned.policy, fresh).drifted
+    assert not rcjax.diagnostics.check_segments(tuned.policy, fresh).drifted
     moved = segmented(500, seed=61, weak="en")
-    check = rcjax.check_segments(tuned.policy, moved)
+    check = rcjax.diagnostics.check_segments(tuned.policy, moved)
     assert "en" in check.drifted_segments
     json.dumps(check.to_json(), allow_nan=False)
     strange = ["fr"] * 100 + list(fresh.segment[100:])
-    check = rcjax.check_segments(tuned.policy, dataclasses.replace(fresh, segment=tuple(strange)))
+    check = rcjax.diagnostics.check_segments(tuned.policy, dataclasses.replace(fresh, segment=tuple(strange)))
     assert check.unknown == 100
     assert any("100 queries are of no known segment" in remark for remark in check.remarks)
     with pytest.raises(rcjax.LogError, match="tuned on this very log"):
-        rcjax.check_segments(tuned.policy, tuned.log)
+        rcjax.diagnostics.check_segments(tuned.policy, tuned.log)
 
 
 def test_retune_spends_the_same_budget_on_a_fresh_log(tuned):

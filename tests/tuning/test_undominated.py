@@ -1,8 +1,7 @@
 """What a frontier holds: the policies that no other beats, and at which prices the corners of their hull are best."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.frontier.policies import Policies

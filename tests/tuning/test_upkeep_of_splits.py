@@ -15,7 +15,7 @@ from rcjax.policy import Mixture
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.bootstrap import _replaced, bootstrap
+from rcjax.tuning.bootstrapping import _replaced, bootstrap
 from rcjax.tuning.seconds_limit import Admission
 from rcjax.tuning.segment_promise import _counted
 
@@ -101,7 +101,7 @@ def test_what_agreement_leads_to_expect(frontier, logs):
 
 def test_what_no_model_foretells_is_refused(frontier):
     with pytest.raises(ValueError, match="not a share of some"):
-        rcjax.outcomes(frontier.model, frontier)
+        rcjax.solving.outcomes(frontier.model, frontier)
 
 
 def test_what_a_promise_for_segments_counts():

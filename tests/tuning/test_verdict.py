@@ -171,7 +171,7 @@ def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
     told = 0
     for seed in range(2):
         log = rcjax.sample_log(200, seed=seed).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-        selection = rcjax.select_frontier(log, max_length=2)
+        selection = rcjax.tuning.select_frontier(log, max_length=2)
         at, frontier, bills = selection.comparison.at_budgets, selection.frontier, np.asarray(log.query_cost).mean(0)
         for budget in (*(1.1 * bills), *(0.96 * bills[1:]), *np.geomspace(1.05 * bills.min(), bills.max(), 9)):
             point = frontier.choose(budget=float(budget))

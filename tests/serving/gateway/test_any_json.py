@@ -6,8 +6,7 @@ import json
 import pytest
 from chat_server import Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE, gateway
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from openai.types.chat import completion_create_params
 from test_reply_fields import WHOLE
 from tiers import examples

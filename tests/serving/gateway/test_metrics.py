@@ -11,8 +11,7 @@ from textwrap import dedent
 
 import pytest
 from gateway_samples import MODELS, ask, make_call, make_policy, make_result
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from misses import in_turn
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families

@@ -7,10 +7,8 @@ import jax
 import numpy as np
 import pytest
 from chat_server import Response, serving, sure
-from gateway_service import SURE, UNSURE, gateway
-from gateway_service import make_policy as make_served
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from gateway_service import SURE, UNSURE, gateway, make_policy as make_served
+from hypothesis import given, settings, strategies as st
 from test_expectations import check_against_replay, make_policy
 from tiers import examples
 

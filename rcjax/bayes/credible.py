@@ -65,7 +65,7 @@ def posterior_figures(
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
-    >>> posterior = rcjax.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
+    >>> posterior = rcjax.bayes.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
     >>> plug_in = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
     >>> error, cost = posterior_figures(posterior, plug_in, draws=10)
     >>> error.shape, bool((error.std(0) > 0).all())
@@ -101,7 +101,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
-    >>> posterior = rcjax.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
+    >>> posterior = rcjax.bayes.sample_posterior(log.select(log.models[:2]), method="laplace", draws=50)
     >>> frontier = rcjax.solve_frontier(posterior.reference, lam=[100.0, 1000.0])
     >>> bands = credible_bands(posterior, frontier, draws=10)
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())

@@ -23,8 +23,8 @@ from rcjax.frontier.searches import Search
 from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import kind_of, tolerance
+from rcjax.solving.expected_outcome import Outcome, listed, without_models
 from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
-from rcjax.solving.outcome import Outcome, listed, without_models
 from rcjax.solving.outcome_search import TOGETHER, Candidate, Goal, Problem, Start, improve, propose, settle, weigh
 from rcjax.solving.paths import Plan, candidate_paths, make_plan
 from rcjax.solving.translation import check_alike, stacked
@@ -171,7 +171,7 @@ def _check_objective(goal: Goal, outcomes: Outcome) -> None:
     if value.shape:
         raise ValueError(
             f"objective must return one number, not an array of shape {value.shape}: take its sum, its mean, or "
-            "rcjax.smooth_maximum(…, outcome.smoothing)"
+            "rcjax.solving.smooth_maximum(…, outcome.smoothing)"
         )
     if not np.issubdtype(value.dtype, np.floating):
         raise ValueError(f"objective must return a real number that has a slope, not one of type {value.dtype}")

@@ -82,7 +82,8 @@ class Outcome:
     def along(self, values: ArrayLike) -> jax.Array:
         """(k,) sums of what each model takes (k,), such as seconds, along each path.
 
-        >>> from rcjax import demo_model, outcomes, solve_frontier
+        >>> from rcjax import demo_model, solve_frontier
+        >>> from rcjax.solving import outcomes
         >>> frontier = solve_frontier(demo_model(), lam=[1000.0], cascades=[("llama3.2-1b", "llama3.1-70b")])
         >>> outcomes(demo_model(), frontier).along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
         [[1.0, 1.0, 1.0, 4.0, 4.0]]
@@ -145,7 +146,7 @@ def outcome(
     >>> import jax, rcjax
     >>> model, pair = rcjax.demo_model(), ("llama3.2-1b", "llama3.1-70b")
     >>> told = outcome(model, jnp.array([0.6]), pair)
-    >>> error, cost = rcjax.error_and_cost(model, jnp.array([0.6]), pair)
+    >>> error, cost = rcjax.solving.error_and_cost(model, jnp.array([0.6]), pair)
     >>> bool(abs(told.error - error) < 1e-6), bool(abs(told.answered.sum() - 1) < 1e-6)
     (True, True)
     """

@@ -1,0 +1,51 @@
+"""The public names: `rcjax/__init__.py` imports each when it is first used."""
+
+from rcjax import (
+    bayes as bayes,
+    copulas as copulas,
+    diagnostics as diagnostics,
+    frontier as frontier,
+    importing as importing,
+    interop as interop,
+    logs as logs,
+    model as model,
+    plots as plots,
+    policy as policy,
+    replaying as replaying,
+    report as report,
+    serving as serving,
+    signals as signals,
+    solving as solving,
+    sweeps as sweeps,
+    testing as testing,
+    tuning as tuning,
+)
+from rcjax.diagnostics.diagnosis import diagnose as diagnose
+from rcjax.diagnostics.policy_check import check_policy as check_policy
+from rcjax.frontier.frontier import (
+    Frontier as Frontier,
+    InfeasibleError as InfeasibleError,
+    load_frontier as load_frontier,
+)
+from rcjax.logs.log import Log as Log
+from rcjax.logs.reading import LogError as LogError, read_log as read_log
+from rcjax.model.cascade_model import CascadeModel as CascadeModel
+from rcjax.model.demo import demo_model as demo_model, sample_log as sample_log
+from rcjax.model.fitting import fit as fit
+from rcjax.policy.files import load_policy as load_policy
+from rcjax.policy.mixture import Mixture as Mixture
+from rcjax.policy.policy import Policy as Policy
+from rcjax.policy.segmented import SegmentedPolicy as SegmentedPolicy
+from rcjax.policy.spec import Spec as Spec
+from rcjax.replaying.replay import replay as replay
+from rcjax.report.report import make_report as make_report
+from rcjax.serving.call_log import CallLog as CallLog
+from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError
+from rcjax.solving.frontiers import solve_frontier as solve_frontier
+from rcjax.tuning.certify import certify as certify
+from rcjax.tuning.learning_curve import learning_curve as learning_curve
+from rcjax.tuning.retune import retune as retune
+from rcjax.tuning.tune import Tuned as Tuned, tune as tune
+from rcjax.tuning.tune_segments import tune_segments as tune_segments
+
+__version__: str

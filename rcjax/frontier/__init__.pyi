@@ -1,0 +1,9 @@
+"""The public names: each is imported when it is first used."""
+
+from rcjax.frontier.bands import Bands as Bands
+from rcjax.frontier.frontier import (
+    Frontier as Frontier,
+    InfeasibleError as InfeasibleError,
+    load_frontier as load_frontier,
+)
+from rcjax.frontier.seconds import Seconds as Seconds

@@ -1,0 +1,15 @@
+"""The public names: each is imported when it is first used."""
+
+from rcjax.logs.errors import LogError as LogError, MissingPricesError as MissingPricesError
+from rcjax.logs.hand_labels import HandLabels as HandLabels
+from rcjax.logs.log import (
+    IncompleteLogWarning as IncompleteLogWarning,
+    LeftOutWarning as LeftOutWarning,
+    Log as Log,
+    NoConfidenceWarning as NoConfidenceWarning,
+    PartsWarning as PartsWarning,
+    PricesWarning as PricesWarning,
+    UnlabelledWarning as UnlabelledWarning,
+)
+from rcjax.logs.prices import read_prices as read_prices
+from rcjax.logs.reading import read_answers as read_answers, read_log as read_log
