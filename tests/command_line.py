@@ -18,7 +18,7 @@ NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large
 TOKEN_PRICES = {"small": 0.1, "middle": 0.2, "large": 0.9}
 
 
-def rows_of(seed: int, n: int = 400) -> list[tuple]:
+def rows_of(seed: int, n: int = 384) -> list[tuple]:
     """(query, model, logprob, correct, cost, input_tokens, output_tokens) of a synthetic log."""
     log = rcjax.sample_log(n, seed).select(NAMES)
     logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)

@@ -17,6 +17,7 @@ import pytest
 import tiers
 from compilations import Compilations
 from hypothesis import settings
+from sharing import turn
 
 import rcjax
 from rcjax._core.compilation import LEVELS, forget_programs, keep_programs
@@ -86,6 +87,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid.endswith(DEAR_EXAMPLES):
             item.add_marker(pytest.mark.thorough)
+    items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0]))
     items.sort(key=lambda item: not any(map(item.get_closest_marker, ("optimised", "forgetful"))))
 
 

@@ -8,6 +8,8 @@ from xdist.scheduler import LoadFileScheduling
 HERE = Path(__file__).parent
 #: Modules of their own, which come first: after them nothing is left of what is compiled (tests/conftest.py).
 MARKS = ("mark.optimised", "mark.forgetful")
+#: Folders that take longest, which come first: else one worker is at the last of them while the others have nothing.
+LONG = tuple(f"tests/{folder}" for folder in ("tuning", "solving", "model", "cli", "serving", "diagnostics", "report"))
 
 
 @cache
@@ -21,6 +23,15 @@ def share(path: str) -> str:
     if HERE not in file.parents[1:] or any(mark in file.read_text("utf-8") for mark in MARKS):
         return path
     return str(Path(path).parent)
+
+
+def turn(path: str) -> int:
+    """When the share of a file has its turn: 0 is first.
+
+    >>> turn("tests/tuning/test_tune.py"), turn("tests/test_docs.py")
+    (0, 7)
+    """
+    return LONG.index(share(path)) if share(path) in LONG else len(LONG)
 
 
 class ByFolder(LoadFileScheduling):

@@ -13,6 +13,7 @@ def programs(request):
     return request.config.cache.mkdir("rcjax-commands")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "page",
     [PAGES[0], *(pytest.param(page, marks=pytest.mark.thorough) for page in PAGES[1:])],

@@ -205,6 +205,7 @@ def report(copula):
     return REPORTS[key]
 
 
+@pytest.mark.thorough
 @in_turn("copula, law", BROKEN, ids=str)
 def test_a_broken_law_is_named_with_its_point(copula, law):
     text = report(copula)

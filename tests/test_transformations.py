@@ -153,7 +153,14 @@ def test_the_page_has_the_table():
     assert block.strip() == table(), f"python.md:\n{table()}"
 
 
-DEAR = ("`solve`", '`fit_copula(method="likelihood")`', "`model.weighted.reweigh`")
+DEAR = (
+    "`outcome`",
+    "`CascadeModel.sample`",
+    "`CascadeModel.sample_conditional`",
+    "`solve`",
+    '`fit_copula(method="likelihood")`',
+    "`model.weighted.reweigh`",
+)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 __all__ = ["interruptible", "terminable"]
 
@@ -17,13 +18,13 @@ _TOLD = b"finishing the calls under way; Ctrl-C again ends at once\n"
 @contextmanager
 def terminable() -> Iterator[None]:
     """A block in which SIGTERM does what Ctrl-C does there; once it has ended by that, another one changes nothing."""
-    try:
-        with _handling(signal.SIGTERM, _terminate):
+    with _handling(signal.SIGTERM, _terminate) as afterwards:
+        try:
             yield
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        with suppress(ValueError):  # files are closed now, and the exit status is to tell what has happened
-            signal.signal(signal.SIGTERM, _pass)
-        raise
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            # Files are closed, and the exit status is to tell what happened. Handlers in Python end before Python does.
+            afterwards[0] = signal.SIG_IGN
+            raise
 
 
 @contextmanager
@@ -64,10 +65,6 @@ class _Interrupt:
         self._heard = True
 
 
-def _pass(number: int, frame: FrameType | None) -> None:
-    """Goes on."""
-
-
 def _terminate(number: int, frame: FrameType | None) -> None:
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler):  # in the background, shells have Ctrl-C ignored
@@ -76,13 +73,15 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[list[Any]]:
+    """A block with a handler of a signal; what it yields has the handler that comes after the block."""
     try:
         before = signal.signal(number, handler)
     except ValueError:  # not the main thread, which alone has signals
-        yield
+        yield [None]
         return
+    afterwards = [before if before is not None else signal.SIG_DFL]
     try:
-        yield
+        yield afterwards
     finally:
-        signal.signal(number, before if before is not None else signal.SIG_DFL)
+        signal.signal(number, afterwards[0])

@@ -29,6 +29,7 @@ def frontier(drawn):
     return rcjax.solve_frontier(drawn.reference, lam=LAM)
 
 
+@pytest.mark.thorough
 def test_g_is_the_draws_calibrator_on_the_scale_of_the_reference(drawn):
     logprob = jnp.log(jnp.array([0.3, 0.6, 0.9, 0.99]))
     for j in range(3):

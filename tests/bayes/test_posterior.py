@@ -54,6 +54,7 @@ def finite(tree):
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
+@pytest.mark.thorough
 def test_the_truth_is_where_the_posterior_is(drawn):
     truth = rcjax.demo_model()
     coefficients = drawn.model.calibrators.coefficients
@@ -265,6 +266,7 @@ def test_laplace_is_at_the_mode(drawn, evidence):
     np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_values_that_models_state_are_masses_of_their_own():
     log = stated_log("stated")
     drawn = sample(log)
@@ -309,6 +311,7 @@ def test_answers_without_a_label_tell_of_confidences_alone(log):
     assert (own.std(0) > full.std(0)).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("values", [(0.0, 1.0), (0.8, 1.0), (0.0, 0.6)])
 def test_a_model_that_states_two_values_has_a_confidence_for_each(values):
     """ξ is the same for both, as it is infinite at certainty: only the values tell right from wrong."""

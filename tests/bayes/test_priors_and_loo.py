@@ -109,6 +109,7 @@ def test_arviz_leaves_one_out(drawn):
         dataclasses.replace(drawn, evidence=None).log_likelihood()
 
 
+@pytest.mark.thorough
 def test_values_that_models_state_have_terms_too():
     drawn = sample(stated_log("stated"))
     assert np.isfinite(drawn.log_likelihood()).all()

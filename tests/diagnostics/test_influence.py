@@ -34,6 +34,7 @@ def moved(policy, log):
     return influence(policy, log)
 
 
+@pytest.mark.thorough
 def test_leaving_a_query_out_and_fitting_again_changes_as_much(moved, log):
     whole = solve(rcjax.fit(log), LAM, "full")
     rows = [*moved.top(2), 0]

@@ -33,6 +33,7 @@ def diagnosis(logs):
     return rcjax.diagnose(rcjax.fit(partly), partly, replicates=50, search=None)
 
 
+@pytest.mark.thorough
 def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
     whole, _ = logs
     truth = np.asarray(whole.correct).mean(0)

@@ -112,6 +112,7 @@ def test_batches_of_models_and_one_model_alone(library, model):
     assert library.sample(alone, 0, (7,)).shape == (7, 1)
 
 
+@pytest.mark.thorough
 def test_the_likelihood_is_highest_near_the_fit(library):
     """Gradients by every array of a model go through: a step along them is likelier."""
     log = rcjax.sample_log(96, seed=0)

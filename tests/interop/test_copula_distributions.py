@@ -180,6 +180,7 @@ def test_masses_and_the_density_between_sum_to_one():
     assert np.asarray(chain.log_prob(joint, np.array([[0.05, 0.5], [0.5, 1.01]]))).tolist() == [-np.inf, -np.inf]
 
 
+@pytest.mark.thorough
 def test_a_margin_with_masses_goes_with_one_of_the_library(library, margins):
     grid = np.linspace(-9, 11, 2001)
     for marginal in (MASSES, ATOMS):

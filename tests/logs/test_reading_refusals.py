@@ -280,6 +280,7 @@ def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
             rcjax.tuning.select_frontier(read_log(_few(tmp_path, n)))
 
 
+@pytest.mark.thorough
 def test_five_queries_are_enough_to_choose_by(tmp_path):
     assert rcjax.tuning.select_frontier(read_log(_few(tmp_path, 5))).frontier.error.size
 

@@ -49,6 +49,7 @@ def test_the_quantile_is_the_generalised_inverse_of_the_cdf(make):
     assert (before <= U + 1e-7).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [marginal, nothing_smooth])
 def test_samples_have_the_masses_and_the_mean(make):
     own = make()

@@ -94,6 +94,7 @@ def test_log_densities_are_those_of_scipy_and_sum_to_one(model):
     assert np.isnan(odd[2])
 
 
+@pytest.mark.thorough
 def test_draws_have_the_moments_of_the_density(model, draws):
     points, weights = grid()
     weights = weights * np.exp(model.log_prob(points))
@@ -106,6 +107,7 @@ def test_draws_have_the_moments_of_the_density(model, draws):
             assert (draws[:, j] == value).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / N))
 
 
+@pytest.mark.thorough
 def test_draws_of_later_models_are_those_of_the_joint_law(model, draws):
     """Of all first values drawn together; and where the first one is in a mass, or smooth, by its conditional law."""
     later = np.asarray(model.sample_conditional(jax.random.key(1), draws[:, :1]))
@@ -139,6 +141,7 @@ def test_only_the_last_of_the_earlier_models_decides():
         demo.log_prob(jnp.zeros(4))
 
 
+@pytest.mark.thorough
 def test_stacked_models_under_vmap_and_as_a_batch(model):
     other = dataclasses.replace(model, copulas=rcjax.copulas.Gaussian(jnp.array([-0.3])))
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, other)

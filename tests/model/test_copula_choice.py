@@ -76,6 +76,7 @@ def test_every_family_is_fitted_to_every_pair_and_one_is_chosen(model, log):
         assert float(model.copulas.tau()[place]) == pytest.approx(chosen["tau"], abs=1e-12)
 
 
+@pytest.mark.thorough
 def test_the_table_holds_the_likelihood_of_the_log(model, log):
     confidence = model.calibrate(log.logprob)
     first, second, weights = pair_ranks(model.marginals, confidence, log.answered, pairs(5))
@@ -150,6 +151,7 @@ def test_one_of_is_the_member_that_it_names():
         np.testing.assert_allclose(chosen.tail_dependence(), member.tail_dependence())
 
 
+@pytest.mark.thorough
 def test_likelihood_and_tau_give_different_members(log):
     by_tau, by_likelihood = rcjax.fit(log), rcjax.fit(log, method="likelihood")
     assert by_tau.copula_table is None
@@ -157,6 +159,7 @@ def test_likelihood_and_tau_give_different_members(log):
     assert not np.allclose(by_likelihood.copulas.theta, by_tau.copulas.theta, rtol=1e-3)
 
 
+@pytest.mark.thorough
 def test_a_users_family_competes(log, tmp_path):
     found = rcjax.fit(log, copula=[Plackett])
     assert {row["family"] for row in table_of(found)} == {"Independence", "Plackett"}

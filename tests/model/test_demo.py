@@ -98,6 +98,7 @@ def test_costs_share_the_length_of_the_query(log, model):
     np.testing.assert_allclose(log.cost, np.asarray(log.query_cost).mean(0), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_refitting_finds_the_model_again(refitted, model):
     # Neighbours only: the chain alone says how models further apart depend on each other.
     chosen = neighbours(model)

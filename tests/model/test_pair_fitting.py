@@ -64,6 +64,7 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
     assert float(slope.sum()) == pytest.approx(0.0, abs=1e-9)  # twice all of them is the same sample
 
 
+@pytest.mark.thorough
 def test_slopes_by_the_ranks_of_the_likeliest(sample):
     def theta(u):
         return rcjax.model.fit_copula(u, sample[1], "frank", method="likelihood").theta

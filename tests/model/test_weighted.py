@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from stated_samples import stated_log
+from tiers import thorough
 
 import rcjax
 from rcjax._core.batching import part
@@ -123,6 +124,7 @@ def test_taus_are_those_of_queries_repeated():
     np.testing.assert_allclose(weighted_taus(jnp.ones((9, 2)), jnp.ones((9, 2))), 0.0, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_stated_values_are_estimated_again():
     log = stated_log("twentieths", N, models=2)
     model = rcjax.fit(log)
@@ -137,7 +139,7 @@ def slopes_by_weights(model, rows, weights):
     return jax.jacrev(lambda weights: described(reweigh(model, rows, weights)))(weights)
 
 
-@pytest.mark.parametrize("kind", ["always right", "told apart", "one confidence"])
+@pytest.mark.parametrize("kind", thorough(["always right", "told apart", "one confidence"], "one confidence".__eq__))
 def test_corners_stay_finite(log, weighed, kind):
     correct, logprob = np.asarray(log.correct).copy(), np.asarray(log.logprob).copy()
     if kind == "always right":

@@ -34,6 +34,7 @@ def test_steps_that_compare_nothing_need_no_answers():
         assert COMPARING.step(model, logprob=-0.1) == plain.step(model, logprob=-0.1)
 
 
+@pytest.mark.thorough
 def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
     with jax.enable_x64(True):
         log, fresh = make_log(300, 0.0, seed=0), make_log(2_000, 0.0, seed=1)

@@ -5,20 +5,25 @@ import json
 import re
 import shutil
 
+import polars as pl
 import pytest
+from command_line import rows_of
 
 import rcjax
 from rcjax.report.report import Report
 
-MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+MODELS = ("small", "middle", "large")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
 
 
 @functools.cache
 def halves() -> tuple[rcjax.Log, rcjax.Log]:
-    """Two logs of 200 queries; made in float64."""
-    return rcjax.sample_log(400, seed=0).select(MODELS).split(0.5, seed=0)
+    """Two logs, of as many queries and models as those of the command line; made in float64."""
+    columns = ["query", "model", "logprob", "correct", "cost", "input_tokens", "output_tokens"]
+    tables = [pl.DataFrame(rows_of(seed), columns, orient="row") for seed in (1, 0)]
+    first, second = (rcjax.read_log(table.drop("input_tokens", "output_tokens")) for table in tables)
+    return first, second
 
 
 @functools.cache

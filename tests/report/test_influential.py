@@ -14,17 +14,10 @@ from rcjax.report.page import render
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-PAIR, N = ("llama3.2-1b", "llama3.1-70b"), 192
-
 
 @pytest.fixture(scope="module")
-def log(float64):
-    return rcjax.sample_log(N, seed=0).select(PAIR)
-
-
-@pytest.fixture(scope="module")
-def report(log):
-    return rcjax.make_report(log, replicates=20, budget=100e-6)
+def log(logs):
+    return logs[0]
 
 
 def test_they_are_those_that_move_the_promise_most(report, log):
@@ -36,8 +29,10 @@ def test_they_are_those_that_move_the_promise_most(report, log):
     confidence = np.asarray(report.model.calibrate(log))
     for row in rows:
         number = int(row.query)
-        np.testing.assert_allclose([*row.confidence.values()], confidence[number])
-        assert [*row.correct.items()] == [*zip(PAIR, np.asarray(log.correct)[number].tolist(), strict=True)]
+        columns = [log.models.index(name) for name in moved.models]
+        assert row.confidence == pytest.approx(dict(zip(moved.models, confidence[number, columns], strict=True)))
+        right = np.asarray(log.correct)[number, columns].tolist()
+        assert row.correct == dict(zip(moved.models, right, strict=True))
         assert (row.error, row.cost) == pytest.approx((moved.error[number], moved.cost[number]))
     # By the labels: the dear model is wrong on what costs the promise most.
     assert report.to_json()["influential"]["rows"][0]["query"] == rows[0].query
@@ -49,18 +44,19 @@ def test_the_page_has_a_row_for_each_and_says_what_to_do(report):
     assert section.count('<tr><th scope="row">') == 10
     assert "Correct what is wrong in the log, and tune again" in section
     first = report.influential.rows[0]
-    sure, right = first.confidence[PAIR[0]], first.correct[PAIR[0]]
-    assert f'<td data-label="{PAIR[0]}">{sure:.2f}, {"right" if right else "wrong"}</td>' in section
-    assert f"{'+' if first.error > 0 else '−'}{100 * abs(first.error):.2g}</td>" in section
+    name = report.influential.models[0]
+    sure, right = first.confidence[name], first.correct[name]
+    assert f'<td data-label="{name}">{sure:.2f}, {"right" if right else "wrong"}</td>' in section
+    assert f"{'+' if first.error > 0 else '−'}{100 * abs(first.error):#.2g}</td>" in section
     other = dataclasses.replace(report.influential, rows=(), note="none of it is known")
     assert "is not shown: none of it is known." in render(dataclasses.replace(report, influential=other))
 
 
 def test_where_it_is_not_known_the_page_says_why(report, log):
     policy = report.frontier.point(report.chosen)
-    few = stated_log("stated", N, models=2)
+    few = stated_log("stated", 96, models=2)
     of_few = rcjax.solve_frontier(rcjax.fit(few), lam=[300.0], cascades="full").point(0)
-    alone = rcjax.solve_frontier(report.model, lam=[300.0], cascades=[PAIR[1:]]).point(0)
+    alone = rcjax.solve_frontier(report.model, lam=[300.0], cascades=[log.models[1:2]]).point(0)
     for other, queries, message in (
         (alone, log, "asks one model"),
         (dataclasses.replace(policy, expected={}), log, "price of an error"),
@@ -72,13 +68,14 @@ def test_where_it_is_not_known_the_page_says_why(report, log):
 
 
 def test_what_was_not_answered_or_labelled_is_said(report):
+    names = report.influential.models
     row = dataclasses.replace(
         report.influential.rows[0],
-        confidence={PAIR[0]: None, PAIR[1]: 0.5},
-        correct={PAIR[0]: None, PAIR[1]: None},
+        confidence=dict.fromkeys(names, None) | {names[-1]: 0.5},
+        correct=dict.fromkeys(names, None),
         error=-0.00123,
         cost=2e-7,
     )
     (shown,) = influential_context(dataclasses.replace(report.influential, rows=(row,)), Money(1e6, "million"))["rows"]
-    assert shown["said"] == ["no answer", "0.50, no label"]
+    assert shown["said"] == ["no answer"] * (len(names) - 1) + ["0.50, no label"]
     assert (shown["error"], shown["cost"]) == ("−0.12", "+$0.200")

@@ -18,7 +18,7 @@ def test_texts_of_a_page_are_said_anew_and_scripts_stay():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    path = write_answers(tmp_path_factory.mktemp("page") / "log.csv", 192, seed=0, labels=96)
+    path = write_answers(tmp_path_factory.mktemp("page") / "log.csv", 384, seed=0, labels=192)
     log = rcjax.read_log(path, task="choice", reference=Reference("large", counts="differences"))
     return rcjax.make_report(log, replicates=20, max_error=0.12)
 

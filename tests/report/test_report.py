@@ -94,7 +94,7 @@ def test_of_fresh_queries_the_shares_are_those_seen(logs):
 
 
 def test_a_baseline_must_be_a_model(logs):
-    with pytest.raises(ValueError, match="baseline 'gpt' is not a model of the log; they are llama"):
+    with pytest.raises(ValueError, match="baseline 'gpt' is not a model of the log; they are small"):
         rcjax.make_report(logs[0], baseline="gpt")
 
 

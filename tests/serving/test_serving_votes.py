@@ -224,6 +224,7 @@ def test_a_function_that_fails_is_told(broken):
     assert (result.model, result.text) == ("small", "Mars")
 
 
+@pytest.mark.thorough
 def test_votes_by_keys_are_those_of_the_log(tmp_path):
     """A log with keys, the policy of its votes, and a service that makes the keys: the same shares."""
     frame = sampled_frame(60).with_columns(answer_key=pl.col("answer").str.to_uppercase()).drop("answer")

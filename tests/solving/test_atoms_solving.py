@@ -109,6 +109,7 @@ def values_of(model):
     return [np.unique(column) for column in draws.T]
 
 
+@pytest.mark.thorough
 def test_error_and_cost_are_those_of_samples(model):
     draws = np.asarray(sample_confidences(model, jax.random.key(1), 400_000))
     for thresholds in ((0.5, 0.7), (0.65, 0.6), (0.8, 0.85)):
@@ -139,6 +140,7 @@ def test_a_threshold_lies_midway_between_two_values(steps_only):
         assert all(np.abs(middles(own) - threshold).min() < 1e-6 for threshold in thresholds)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("search", ["all", "full", "adaptive"])
 def test_no_policy_is_beaten_by_what_it_may_do(model, search):
     frontier = solve_frontier(model, lam=LAM, cascades=search)
@@ -149,6 +151,7 @@ def test_no_policy_is_beaten_by_what_it_may_do(model, search):
     assert (np.diff(frontier.cost) <= 1e-12).all() or (np.diff(frontier.cost) >= -1e-12).all()
 
 
+@pytest.mark.thorough
 def test_refusals_pass_all_of_a_value_or_none(model):
     frontier = solve_frontier(model, lam=LAM, abstain_price=0.3)
     for row, (refusals, members) in enumerate(

@@ -66,6 +66,7 @@ def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monk
     assert 0 < np.mean(shares) < 1  # or one of the two ways to end is not tried
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("panels", [9, None])
 def test_optimised_programmes_are_sure_of_as_much(fours, panels):
     """With LLVM's optimisations sums that are worked out twice may differ, and none then be the largest."""
@@ -96,6 +97,7 @@ def test_what_is_not_sure_has_its_rounds_a_few_at_a_time(fours, monkeypatch):
     np.testing.assert_allclose(np.where(defers, same_cut.u, 0), np.where(defers, cut.u, 0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_no_cuts_beat_the_bounds(float64, monkeypatch):
     """Of every path, by an exhaustive grid of thresholds; a bound is near, too, where all cuts are sure."""
     lam, unsure, is_sure = LAM[::8], 0, bellman._is_sure

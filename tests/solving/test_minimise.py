@@ -100,6 +100,7 @@ def test_it_is_bellmans_on_real_logs(shared_data, name):
     assert statuses(ours) <= FINE
 
 
+@pytest.mark.thorough
 def test_no_other_is_better_in_the_worst_case(models, robust):
     assert statuses(robust) <= FINE
     value = values(worst, models, robust)
@@ -128,6 +129,7 @@ def test_a_worst_regret_is_below_that_of_every_models_own_optimum(models):
     assert statuses(ours) <= FINE
 
 
+@pytest.mark.thorough
 def test_thresholds_mean_the_same_raw_confidence_under_every_model(models, robust):
     """By samples: what each model's own draws do under the policy of the frontier, deployed."""
     policy = robust.point(2)
@@ -146,6 +148,7 @@ def test_thresholds_mean_the_same_raw_confidence_under_every_model(models, robus
         assert 1 - right == pytest.approx(float(expected.error[2, number]), abs=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("objective", thorough([capped, squared, fair, patient], {squared, fair}.__contains__))
 def test_no_random_search_beats_it(one, objective):
     ours = minimise(objective, one, "full", lam=LAM)
@@ -154,6 +157,7 @@ def test_no_random_search_beats_it(one, objective):
     assert statuses(ours) <= FINE
 
 
+@pytest.mark.thorough
 def test_a_cap_is_kept_where_it_is_dear(one):
     free = solve_frontier(one, lam=LAM, cascades="full")
     ours = minimise(capped, one, "full", lam=np.full(len(LAM), 3e5))
@@ -161,6 +165,7 @@ def test_a_cap_is_kept_where_it_is_dear(one):
     assert float(np.asarray(ours.cost).max()) < 121e-6
 
 
+@pytest.mark.thorough
 def test_fairness_moves_the_shares(one):
     ours = minimise(fair, one, "full", lam=LAM)
     shares, plain = (
@@ -213,6 +218,7 @@ def test_gradients_are_those_of_differences(models, several, refusing):
     assert np.abs(differences).min() > 1e-4
 
 
+@pytest.mark.thorough
 def test_what_it_says_is_what_its_thresholds_do(models, robust):
     told = outcomes(models, robust)
     np.testing.assert_allclose(told.error.mean(1), robust.error, atol=1e-9)
@@ -244,6 +250,7 @@ def test_refusals_are_bellmans(one):
     assert float(np.asarray(ours.abstention).max()) > 0.05
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind != "stated"))
 def test_stated_values_are_passed_whole_or_not(kind):
     model = rcjax.fit(stated_log(kind))

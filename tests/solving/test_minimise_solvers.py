@@ -25,6 +25,7 @@ def usual(one):
     return values(squared, one, minimise(squared, one, "full", lam=LAM))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("solver", [optax.adam(0.02), pytest.param(optax.lbfgs(), marks=pytest.mark.thorough)])
 def test_a_solver_of_optaxs(one, usual, solver):
     other = minimise(squared, one, "full", lam=LAM, starts=1, solver=solver)

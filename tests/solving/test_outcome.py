@@ -29,6 +29,7 @@ def test_sums_over_paths_are_error_and_cost(demo):
     )
 
 
+@pytest.mark.thorough
 def test_slopes_and_curvature_are_those_of_differences(demo):
     at = jnp.array([0.62, 0.71])
 

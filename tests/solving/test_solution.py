@@ -110,6 +110,7 @@ def test_forward_and_reverse_are_the_same(at):
         np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_the_loss_moves_as_the_envelope_theorem_says(three, lam):
     price = jnp.asarray(lam[1])
 
@@ -125,6 +126,7 @@ def test_the_loss_moves_as_the_envelope_theorem_says(three, lam):
     assert (jnp.diff(asked) < 0).all()
 
 
+@pytest.mark.thorough
 def test_it_is_vmapped_over_models_and_compiles_once(three, lam, compilations):
     many = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), three)
     many = dataclasses.replace(many, cost=many.cost * jnp.array([[1.0], [1.2]]))

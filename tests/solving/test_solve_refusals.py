@@ -98,6 +98,7 @@ def walked(confidence, cost, first, bounds, actions):
     return error, spent, refused
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("search", "theta"),
     [
@@ -136,6 +137,7 @@ def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
         assert (found >= best - 0.02).all(), i
 
 
+@pytest.mark.thorough
 def test_refusals_in_the_objective_are_those_of_draws(triples):
     model = take(triples, 3)
     confidence = np.asarray(rcjax.model.sample_confidences(model, jax.random.key(4), 20_000))

@@ -221,6 +221,7 @@ def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
         assert both.agreements.earlier[row, trial.second[best[row]]] == trial.first[best[row]]
 
 
+@pytest.mark.thorough
 def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     """Expected errors, told by 300 labels, against those counted on 20,000 queries."""
     lam = np.geomspace(10.0, 1e5, 12)
@@ -327,6 +328,7 @@ def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypa
         assert best[0] <= best[1] + 1e-12
 
 
+@pytest.mark.thorough
 def test_errors_are_as_promised(log):
     fresh = make_log(20_000, 0.0, seed=1)
     frontier = rcjax.tuning.select_frontier(log).frontier

@@ -69,6 +69,7 @@ def test_its_policy_is_tuned_again_without_comparing(older):
     assert held_out_gain(older.point(1), fresh).n == 250
 
 
+@pytest.mark.thorough
 def test_its_search_is_not_done_again(older, log):
     with pytest.raises(ValueError, match=r"no longer compare answers, .*: tune again, or use refit=False"):
         rcjax.tuning.bootstrap(older, log, replicates=20)

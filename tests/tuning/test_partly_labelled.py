@@ -65,6 +65,7 @@ def test_replays_count_the_corrected_outcomes():
     assert 0 < float(replayed.error_se) < float(few.error_se)
 
 
+@pytest.mark.thorough
 def test_intervals_are_narrower_than_those_of_the_labels_alone():
     log = judged_log(600, 100, seed=2)
     lam = [100.0, 500.0, 2000.0]
@@ -149,6 +150,7 @@ def test_tune_sets_aside_what_the_guarantee_can_use(judged):
     assert tuned.certificate.n == len(tested)
 
 
+@pytest.mark.thorough
 def test_a_learning_curve_is_of_labels_by_hand():
     log = judged_log(400, 100)
     curve = rcjax.learning_curve(log, repeats=2)

@@ -6,6 +6,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import thorough
 
 import rcjax
 from rcjax.tuning.segment_trials import WEIGHTS, pooled_rows, segment_names, try_segments
@@ -39,7 +40,10 @@ def tuned(differing):
     return rcjax.tune_segments(differing, budget=2e-4, intervals=False)
 
 
-@pytest.mark.parametrize("target", [{"budget": 1.5e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 2000.0}])
+TARGETS = [{"budget": 1.5e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 2000.0}]
+
+
+@pytest.mark.parametrize("target", thorough(TARGETS, lambda target: "lam" in target or "error_cost" in target))
 def test_where_no_segment_gains_it_is_the_policy_of_tune(alike, target):
     tuned = rcjax.tune_segments(alike, intervals=False, **target)
     one = rcjax.tune(dataclasses.replace(alike, by=None, segment=None), intervals=False, **target).policy
