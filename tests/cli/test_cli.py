@@ -1,6 +1,7 @@
 """The command line: exit codes, one JSON document, files, messages."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -133,9 +134,10 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["cost"] <= budget * (1 + 1e-9)
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
-    verdict, bill = document["remarks"]
+    verdict, mixed, bill = document["remarks"]
+    assert mixed.startswith("a mixture of two policies would err on ")
     assert "use middle → large: " in verdict
-    assert "points fewer errors than the best single model for the same money" in verdict
+    assert re.search(r"it promises fewer errors than any single model .*, which is not shown: \d\.\d ± \d\.\d", verdict)
     assert bill.startswith(
         "costs are the bills of these queries, and errors of single models are counted on them; those"
     )
@@ -194,7 +196,7 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
     assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
 
     seen = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
-    assert seen["n"] == 400
+    assert seen["n"] == 384
     assert seen["models"] == document["policy"]["models"]
     assert all(isinstance(seen[name], float) for name in ("cost", "error", "cost_se", "error_se"))
     assert sum(seen["share"]) == pytest.approx(1)
@@ -211,7 +213,7 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
         assert "as billed" in shown
         assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
         assert "±" in shown
-        assert "400 queries" in shown
+        assert "384 queries" in shown
     assert "error_interval" in whole["predicted"]
     low, high = seen["error_interval"]
     assert low < seen["error"] < high
@@ -229,13 +231,13 @@ def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     document = json.loads(succeed(*tune, "--max-error", "45%", "--held-out", folder / "test.csv", "--json"))
     guarantee = document["policy"]["provenance"]["guarantee"]
     assert guarantee["max_error"] == 0.45
-    assert guarantee["n"] == 400
+    assert guarantee["n"] == 384
     assert guarantee["error_bound"] <= 0.45
     shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
-    assert "200 queries" in shown
-    assert "200 other queries are held out for the test of the guarantee." in " ".join(shown.split())
+    assert "192 queries" in shown
+    assert "192 other queries are held out for the test of the guarantee." in " ".join(shown.split())
     assert "guaranteed with 90 % confidence: the target is kept" in " ".join(shown.split())
-    assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 200
+    assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 192
     assert "the target is kept" in " ".join(succeed(*tune, "--budget", "1", "--really").split())
 
 
@@ -270,7 +272,7 @@ def test_cascades(folder, tmp_path, cascade):
     else:
         asked = {"full": ["small", "middle", "large"], "small,large": ["small", "large"]}[cascade]
         assert all(point["models"] == asked for point in points)
-    assert json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))["n"] == 400
+    assert json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))["n"] == 384
 
 
 def test_models_choose_and_order(folder):
@@ -347,7 +349,7 @@ def test_an_incomplete_log_is_told_on_standard_error(folder):
     result = run("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
     assert result.exit_code == 0
     json.loads(result.stdout)
-    assert result.stderr.startswith("warning: holes.csv: 280 of 400 queries have an answer of every model")
+    assert result.stderr.startswith("warning: holes.csv: 268 of 384 queries have an answer of every model")
     assert len(result.stderr.splitlines()) == 1
 
 
