@@ -76,60 +76,63 @@ class ResponsesResponder(Responder):
 
 @dataclass(slots=True)
 class _Part:
-    """A part of a message: what it says, or why it says nothing."""
+    """A part of what a model says."""
 
-    name: str
-    """Of its field: "text" or "refusal"."""
+    kind: str
+    """ "output_text", "refusal" or "reasoning_text"."""
     index: int
     texts: list[str] = field(default_factory=list)
     logprobs: list[_Event] = field(default_factory=list)
 
-    @property
-    def kind(self) -> str:
-        """By which events name it."""
-        return "output_text" if self.name == "text" else "refusal"
-
     def to_json(self) -> dict[str, Any]:
-        """As it is in a message."""
-        others = {"annotations": [], "logprobs": [*self.logprobs]} if self.name == "text" else {}
-        return {"type": self.kind, self.name: "".join(self.texts), **others}
+        """As it is in an item."""
+        more = {"annotations": []} if self.kind == "output_text" else {}
+        return {"type": self.kind, **self.content, **more}
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it says, by the names of its fields."""
+        name = "refusal" if self.kind == "refusal" else "text"
+        more = {"logprobs": [*self.logprobs]} if self.kind == "output_text" else {}
+        return {name: "".join(self.texts), **more}
 
 
 @dataclass(slots=True)
-class _Message:
-    """What a model says."""
+class _Said:
+    """What a model says, or thinks before it."""
 
     id: str
     index: int
+    kind: str
+    """ "message" or "reasoning"."""
     parts: dict[str, _Part] = field(default_factory=dict)
 
     def to_json(self, status: str) -> dict[str, Any]:
         """As an item of a response."""
+        more = {"role": "assistant"} if self.kind == "message" else {"summary": []}
         content = [part.to_json() for part in self.parts.values()]
-        return {"id": self.id, "type": "message", "status": status, "role": "assistant", "content": content}
+        return {"id": self.id, "type": self.kind, "status": status, **more, "content": content}
 
-    def say(self, name: str, text: str, logprobs: Sequence[_Event]) -> Iterator[_Event]:
+    def say(self, kind: str, text: str, logprobs: Sequence[_Event]) -> Iterator[_Event]:
         """Add to a part, which may be a new one."""
-        part = self.parts.get(name)
+        part = self.parts.get(kind)
         if part is None:
-            part = self.parts[name] = _Part(name, len(self.parts))
-            yield self._event(part, "response.content_part.added", {"part": part.to_json()})
+            part = self.parts[kind] = _Part(kind, len(self.parts))
+            yield self._event(part, "content_part.added", {"part": part.to_json()})
         part.texts.append(text)
         part.logprobs += logprobs
-        more = {"logprobs": logprobs} if name == "text" else {}
-        yield self._event(part, f"response.{part.kind}.delta", {"delta": text, **more})
+        more = {"logprobs": logprobs} if kind == "output_text" else {}
+        yield self._event(part, f"{kind}.delta", {"delta": text, **more})
 
     def end(self) -> Iterator[_Event]:
         """Say what each part is as a whole."""
         for part in self.parts.values():
-            whole = part.to_json()
-            text = {name: whole[name] for name in (part.name, "logprobs") if name in whole}
-            yield self._event(part, f"response.{part.kind}.done", text)
-            yield self._event(part, "response.content_part.done", {"part": whole})
+            yield self._event(part, f"{part.kind}.done", part.content)
+            yield self._event(part, "content_part.done", {"part": part.to_json()})
 
     def _event(self, part: _Part, kind: str, content: _Event) -> _Event:
         where = {"item_id": self.id, "output_index": self.index, "content_index": part.index}
-        return {"type": kind, **where, **content}
+        return {"type": f"response.{kind}", **where, **content}
 
 
 @dataclass(slots=True)
@@ -162,7 +165,18 @@ class _Call:
 
 
 #: Fields of a chunk that a response has in other words, or that are of the chunk alone.
-_OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation"})
+_OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
+
+
+#: The item that a part is of.
+_ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "reasoning"}
+
+
+_PREFIXES = {"message": "msg", "reasoning": "rs"}  # of the ids of items
+
+
+#: Where servers tell what a model thinks before it answers.
+_REASONING = ("reasoning_content", "reasoning")
 
 
 #: Why an answer is not complete, by the reason of a completion.
@@ -187,8 +201,8 @@ class Answer:
     _id: str = ""
     """Of the completion."""
     _head: dict[str, Any] = field(default_factory=dict)
-    _items: list[_Message | _Call] = field(default_factory=list)
-    _message: _Message | None = None
+    _items: list[_Said | _Call] = field(default_factory=list)
+    _said: dict[str, _Said] = field(default_factory=dict)
     _calls: dict[int, _Call] = field(default_factory=dict)
     _finish_reason: Any = None
     _last: dict[str, Any] = field(default_factory=dict)
@@ -252,21 +266,23 @@ class Answer:
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[_Event]:
         said = delta if isinstance(delta, Mapping) else {}
         tokens = _tokens(logprobs.get("content")) if isinstance(logprobs, Mapping) else []
-        yield from self._add_text("text", said.get("content"), tokens)
+        thought = next(filter(None, map(said.get, _REASONING)), None)
+        yield from self._add_text("reasoning_text", thought, [])
+        yield from self._add_text("output_text", said.get("content"), tokens)
         yield from self._add_text("refusal", said.get("refusal"), [])
         calls = said.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             yield from self._add_call(call)
 
-    def _add_text(self, name: str, content: Any, tokens: list[_Event]) -> Iterator[_Event]:
-        text = choice_text({"message": {"content": content}})
-        if not text and not (tokens and self._message):  # tokens of the end have no text
+    def _add_text(self, kind: str, content: Any, tokens: list[_Event]) -> Iterator[_Event]:
+        text, of = choice_text({"message": {"content": content}}), _ITEMS[kind]
+        if not text and not (tokens and of in self._said):  # tokens of the end have no text
             return
-        if self._message is None:
-            self._message = _Message(f"msg_{self._id}", len(self._items))
-            self._items.append(self._message)
-            yield self._item_event("added", self._message, "in_progress")
-        yield from self._message.say(name, text, tokens)
+        if of not in self._said:
+            self._said[of] = _Said(f"{_PREFIXES[of]}_{self._id}", len(self._items), of)
+            self._items.append(self._said[of])
+            yield self._item_event("added", self._said[of], "in_progress")
+        yield from self._said[of].say(kind, text, tokens)
 
     def _add_call(self, call: Any) -> Iterator[_Event]:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -286,7 +302,7 @@ class Answer:
             yield from self._calls[number].say(arguments)
 
     @staticmethod
-    def _item_event(kind: str, item: _Message | _Call, status: str) -> _Event:
+    def _item_event(kind: str, item: _Said | _Call, status: str) -> _Event:
         event = f"response.output_item.{kind}"
         return {"type": event, "output_index": item.index, "item": item.to_json(status)}
 

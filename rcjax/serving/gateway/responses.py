@@ -146,8 +146,9 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
         yield "reasoning_effort", reasoning["effort"]
     if text.get("verbosity") is not None:
         yield "verbosity", text["verbosity"]
-    if text.get("format") is not None:
-        yield "response_format", _format(_typed(text, "format", dict, "an object", "text."))
+    form = _typed(text, "format", dict, "an object", "text.")
+    if form not in (None, {"type": "text"}):
+        yield "response_format", _format(form)
     tools = [_tool(tool, f"tools[{place}]") for place, tool in enumerate(_objects(data, "tools"))]
     if tools:
         yield "tools", tools
@@ -233,6 +234,8 @@ def _messages(data: _Fields) -> list[dict[str, Any]]:
                 f"{where}.type", f"must be one of {', '.join(_ITEMS)}: others need what is kept elsewhere"
             )
         add(messages, item, where)
+    if not messages:
+        raise invalid("input", "must have a message: what a model thought is none")
     return messages
 
 
@@ -257,10 +260,15 @@ def _add_output(messages: list[dict[str, Any]], item: _Fields, where: str) -> No
     messages.append({"role": "tool", "tool_call_id": call, "content": content})
 
 
+def _add_reasoning(messages: list[dict[str, Any]], item: _Fields, where: str) -> None:
+    """Add nothing: what a model thought before an earlier answer is not sent again in chat completions."""
+
+
 _ITEMS: Mapping[str, Callable[[list[dict[str, Any]], _Fields, str], None]] = {
     "message": _add_message,
     "function_call": _add_call,
     "function_call_output": _add_output,
+    "reasoning": _add_reasoning,
 }
 
 
