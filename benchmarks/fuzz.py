@@ -35,7 +35,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.option_changes import changed_options
 from rcjax.serving.gateway.responder import encoded
-from rcjax.serving.gateway.response_events import Answer
+from rcjax.serving.gateway.response_events import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
 from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.questions import text_bytes
@@ -199,11 +199,11 @@ def _sent(completion: Any, usage: Usage) -> None:
             whole = whole_completion(account, completion, choices, sum_usages([usage]))
             try:
                 _strict(encoded(whole))
-                answer = Answer({})
+                translated = ResponseAssembly({})
                 for chunk in chunks_of(whole, counted=True):
-                    for document in (chunk, *answer.add(chunk)):
+                    for document in (chunk, *translated.add(chunk)):
                         _strict(encoded(document))
-                for event in answer.end():
+                for event in translated.end():
                     _strict(encoded(event))
             except ApiError as problem:
                 _expect(problem.status == 502)

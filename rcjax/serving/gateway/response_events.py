@@ -16,7 +16,7 @@ from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.responder import STREAM, Responder, encoded
 from rcjax.serving.gateway.responses import read_response_request
 
-__all__ = ["Answer", "ResponsesResponder"]
+__all__ = ["ResponseAssembly", "ResponsesResponder"]
 
 
 _Event = dict[str, Any]
@@ -27,13 +27,13 @@ class ResponsesResponder(Responder):
 
     def __init__(self, send: Send) -> None:
         super().__init__(send)
-        self._answer = Answer({})
+        self._assembly = ResponseAssembly({})
         self._events = 0  # that were sent
 
     def read(self, body: bytes) -> ChatRequest:
         """The request in a body, as one for a completion. Raises ApiError for what cannot be one."""
         request, asked = read_response_request(body)
-        self._answer = Answer(asked)
+        self._assembly = ResponseAssembly(asked)
         return request
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
@@ -41,26 +41,26 @@ class ResponsesResponder(Responder):
         if status == 200:
             first = [{**choice, "index": 0} for choice in document["choices"][:1]]
             for chunk in chunks_of({**document, "choices": first}, counted=True):
-                for _ in self._answer.add(chunk):
+                for _ in self._assembly.add(chunk):
                     pass
-            document = self._answer.to_json(self._answer.ending)
+            document = self._assembly.to_json(self._assembly.ending)
         await super().document(document, headers, status)
 
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send the events of a chunk; the headers with the first."""
         if not self.begun:
             await self._start(200, {**STREAM, **headers})
-        await self._send_events(self._answer.add(document), more=True)
+        await self._send_events(self._assembly.add(document), more=True)
 
     async def done(self) -> None:
         """End a stream by the response as a whole."""
         if not self.complete:
-            await self._send_events(self._answer.end(), more=False)
+            await self._send_events(self._assembly.end(), more=False)
 
     async def error(self, problem: ApiError, headers: Mapping[str, str] | None = None) -> None:
         """Send an error in place of an answer, or end a stream by one."""
         if self.begun and not self.complete:
-            await self._send_events([self._answer.failed(problem)], more=False)
+            await self._send_events(self._assembly.fail(problem), more=False)
         else:
             await super().error(problem, headers)
 
@@ -165,7 +165,7 @@ class _Call:
 
 
 #: Fields of a chunk that a response has in other words, or that are of the chunk alone.
-_OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
+_REWORDED = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
 
 
 #: The item that a part is of.
@@ -184,15 +184,15 @@ _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 @dataclass(slots=True)
-class Answer:
+class ResponseAssembly:
     """A response, put together from the chunks of a completion.
 
-    >>> answer = Answer({})
+    >>> whole = ResponseAssembly({})
     >>> head = {"id": "1", "created": 1, "model": "small"}
     >>> said = {"index": 0, "delta": {"content": "B"}, "finish_reason": "length"}
-    >>> [event["type"] for event in answer.add({**head, "choices": [said]})][:3]
+    >>> [event["type"] for event in whole.add({**head, "choices": [said]})][:3]
     ['response.created', 'response.in_progress', 'response.output_item.added']
-    >>> answer.ending, [event["type"] for event in answer.end()][-1]
+    >>> whole.ending, [event["type"] for event in whole.end()][-1]
     ('incomplete', 'response.incomplete')
     """
 
@@ -220,7 +220,7 @@ class Answer:
     def add(self, chunk: Mapping[str, Any]) -> Iterator[_Event]:
         """Add a chunk; the events that tell of it."""
         begins = not self._head
-        self._head |= {name: value for name, value in chunk.items() if name not in _OWN}
+        self._head |= {name: value for name, value in chunk.items() if name not in _REWORDED}
         if begins:
             self._id = chunk["id"]
             self._head |= {"id": f"resp_{self._id}", "created_at": chunk["created"], "model": chunk["model"]}
@@ -240,11 +240,12 @@ class Answer:
             yield self._item_event("done", item, status)
         yield {"type": f"response.{status}", "response": self.to_json(status)}
 
-    def failed(self, problem: ApiError) -> _Event:
-        """The event that says that the rest does not come."""
+    def fail(self, problem: ApiError) -> Iterator[_Event]:
+        """The events that say that the rest does not come; the first is what clients raise."""
+        error = problem.to_json()["error"]
+        yield {**error, "type": "error", "error": error}
         code = "rate_limit_exceeded" if problem.status == 429 else "server_error"  # of those that there are
-        error = {**problem.to_json()["error"], "code": code}
-        return {"type": "response.failed", "response": self.to_json("failed") | {"error": error}}
+        yield {"type": "response.failed", "response": self.to_json("failed") | {"error": error | {"code": code}}}
 
     def to_json(self, status: str) -> dict[str, Any]:
         """The response, with this status."""

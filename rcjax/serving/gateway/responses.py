@@ -60,10 +60,11 @@ _INSTEAD = {
 _CHATS = ("audio", "function_call", "functions", "modalities", "n", "prediction", "web_search_options")
 
 
-#: Fields that have another name in chat completions, or none there; all others go along as they are.
+#: Fields that have another name in chat completions, or none there; all others go along as they are. OpenAI takes
+#: metadata only with a completion that is stored.
 _TRANSLATED = frozenset(
-    {"include", "input", "instructions", "max_output_tokens", "max_tool_calls", "reasoning", "stream_options", "text"}
-    | {"tool_choice", "tools", "top_logprobs", *_REFUSED, *_INSTEAD, *_CHATS}
+    {"include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning"}
+    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs", *_REFUSED, *_INSTEAD, *_CHATS}
 )
 
 
@@ -125,9 +126,9 @@ def _unsupported(field: str, problem: str) -> ApiError:
 
 
 def _repeated(data: _Fields) -> dict[str, Any]:
-    told = {name: usual if data.get(name) is None else data[name] for name, usual in _REPEATED.items()}
-    tools = [{"parameters": None, "strict": None, **tool} for tool in told["tools"]]
-    return told | {"tools": tools, "text": {**_REPEATED["text"], **told["text"]}}
+    fields = {name: usual if data.get(name) is None else data[name] for name, usual in _REPEATED.items()}
+    tools = [{"parameters": None, "strict": None, **tool} for tool in fields["tools"]]
+    return fields | {"tools": tools, "text": {**_REPEATED["text"], **fields["text"]}}
 
 
 def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
@@ -188,11 +189,11 @@ def _only(data: _Fields, names: tuple[str, ...], where: str) -> None:
             raise _unsupported(f"{where}.{name}", _NO_FIELD)
 
 
-def _format(told: _Fields) -> dict[str, Any]:
+def _format(form: _Fields) -> dict[str, Any]:
     """The form of an answer: that of a schema has an object of its own in chat completions."""
-    if told.get("type") != "json_schema":
-        return dict(told)
-    return {"type": "json_schema", "json_schema": {name: value for name, value in told.items() if name != "type"}}
+    if form.get("type") != "json_schema":
+        return dict(form)
+    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
 
 
 _FUNCTION = ("name", "description", "parameters", "strict")
@@ -221,10 +222,10 @@ def _messages(data: _Fields) -> list[dict[str, Any]]:
     """The instructions and the input as messages."""
     instructions = _typed(data, "instructions", str, "a text")
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
-    told = data.get("input")
-    if isinstance(told, str):
-        return [*messages, {"role": "user", "content": told}]
-    if not isinstance(told, list) or not told:
+    content = data.get("input")
+    if isinstance(content, str):
+        return [*messages, {"role": "user", "content": content}]
+    if not isinstance(content, list) or not content:
         raise invalid("input", "must be a text, or a list of messages, not an empty one")
     for place, item in enumerate(_objects(data, "input")):
         where, kind = f"input[{place}]", item.get("type") or "message"

@@ -21,7 +21,6 @@ CACHED = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 
 #: Fields that go along as they are.
 SAME = [
-    "metadata",
     "moderation",
     "parallel_tool_calls",
     "prompt_cache_key",
@@ -43,7 +42,7 @@ JUDGED = [
     ({"include": ["reasoning.encrypted_content", "web_search_call.results"]}, {}),
     ({"include": ["message.output_text.logprobs"], "top_logprobs": 50}, {"top_logprobs": 50}),
     ({"top_logprobs": 0}, {}),
-    ({"max_tool_calls": 3}, {}),
+    ({"max_tool_calls": 3, "metadata": {"a": "b"}}, {}),
     ({"tools": [], "tool_choice": "auto"}, {}),
     ({"tool_choice": "none"}, {}),
     ({"background": False, "store": False, "truncation": "disabled", "stream": False}, {}),

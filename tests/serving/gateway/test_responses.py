@@ -360,18 +360,23 @@ def test_what_a_model_thinks_before_it_answers(service, name):
         ]
 
 
-def test_a_stream_that_breaks_off_is_a_response_that_failed(service):
+def test_a_stream_that_breaks_off_is_a_response_that_failed(client, service):
+    """What came is there; the client raises the event before the last, as it does with OpenAI's own."""
     service.server.behave = lambda *_: Response(
         [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True
     )
     reply, _ = sent(service, model="large", stream=True)
-    *_, last = events_of(reply)
-    EVENTS.validate_python(last)
-    assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
-    assert last["response"]["error"]["code"] == "server_error"
+    *before, error, last = events_of(reply)
+    assert [event["sequence_number"] for event in (*before, error, last)] == [*range(len(before) + 2)]
+    for event in (error, last):
+        EVENTS.validate_python(event)
+    assert (error["type"], error["code"], last["type"]) == ("error", "upstream_failed", "response.failed")
+    assert (last["response"]["status"], last["response"]["error"]["code"]) == ("failed", "server_error")
     assert "large: " in last["response"]["error"]["message"]
     (item,) = last["response"]["output"]
     assert (item["status"], item["content"][0]["text"]) == ("incomplete", "B")
+    with pytest.raises(openai.APIError, match="large: "):
+        client.events(model="large")
 
 
 def failing(status=500, headers=None, **error):
