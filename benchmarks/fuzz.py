@@ -2,11 +2,11 @@
 
     pip install atheris && python -m benchmarks.fuzz [--runs 1000000] [--only request]
 
-A request goes from its bytes to the options that a model is asked with; a reply of an upstream, whole or as events, to
-the JSON that a client gets. Each must end in that, or in an error that the gateway expects: everything else is a fault,
-which a client would see as status 500. Atheris mutates a few good inputs, and keeps those that reach code which none
-before did; where it is not installed, mutations are drawn without that. Prints a Markdown table; ends with status 1
-where there is a fault.
+A request, for a completion or a response, goes from its bytes to the options that a model is asked with; a reply of an
+upstream, whole or as events, to the JSON that a client gets. Each must end in that, or in an error that the gateway
+expects: everything else is a fault, which a client would see as status 500. Atheris mutates a few good inputs, and
+keeps those that reach code which none before did; where it is not installed, mutations are drawn without that. Prints a
+Markdown table; ends with status 1 where there is a fault.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from typing import Any
 from benchmarks import record
 from rcjax.serving.completions import CallError, Usage, read_completion, read_reply, sum_usages
 from rcjax.serving.gateway.answers import Account, Wording, chunks_of, whole_completion
-from rcjax.serving.gateway.chat_request import read_request
+from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.option_changes import changed_options
 from rcjax.serving.gateway.responder import encoded
+from rcjax.serving.gateway.response_events import ResponseAssembly
+from rcjax.serving.gateway.responses import read_response_request
 from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.questions import text_bytes
 from rcjax.serving.recorded import digest_of_others, recorded_options
@@ -53,6 +55,7 @@ _WHOLE = {"id": "c", "created": 1, "choices": [{**_CHOICE, "logprobs": {"content
 _DELTA = {"index": 0, "delta": {"role": "assistant", "content": "A"}, "logprobs": {"content": [_TOKEN]}}
 _EVENTS = [{"choices": [_DELTA]}, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"usage": _USAGE}]
 _CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_INPUT = [{"type": "output_text", "text": "A"}, {"type": "input_text", "text": "é"}]
 
 
 def _json(*documents: Any) -> list[bytes]:
@@ -67,6 +70,14 @@ CORPUS = {
         {"model": "m", "messages": [{"role": "tool", "content": [{"type": "text", "text": "é\ud83d\ude00"}]}], "n": 2},
         {"model": "m", "messages": _MESSAGES, "logprobs": True, "top_logprobs": 5, "tools": [_CALL], "documents": [{}]},
         {"model": "m", "messages": _MESSAGES, "response_format": {"type": "text"}, "reasoning": {"effort": "low"}},
+    ),
+    "response": _json(
+        {"model": "policy", "input": "A or B?", "instructions": "é", "temperature": 0, "max_output_tokens": 9},
+        {"model": "large", "input": [*_MESSAGES, {"type": "function_call", **_CALL["function"], "call_id": "1"}]},
+        {"model": "m", "input": [{"type": "function_call_output", "call_id": "1", "output": _INPUT}], "stream": True},
+        {"model": "m", "input": [{"role": "assistant", "content": _INPUT}], "text": {"format": {"type": "text"}}},
+        {"model": "m", "input": _MESSAGES, "tools": [{"type": "function", "name": "f"}], "tool_choice": "required"},
+        {"model": "m", "input": _MESSAGES, "top_logprobs": 5, "include": ["x"], "reasoning": {"effort": "low"}},
     ),
     "reply": _json(
         _WHOLE,
@@ -92,8 +103,23 @@ def _expect(condition: bool) -> None:
 
 def request(body: bytes) -> None:
     """Read a request, and make of it what models are asked, what is logged, and what a client is told."""
+    _ask(body, read_request)
+
+
+def response(body: bytes) -> None:
+    """The same of a request for a response."""
+    _ask(body, _read_response_request)
+
+
+def _read_response_request(body: bytes) -> ChatRequest:
+    read, repeated = read_response_request(body)
+    _strict(encoded(repeated))
+    return read
+
+
+def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
     try:
-        read = read_request(body)
+        read = reader(body)
     except ApiError as problem:
         _expect(400 <= problem.status < 500)
         return
@@ -173,8 +199,12 @@ def _sent(completion: Any, usage: Usage) -> None:
             whole = whole_completion(account, completion, choices, sum_usages([usage]))
             try:
                 _strict(encoded(whole))
+                translated = ResponseAssembly({})
                 for chunk in chunks_of(whole, counted=True):
-                    _strict(encoded(chunk))
+                    for document in (chunk, *translated.add(chunk)):
+                        _strict(encoded(document))
+                for event in translated.end():
+                    _strict(encoded(event))
             except ApiError as problem:
                 _expect(problem.status == 502)
 
@@ -189,7 +219,12 @@ _CONSTANTS = re.compile(rb"NaN|Infinity")
 
 
 #: What is fuzzed, by name.
-TARGETS: dict[str, Callable[[bytes], None]] = {"request": request, "reply": reply, "events": events}
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "request": request,
+    "response": response,
+    "reply": reply,
+    "events": events,
+}
 
 
 @dataclass(frozen=True, slots=True)

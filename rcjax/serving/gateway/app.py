@@ -25,7 +25,6 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
 from rcjax.serving.gateway.answers import id_headers
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
-from rcjax.serving.gateway.chat_request import read_request
 from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
@@ -33,6 +32,7 @@ from rcjax.serving.gateway.pages import home, model_list
 from rcjax.serving.gateway.receiving import Admission, ClientLeftError, read_body, require_key, unless_client_leaves
 from rcjax.serving.gateway.reloading import Reloader
 from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.response_events import ResponsesResponder
 from rcjax.serving.gateway.settings import Settings
 
 __all__ = ["Gateway", "build_app", "open_log"]
@@ -85,9 +85,9 @@ class Gateway:
             if before is None or before.policies[name].digest != served.digest:
                 self.metrics.take_up(name, served.policy, served.digest)
 
-    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request for a completion."""
-        responder, headers, ids = Responder(send), Headers(scope=scope), {}
+    async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
+        """Answer a request in the interface that the responder speaks."""
+        headers, ids = Headers(scope=scope), {}
         try:
             require_key(headers, self.keys)
             query = query_of(headers)
@@ -95,7 +95,7 @@ class Gateway:
             segment = segment_of(headers)
             with self.admission.place(), self.metrics.in_flight.track_inprogress():
                 start = time.perf_counter()
-                request = read_request(await read_body(receive, headers, self.settings.limits))
+                request = responder.read(await read_body(receive, headers, self.settings.limits))
                 told = request, query, responder, segment
                 conversation = Conversation(self.settings, self.lineup, self.metrics, *told, start)
                 await unless_client_leaves(conversation.answer(), receive, responder)
@@ -148,22 +148,24 @@ def _traceback(problem: Exception) -> Exception | None:
 
 
 class _Endpoint:
-    """The chat endpoint as an ASGI application: Starlette passes methods on as functions of a request."""
+    """What answers questions, as an ASGI application: Starlette passes methods on as functions of a request."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, responder: type[Responder]) -> None:
+        self._gateway, self._responder = gateway, responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._gateway.chat(scope, receive, send)
+        await self._gateway.answer(scope, receive, self._responder(send))
 
 
 def build_app(settings: Settings) -> Starlette:
     """The application. Raises ValueError or OSError for settings and files that cannot be used."""
     gateway = Gateway(settings)
-    chat = _Endpoint(gateway)
+    chat, responses = _Endpoint(gateway, Responder), _Endpoint(gateway, ResponsesResponder)
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/chat/completions", chat, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
+        Route("/responses", responses, methods=["POST"]),
         Route("/v1/models", partial(_models, gateway), methods=["GET"]),
         Route("/models", partial(_models, gateway), methods=["GET"]),
         Route("/v1/models/{name:path}", partial(_model, gateway), methods=["GET"]),

@@ -13,7 +13,7 @@ from openai.types.chat import completion_create_params
 
 from rcjax.serving.gateway.errors import ApiError
 
-__all__ = ["ChatRequest", "read_request"]
+__all__ = ["ChatRequest", "chat_request", "invalid", "read_object", "read_request"]
 
 
 #: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
@@ -92,14 +92,24 @@ class ChatRequest:
 
 def read_request(body: bytes) -> ChatRequest:
     """The request in a body. Raises ApiError for what cannot be one."""
+    return chat_request(read_object(body))
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body. Raises ApiError for what is none, or has too many parts."""
     data = _parsed(body)
     if not isinstance(data, dict):
         raise ApiError(400, "the body must be a JSON object", "invalid_json")
+    return data
+
+
+def chat_request(data: Mapping[str, Any]) -> ChatRequest:
+    """A request from its fields. Raises ApiError for those that cannot be."""
     model, messages = data.get("model"), data.get("messages")
     if not isinstance(model, str) or not model:
-        raise _invalid("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
+        raise invalid("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-        raise _invalid("messages", "must be a list of messages, each an object, not an empty one")
+        raise invalid("messages", "must be a list of messages, each an object, not an empty one")
     _check_types(data)
     options = data.get("stream_options")
     return ChatRequest(
@@ -167,22 +177,23 @@ def _check_types(data: Mapping[str, Any]) -> None:
     """Refuse fields that the gateway itself reads and that are of another kind."""
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
-            raise _invalid(name, "must be true or false")
+            raise invalid(name, "must be true or false")
     for name, least in (("n", 1), ("top_logprobs", 0)):
         value = data.get(name)
         if value is not None and (type(value) is not int or not least <= value <= 128):
-            raise _invalid(name, f"must be a whole number from {least} on")
+            raise invalid(name, f"must be a whole number from {least} on")
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
-        raise _invalid("stream_options", "must be an object")
+        raise invalid("stream_options", "must be an object")
     if options is not None and not data.get("stream"):
-        raise _invalid("stream_options", "goes with stream=true only")
+        raise invalid("stream_options", "goes with stream=true only")
     if data.get("top_logprobs") and not data.get("logprobs"):
-        raise _invalid("top_logprobs", "goes with logprobs=true only")
+        raise invalid("top_logprobs", "goes with logprobs=true only")
 
 
-def _invalid(field: str, problem: str) -> ApiError:
-    return ApiError(400, f"{field} {problem}", "invalid_value", field)
+def invalid(field: str, problem: str, code: str = "invalid_value") -> ApiError:
+    """The error of a field, by the words that follow its name."""
+    return ApiError(400, f"{field} {problem}", code, field)
 
 
 def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -62,12 +62,12 @@ def home(lineup: Lineup, *, listed: bool) -> str:
 <style>:root {{ color-scheme: light dark }} body {{ font: 1em/1.5 sans-serif; max-width: 42em; margin: 2em auto;
 padding: 0 1em }} code {{ font-size: 1em }}</style>
 <h1>rcjax {escape(version())}</h1>
-<p>A cascade of language models behind the chat-completions interface of OpenAI. A policy asks a cheap model first, and
-a dearer one only where the cheap one is unsure. Applications call it as any other model: set their base URL to this
-address with <code>/v1</code> behind it, and the model to the name of a policy.</p>
+<p>A cascade of language models behind the interface of OpenAI: chat completions, and responses without a state. A
+policy asks a cheap model first, and a dearer one only where the cheap one is unsure. Applications call it as any other
+model: set their base URL to this address with <code>/v1</code> behind it, and the model to the name of a policy.</p>
 <h2>Policies</h2>
 {f"<ul>{policies}</ul>" if listed else "<p>They are told, and answer, to those who send a key.</p>"}
 <h2>Paths</h2>
-<ul><li><code>POST /v1/chat/completions</code></li>{links}</ul>
+<ul><li><code>POST /v1/chat/completions</code></li><li><code>POST /v1/responses</code></li>{links}</ul>
 </html>
 """

@@ -9,21 +9,29 @@ from typing import Any
 
 from starlette.types import Send
 
+from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.errors import ApiError
 
-__all__ = ["Responder", "encoded"]
+__all__ = ["STREAM", "Responder", "encoded"]
 
 
-_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
+STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 class Responder:
-    """The answer to one request. `begun` once something was sent, `complete` once all was."""
+    """The answer to one request, in the words of chat completions.
+
+    It is `begun` once something was sent, and `complete` once all was.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.begun = self.complete = False
         self.status: int | None = None
+
+    def read(self, body: bytes) -> ChatRequest:
+        """The request in a body. Raises ApiError for what cannot be one."""
+        return read_request(body)
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send all of an answer."""
@@ -34,7 +42,7 @@ class Responder:
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send an event; the headers with the first."""
         if not self.begun:
-            await self._start(200, {**_STREAM, **headers})
+            await self._start(200, {**STREAM, **headers})
         await self._body(b"data: " + encoded(document) + b"\n\n", more=True)
 
     async def done(self) -> None:

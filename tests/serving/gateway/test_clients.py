@@ -233,7 +233,7 @@ def test_base_urls_as_people_write_them(service, base):
 def test_what_else_the_client_can_ask_for_is_refused_clearly(service):
     with OpenAI(api_key=KEY, base_url=f"{service.url}/v1", max_retries=0) as client:
         for call in (
-            lambda: client.responses.create(model="policy", input="A or B?"),
+            lambda: client.responses.retrieve("resp_1"),
             lambda: client.completions.create(model="policy", prompt="A or B?"),
             lambda: client.embeddings.create(model="policy", input="A or B?"),
         ):
