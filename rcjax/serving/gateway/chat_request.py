@@ -13,7 +13,7 @@ from openai.types.chat import completion_create_params
 
 from rcjax.serving.gateway.errors import ApiError
 
-__all__ = ["ChatRequest", "read_request"]
+__all__ = ["ChatRequest", "checked_request", "read_request"]
 
 
 #: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
@@ -95,6 +95,11 @@ def read_request(body: bytes) -> ChatRequest:
     data = _parsed(body)
     if not isinstance(data, dict):
         raise ApiError(400, "the body must be a JSON object", "invalid_json")
+    return checked_request(data)
+
+
+def checked_request(data: Mapping[str, Any]) -> ChatRequest:
+    """The request that an object of JSON is. Raises ApiError for what cannot be one."""
     model, messages = data.get("model"), data.get("messages")
     if not isinstance(model, str) or not model:
         raise _invalid("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
