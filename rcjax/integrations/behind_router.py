@@ -73,16 +73,19 @@ def place_of(name: str, models: Sequence[Mapping[str, Any]], folders: Sequence[P
     where = f"model: {PROVIDER}/{name}"
     if len(told) != 1 or next(iter(told))[0] is None:
         what = "names several policies" if len(told) > 1 else "has no policy"
-        raise _misconfigured(
-            f"{where} {what} in {_CONFIG}: add policy: FILE.json to its litellm_params, one for a name"
-        )
+        what = f"{what} in {_CONFIG}: give its litellm_params policy: FILE.json, one for a name"
+        raise _misconfigured(f"{where} {what}")
     policy, signal = told.pop()
     paths = [folder / str(policy) for folder in folders]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        looked = " or ".join(dict.fromkeys(str(path.parent) for path in paths))
-        raise _misconfigured(f"{where}: there is no policy file {policy} in {looked}: put it there, or correct policy")
+        looked = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
+        raise _misconfigured(f"{where}: there is no file {policy} {looked}: put it there, or correct policy")
     return Place(name, path, None if signal is None else str(signal))
+
+
+def _is_policy(entry: Mapping[str, Any]) -> bool:
+    return str(entry["litellm_params"].get("model")).startswith(f"{PROVIDER}/")
 
 
 def _misconfigured(message: str) -> ApiError:
@@ -213,7 +216,7 @@ class Desk:
             WITH.reset(token)
 
     def _lineup(self, place: Place) -> tuple[Settings, Lineup]:
-        """The policy of a place, read again where its file has changed; one that is broken by then goes on as it was."""
+        """The policy of a place, read again where its file has changed: one that is broken by then goes on as before."""
         lineups = self._lineups.setdefault(asyncio.get_running_loop(), {})
         stat = place.path.stat()
         stamp = stat.st_mtime_ns, stat.st_size
@@ -235,10 +238,10 @@ class Desk:
         if missing:
             what = f"{place.path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
             raise ValueError(f"{what}: add it under this model_name, or as a model_group_alias")
-        if any(str(one["litellm_params"].get("model")).startswith(f"{PROVIDER}/") for one in sum(entries.values(), [])):
-            raise ValueError(
-                f"{place.path.name} asks a model that is a policy of {PROVIDER} itself: rename one of them"
-            )
+        circles = [model for model, several in entries.items() if any(map(_is_policy, several))]
+        if circles:
+            what = f"{place.path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
+            raise ValueError(f"{what}: give the model another model_name than the policy")
         prices = known_prices(policy)
         models = {name: _RouterModel(name, place.signal, _price(prices.get(name))) for name in policy.models}
         settings = Settings({place.name: place.path}, Path(_CONFIG), limits=Limits(retries=0, timeout=_DEADLINE))

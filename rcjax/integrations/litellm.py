@@ -19,6 +19,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,8 @@ from rcjax.serving.gateway.chat_request import ChatRequest, checked_request
 from rcjax.serving.gateway.errors import ApiError
 
 try:
-    import litellm
-    from litellm.integrations.custom_logger import CustomLogger
-    from litellm.llms.custom_llm import CustomLLM
+    litellm: Any = import_module("litellm")
+    CustomLogger: Any = import_module("litellm.integrations.custom_logger").CustomLogger
 except ImportError:
     raise ImportError("this needs LiteLLM: pip install 'litellm[proxy]'") from None
 
@@ -43,7 +43,7 @@ _NOT_ASKED = frozenset({"max_retries", "policy", "signal", "stream", "stream_opt
 _REMEMBERED = 4096  # answers whose headers may still be asked for
 
 
-class Provider(CustomLLM, CustomLogger):
+class Provider(litellm.CustomLLM, CustomLogger):
     """Answers requests for `rcjax/NAME` by the policy that the entry of this model names.
 
     Args:
@@ -60,13 +60,11 @@ class Provider(CustomLLM, CustomLogger):
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
         answer = Answer()
         await self._answered(told, answer)
-        whole: Any = None
-        async for whole in _translated(answer):
-            break
+        whole = [part async for part in _translated(answer)][0]
         response = litellm.ModelResponse(**whole)
         _count(told["logging_obj"], whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
-        response._hidden_params["additional_headers"] = dict(answer.headers)
+        response._hidden_params["additional_headers"] = _ours(answer.headers)
         return response
 
     def completion(self, **told: Any) -> Any:
@@ -119,15 +117,13 @@ class Provider(CustomLLM, CustomLogger):
         answer = self._answers.pop(str(data.get("litellm_call_id")), None)
         if answer is None:
             return None
-        headers = await answer.headers_told()
-        return {name: value for name, value in headers.items() if name.startswith("x-rcjax-")}
+        return _ours(await answer.headers_told())
 
     def _models(self) -> Any:
         """The router. Raises ApiError where there is none."""
         if self._router is not None:
             return self._router
-        from litellm.proxy import proxy_server
-
+        proxy_server = import_module("litellm.proxy.proxy_server")
         if proxy_server.llm_router is None:
             what = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
             raise ApiError(500, f"{what}, or give Provider a litellm.Router", "misconfigured", lasting=True)
@@ -157,10 +153,14 @@ class Provider(CustomLLM, CustomLogger):
         return loop
 
 
+def _ours(headers: Mapping[str, str]) -> dict[str, str]:
+    """Without the id of the request, of which LiteLLM has its own."""
+    return {name: value for name, value in headers.items() if name.startswith("x-rcjax-")}
+
+
 def _folders() -> list[Path]:
     """The folders that files of policies are named from: the working one, and that of the proxy's configuration."""
-    from litellm.proxy import proxy_server
-
+    proxy_server = import_module("litellm.proxy.proxy_server")
     config = proxy_server.user_config_file_path
     return [Path.cwd(), *([] if config is None else [Path(config).absolute().parent])]
 

@@ -17,7 +17,7 @@ from rcjax.serving.clients import HTTP, DirectClient
 __all__ = ["WITH", "RouterClient", "router_client"]
 
 
-WITH: ContextVar[Mapping[str, Any]] = ContextVar("WITH", default={})
+WITH: ContextVar[Mapping[str, Any] | None] = ContextVar("WITH", default=None)
 """What the router is told with each request of a task, such as `metadata`."""
 
 
@@ -50,7 +50,7 @@ class _Routed(HTTP.AsyncBaseTransport):
     async def handle_async_request(self, request: Any) -> Any:
         asked = json.loads(await request.aread())
         try:
-            answer = await self._router().acompletion(**{**asked, **WITH.get(), **_ALONE})
+            answer = await self._router().acompletion(**{**asked, **(WITH.get() or {}), **_ALONE})
         except Exception as problem:  # whatever it is, it is a reply of the router's
             return _failure(problem)
         if not asked.get("stream"):
