@@ -216,7 +216,7 @@ class Desk:
             WITH.reset(token)
 
     def _lineup(self, place: Place) -> tuple[Settings, Lineup]:
-        """The policy of a place, read again where its file has changed: one that is broken by then goes on as before."""
+        """The policy of a place, read again where its file has changed; the one before goes on if it is broken."""
         lineups = self._lineups.setdefault(asyncio.get_running_loop(), {})
         stat = place.path.stat()
         stamp = stat.st_mtime_ns, stat.st_size

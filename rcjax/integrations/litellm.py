@@ -60,7 +60,7 @@ class Provider(litellm.CustomLLM, CustomLogger):
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
         answer = Answer()
         await self._answered(told, answer)
-        whole = [part async for part in _translated(answer)][0]
+        whole = await anext(_translated(answer))
         response = litellm.ModelResponse(**whole)
         _count(told["logging_obj"], whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
