@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -115,11 +116,17 @@ class _Uncounted:
 
 
 class Answer(Responder):
-    """What a request is answered with: a document, or chunks as they come; the headers and the account beside it."""
+    """What answers a request: a document, or chunks as they come, and the headers; whoever asks for them begins it.
 
-    def __init__(self) -> None:
+    Args:
+        work: what answers the request.
+    """
+
+    def __init__(self, work: Callable[[Answer], Coroutine[Any, Any, None]]) -> None:
         super().__init__(_nobody)
         self.headers: Mapping[str, str] = {}
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
         self._parts: asyncio.Queue[Mapping[str, Any] | Exception | None] = asyncio.Queue()
         self._told = asyncio.Event()
 
@@ -148,16 +155,26 @@ class Answer(Responder):
         self._parts.put_nowait(problem)
 
     async def headers_told(self) -> Mapping[str, str]:
-        """The headers, as soon as it begins; none where it fails before."""
+        """The headers, as soon as there is something of it; none where it fails before."""
+        self._begin()
         await self._told.wait()
         return self.headers
 
-    async def parts(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The document, or the chunks as they come. Raises what ended it."""
-        while (part := await self._parts.get()) is not None:
-            if isinstance(part, Exception):
-                raise part
-            yield part
+    async def parts(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The document, or the chunks as they come. Raises what ended it; whoever leaves it ends the work."""
+        self._begin()
+        try:
+            while (part := await self._parts.get()) is not None:
+                if isinstance(part, Exception):
+                    raise part
+                yield part
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(self))
 
 
 async def _nobody(message: Any) -> None:
@@ -210,8 +227,12 @@ class Desk:
             settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
             conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer, segment_of(known))
             await conversation.answer()
-        except Exception as problem:
+        except ApiError as problem:
             answer.fail(problem)
+        except Exception as problem:  # whose message may quote what was asked
+            traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None
+            _LOGGER.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
+            answer.fail(ApiError(500, "rcjax itself failed: the log says where", "internal_error"))
         finally:
             WITH.reset(token)
 

@@ -17,7 +17,8 @@ import json
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -58,9 +59,9 @@ class Provider(litellm.CustomLLM, CustomLogger):
 
     async def acompletion(self, **told: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
-        answer = Answer()
-        await self._answered(told, answer)
-        whole = await anext(_translated(answer))
+        answer = self._answer(told)
+        async with aclosing(_translated(answer)) as parts:
+            whole = await anext(parts)
         response = litellm.ModelResponse(**whole)
         _count(told["logging_obj"], whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
@@ -71,19 +72,9 @@ class Provider(litellm.CustomLLM, CustomLogger):
         """The same for those who do not wait by asyncio."""
         return asyncio.run_coroutine_threadsafe(self.acompletion(**told), self._loop).result()
 
-    async def astreaming(self, **told: Any) -> AsyncIterator[Any]:
+    def astreaming(self, **told: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
         """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
-        answer = Answer()
-        task = asyncio.create_task(self._answered(told, answer, stream=True))
-        try:
-            pieces = _Pieces()
-            async for chunk in _translated(answer):
-                for piece in pieces.of(chunk):
-                    yield piece
-            _count(told["logging_obj"], pieces.last)
-            yield pieces.end()
-        finally:
-            task.cancel()
+        return _streamed(self._answer(told, stream=True), told["logging_obj"])
 
     def streaming(self, **told: Any) -> Iterator[Any]:
         """The same for those who do not wait by asyncio."""
@@ -129,13 +120,18 @@ class Provider(litellm.CustomLLM, CustomLogger):
             raise ApiError(500, f"{what}, or give Provider a litellm.Router", "misconfigured", lasting=True)
         return proxy_server.llm_router
 
-    async def _answered(self, told: Mapping[str, Any], answer: Answer, *, stream: bool = False) -> None:
-        """Have a request answered; what goes wrong is in the answer."""
-        parameters = told.get("litellm_params") or {}
+    def _answer(self, told: Mapping[str, Any], *, stream: bool = False) -> Answer:
+        """The answer to a request, whose headers may be asked for."""
+        answer = Answer(partial(self._work, told, stream))
         if self in litellm.callbacks:
-            self._answers[str(parameters.get("litellm_call_id"))] = answer
+            self._answers[str((told.get("litellm_params") or {}).get("litellm_call_id"))] = answer
             while len(self._answers) > _REMEMBERED:
                 self._answers.popitem(last=False)
+        return answer
+
+    async def _work(self, told: Mapping[str, Any], stream: bool, answer: Answer) -> None:
+        """Have a request answered; what goes wrong is in the answer."""
+        parameters = told.get("litellm_params") or {}
         try:
             request = _request(told, stream=stream)
         except Exception as problem:
@@ -202,11 +198,23 @@ def _known(cost: float, *_: Any, **__: Any) -> float:
     return cost
 
 
-async def _translated(answer: Answer) -> AsyncIterator[Mapping[str, Any]]:
+async def _streamed(answer: Answer, logging_obj: Any) -> AsyncIterator[Any]:
+    """The pieces of an answer, as LiteLLM takes them."""
+    pieces = _Pieces()
+    async with aclosing(_translated(answer)) as chunks:
+        async for chunk in chunks:
+            for piece in pieces.of(chunk):
+                yield piece
+    _count(logging_obj, pieces.last)
+    yield pieces.end()
+
+
+async def _translated(answer: Answer) -> AsyncGenerator[Mapping[str, Any], None]:
     """The parts of an answer. Raises errors of LiteLLM's in place of the gateway's."""
     try:
-        async for part in answer.parts():
-            yield part
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
+                yield part
     except ApiError as problem:
         raise _error(problem) from None
 
