@@ -17,6 +17,7 @@ LAYERS = [
     "signals",
     "policy",
     "serving",
+    "integrations",
     "logs",
     "collecting",
     "importing",

@@ -6,6 +6,7 @@ No JAX, no numpy: the client of OpenAI and the standard library.
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from rcjax.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record
 
-__all__ = ["Asking", "Endpoint", "checked_options", "known_endpoints"]
+__all__ = ["Asking", "Endpoint", "checked_options", "known_endpoints", "known_prices"]
 
 
 _OWN = ("model", "messages")  # what every request says by itself
@@ -142,8 +143,10 @@ class Endpoint:
         told = usage.counted == usage.replies > 0
         tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
         cost: float | None = 0.0
-        estimated = False
-        if told and self.price is not None:
+        estimated, billed = False, self._billed(usage) if told else None
+        if billed is not None:
+            cost = billed
+        elif told and self.price is not None:
             cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
         elif usage.replies:
             part = min(1.0, usage.replies / self.samples)
@@ -153,6 +156,11 @@ class Endpoint:
             known = None if self.price is None else float(requests * -(-sent // _BYTES) * self.price[0] / 1_000_000)
             cost, estimated = self.mean if known is None else known, True
         return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
+
+    def _billed(self, usage: Usage) -> float | None:
+        """What the replies say that they cost, where their client reckons that; None where one of them does not."""
+        costs = [one.get("cost") for one in usage.told] if getattr(self.client, "tells_cost", False) else [None]
+        return None if None in costs else math.fsum(cost for cost in costs if cost is not None)
 
 
 @contextmanager
@@ -185,8 +193,7 @@ def known_endpoints(
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     signals = _with_versions(signals, records)
-    told = {model: record["prices"] for model, record in records.items() if record.get("prices")}
-    known = told | _known_prices(policy) | dict(asking.prices or {})
+    known = known_prices(policy) | dict(asking.prices or {})
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
@@ -289,9 +296,10 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _known_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
-    """By model: the prices of the policy, and of all models that it was chosen from."""
-    return {**recorded_prices(policy), **(policy.prices or {})}
+def known_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
+    """By model: the prices of the policy, of all models that it was chosen from, and of those in its log."""
+    told = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
+    return {**told, **recorded_prices(policy), **(policy.prices or {})}
 
 
 def _price(listed: Any, model: str) -> tuple[Decimal, Decimal] | None:

@@ -15,6 +15,7 @@ from typing import Any
 from rcjax.serving.completions import CallError
 
 __all__ = [
+    "HTTP",
     "LARGEST",
     "RETRIES",
     "AsyncCompletions",
@@ -45,7 +46,7 @@ _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "
 
 
 #: HTTPX, or the successor that newer clients have.
-_HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
+HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
 
 _MOST_CONNECTIONS = 10_000  # who passes requests on has a limit of its own
@@ -54,7 +55,7 @@ _MOST_CONNECTIONS = 10_000  # who passes requests on has a limit of its own
 @cache
 def certificates() -> Any:
     """Whom connections trust, for clients' `verify`: to read them takes longer than all else of opening a client."""
-    create = getattr(_HTTP, "create_ssl_context", None)
+    create = getattr(HTTP, "create_ssl_context", None)
     return True if create is None else create()
 
 
@@ -78,6 +79,9 @@ class DirectClient(openai.AsyncOpenAI):
 
     The usual one goes through every part of a request by its type hints, and makes objects of the reply.
     """
+
+    tells_cost = False
+    """Whether the `cost` in the usage of its replies is what they cost."""
 
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
         with environment_for(base_url):  # `with_options` makes another one, which has the address of the first
@@ -117,7 +121,7 @@ class DirectClient(openai.AsyncOpenAI):
         told: Any = {_OPTIONS[name]: value for name, value in options.items() if name in _OPTIONS}
         response: Any = await self.post(
             "/chat/completions",
-            cast_to=_HTTP.Response,
+            cast_to=HTTP.Response,
             body={"model": model, "messages": messages, **body},
             options=told,
         )
@@ -140,7 +144,7 @@ def direct_client(
         timeout: seconds for a reply; of one that streams, for each piece.
         query: of all requests.
     """
-    settings: Any = {"limits": _HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
+    settings: Any = {"limits": HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
     settings |= {"event_hooks": {"response": [_limit]}}
     try:
         http: Any = openai.DefaultAioHttpClient(**settings)
@@ -197,7 +201,7 @@ async def _limit(response: Any) -> None:
     response.stream = _Part(response, most, seconds)
 
 
-class _Part(_HTTP.AsyncByteStream):
+class _Part(HTTP.AsyncByteStream):
     """As many bytes of a response as are to be read, in as many seconds; of one that has more it is noted."""
 
     def __init__(self, response: Any, most: int, seconds: float | None) -> None:
@@ -209,7 +213,7 @@ class _Part(_HTTP.AsyncByteStream):
         async for part in self._stream:
             size += len(part)
             if end is not None and loop.time() > end:  # a byte now and then is in time for each read
-                raise _HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
+                raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
             if size > self._most:
                 self._response.extensions.setdefault(_NOT_READ, f"larger than {self._most:,} bytes")
                 return

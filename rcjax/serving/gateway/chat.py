@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers
@@ -17,14 +18,13 @@ from rcjax.serving.gateway.answers import Account, Wording
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.errors import ApiError, upstream_error
 from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
-from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.option_changes import changed_options, replaced_options
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.sending import Sending
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.questions import Question
 
-__all__ = ["Conversation", "query_of", "segment_of"]
+__all__ = ["Conversation", "Counting", "query_of", "segment_of"]
 
 
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
@@ -52,13 +52,25 @@ def segment_of(headers: Headers) -> str | None:
     return segment
 
 
+class Counting(Protocol):
+    """Is told how requests end, as `rcjax.serving.gateway.metrics.Metrics` is."""
+
+    def ended(self, name: str, digest: str, result: Result, seconds: float) -> None:
+        """A request went through a policy of a name and a digest to its end."""
+        ...
+
+    def passed(self, name: str, model: str, status: str, seconds: float) -> None:
+        """A request for a name that no policy judged went to a model."""
+        ...
+
+
 @dataclass(slots=True)
 class Conversation:
     """One request and its answer."""
 
     settings: Settings
     lineup: Lineup
-    metrics: Metrics
+    metrics: Counting
     request: ChatRequest
     query: str
     responder: Responder

@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
@@ -28,7 +29,36 @@ from rcjax.signals import Check, Signal
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
 
-__all__ = ["Clients", "Lineup", "ServedPolicy", "digest_of", "read_lineup"]
+__all__ = ["Clients", "Lineup", "ServedModel", "ServedPolicy", "digest_of", "make_lineup", "read_lineup"]
+
+
+class ServedModel(Protocol):
+    """What is to be told of a model; `rcjax.serving.models_file.ModelSettings` tells it."""
+
+    @property
+    def name(self) -> str:
+        """In policies and logs."""
+        ...
+
+    @property
+    def served(self) -> str:
+        """At its endpoint."""
+        ...
+
+    @property
+    def price(self) -> tuple[Decimal, Decimal] | None:
+        """Money per million input and output tokens; None where the policy's own holds."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Of `chat.completions.create`."""
+        ...
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal; None for that of the policy."""
+        ...
 
 
 class Clients:
@@ -76,7 +106,7 @@ class Lineup:
     """All that can be called."""
 
     policies: Mapping[str, ServedPolicy]
-    models: Mapping[str, ModelSettings]
+    models: Mapping[str, ServedModel]
     caller: Caller
     """Asks any model, and judges nothing."""
 
@@ -106,15 +136,35 @@ def read_lineup(
 
     Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
     """
-    models = read_models(settings.models)
+    return make_lineup(settings, read_models(settings.models), clients.of, log, observe)
+
+
+def make_lineup(
+    settings: Settings,
+    models: Mapping[str, ServedModel],
+    client_of: Callable[[Any], DirectClient],
+    log: CallLog | None = None,
+    observe: Observe | None = None,
+) -> Lineup:
+    """The policies in the files of the settings, before models that are told.
+
+    Args:
+        settings: of the service.
+        models: by name.
+        client_of: the client by which one of the models is asked.
+        log: where to write calls.
+        observe: is told of each call.
+
+    Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
+    """
     _check_names(settings, models)
-    make = _Cascades(settings, models, clients, log, observe)
+    make = _Cascades(settings, models, client_of, log, observe)
     caller = make.passing_on()
     policies = {name: make.serve(name, path) for name, path in settings.policies.items()}
     return Lineup(policies, models, caller)
 
 
-def _check_names(settings: Settings, models: Mapping[str, ModelSettings]) -> None:
+def _check_names(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     """Refuse policies that have the name of a model, and options that name models which there are not."""
     for name in settings.policies:
         if name in models:
@@ -131,8 +181,8 @@ class _Cascades:
     """Makes the cascades of policies, all by the same settings."""
 
     settings: Settings
-    models: Mapping[str, ModelSettings]
-    clients: Clients
+    models: Mapping[str, ServedModel]
+    client_of: Callable[[Any], DirectClient]
     log: CallLog | None
     observe: Callable[[Call], None] | None
 
@@ -164,12 +214,12 @@ class _Cascades:
         signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
         cascade = Cascade(
             policy,
-            {model: self.clients.of(one) for model, one in settings.items()},
+            {model: self.client_of(one) for model, one in settings.items()},
             signal=signals,
             log=self.log,
             served={model: one.served for model, one in settings.items()},
             model_options={model: one.options for model, one in settings.items()},
-            prices={model: _price(one) for model, one in settings.items()},
+            prices={model: _price(one.price) for model, one in settings.items() if one.price is not None},
             concurrency=2 * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
@@ -192,7 +242,7 @@ class _Cascades:
             return self.settings.shadow_models
         return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))
 
-    def _signal(self, model: ModelSettings, record: Mapping[str, Any]) -> Signal:
+    def _signal(self, model: ServedModel, record: Mapping[str, Any]) -> Signal:
         """The signal that the policy records, or else the one that the file of models names.
 
         Where several answers voted, the file names what each of them was asked with.
@@ -217,14 +267,14 @@ class _Cascades:
         endpoints = {name: self._endpoint(model) for name, model in self.models.items()}
         return Caller(endpoints, self.log, 2 * self.settings.limits.concurrency, self.observe)
 
-    def _endpoint(self, model: ModelSettings) -> Endpoint:
+    def _endpoint(self, model: ServedModel) -> Endpoint:
         """Where a model is asked as its client says: max_tokens = 1, say, is for answers that are judged.
 
         Raises ValueError with the file and the model.
         """
         limits = self.settings.limits
         try:
-            client = self.clients.of(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
+            client = self.client_of(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
             checked_options(dict(model.options))
             options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
         except ValueError as problem:
@@ -233,5 +283,5 @@ class _Cascades:
         return Endpoint(client, model.served, None, options, model.price, None)
 
 
-def _price(model: ModelSettings) -> dict[str, float]:
-    return {"input": float(model.price[0]), "output": float(model.price[1])}
+def _price(price: tuple[Decimal, Decimal]) -> dict[str, float]:
+    return {"input": float(price[0]), "output": float(price[1])}

@@ -1,0 +1,274 @@
+"""A policy whose models are those of a LiteLLM router: where its file is, and what becomes of a request for it.
+
+Standard library, Starlette and the client of OpenAI; LiteLLM is not imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from starlette.datastructures import Headers
+
+from rcjax._base.wording import visible
+from rcjax.integrations.router_client import WITH, RouterClient, router_client
+from rcjax.policy.files import load_policy
+from rcjax.serving.asking import known_prices
+from rcjax.serving.cascade import Result
+from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
+from rcjax.serving.gateway.chat_request import ChatRequest
+from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.lineup import Lineup, make_lineup
+from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.settings import Limits, Settings
+
+__all__ = ["PROVIDER", "Answer", "Desk", "Place", "place_of"]
+
+
+PROVIDER = "rcjax"
+"""The name of the provider in LiteLLM: models are called rcjax/NAME."""
+
+
+#: The file that models and policies are told in.
+_CONFIG = "config.yaml"
+
+
+_LOGGER = logging.getLogger("rcjax.serving")
+
+
+_DEADLINE = 600.0  # seconds for a request whose program tells none
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a policy is: by the entry of a model in LiteLLM's configuration."""
+
+    name: str
+    """The name of the policy: that of the model, without the provider."""
+    path: Path
+    """Its file."""
+    signal: str | None
+    """The name of the signal of its models, where the policy does not record one."""
+
+
+def place_of(name: str, models: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> Place:
+    """Where the policy of a model is, by the router's list of models: a request cannot name another file.
+
+    Args:
+        name: of the model, without the provider.
+        models: the router's list.
+        folders: from which a file is named, the first that has it.
+
+    Raises ApiError where the list, or the folders, do not have it.
+    """
+    parameters = [entry["litellm_params"] for entry in models]
+    mine = [told for told in parameters if str(told.get("model")) == f"{PROVIDER}/{name}"]
+    told = {(told.get("policy"), told.get("signal")) for told in mine}
+    where = f"model: {PROVIDER}/{name}"
+    if len(told) != 1 or next(iter(told))[0] is None:
+        what = "names several policies" if len(told) > 1 else "has no policy"
+        what = f"{what} in {_CONFIG}: give its litellm_params policy: FILE.json, one for a name"
+        raise _misconfigured(f"{where} {what}")
+    policy, signal = told.pop()
+    paths = [folder / str(policy) for folder in folders]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        looked = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
+        raise _misconfigured(f"{where}: there is no file {policy} {looked}: put it there, or correct policy")
+    return Place(name, path, None if signal is None else str(signal))
+
+
+def _is_policy(entry: Mapping[str, Any]) -> bool:
+    return str(entry["litellm_params"].get("model")).startswith(f"{PROVIDER}/")
+
+
+def _misconfigured(message: str) -> ApiError:
+    return ApiError(500, visible(message), "misconfigured", lasting=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _RouterModel:
+    """A model of the router, as a lineup has it."""
+
+    name: str
+    signal: str | None
+    price: tuple[Decimal, Decimal] | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def served(self) -> str:
+        return self.name
+
+
+class _Uncounted:
+    """Counts nothing: LiteLLM has figures of its own."""
+
+    def ended(self, name: str, digest: str, result: Result, seconds: float) -> None: ...
+
+    def passed(self, name: str, model: str, status: str, seconds: float) -> None: ...
+
+
+class Answer(Responder):
+    """What answers a request: a document, or chunks as they come, and the headers; whoever asks for them begins it.
+
+    Args:
+        work: what answers the request.
+    """
+
+    def __init__(self, work: Callable[[Answer], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(_nobody)
+        self.headers: Mapping[str, str] = {}
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._parts: asyncio.Queue[Mapping[str, Any] | Exception | None] = asyncio.Queue()
+        self._told = asyncio.Event()
+
+    async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
+        """Take all of an answer."""
+        await self.event(document, headers)
+        await self.done()
+
+    async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Take a chunk; the headers with the first."""
+        if not self.begun:
+            self.begun, self.headers = True, headers
+            self._told.set()
+        self._parts.put_nowait(_without_cost(document))
+
+    async def done(self) -> None:
+        """End it."""
+        if not self.complete:
+            self.complete = True
+            self._parts.put_nowait(None)
+
+    def fail(self, problem: Exception) -> None:
+        """End it by an error."""
+        self.complete = True
+        self._told.set()
+        self._parts.put_nowait(problem)
+
+    async def headers_told(self) -> Mapping[str, str]:
+        """The headers, as soon as there is something of it; none where it fails before."""
+        self._begin()
+        await self._told.wait()
+        return self.headers
+
+    async def parts(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The document, or the chunks as they come. Raises what ended it; whoever leaves it ends the work."""
+        self._begin()
+        try:
+            while (part := await self._parts.get()) is not None:
+                if isinstance(part, Exception):
+                    raise part
+                yield part
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(self))
+
+
+async def _nobody(message: Any) -> None:
+    raise AssertionError(message)
+
+
+def _without_cost(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A completion whose usage is OpenAI's: what it cost stands in `rcjax`."""
+    usage = document.get("usage")
+    if not isinstance(usage, Mapping) or "cost" not in usage:
+        return document
+    return {**document, "usage": {name: value for name, value in usage.items() if name != "cost"}}
+
+
+class Desk:
+    """Answers requests by policies before the models of a router.
+
+    Args:
+        router: gives the router of the moment.
+        folders: gives the folders that files of policies are named from.
+    """
+
+    def __init__(self, router: Callable[[], Any], folders: Callable[[], Sequence[Path]]) -> None:
+        self._router, self._folders = router, folders
+        self._lineups: WeakKeyDictionary[Any, dict[Place, tuple[Any, Settings, Lineup]]] = WeakKeyDictionary()
+
+    async def answer(
+        self,
+        request: ChatRequest,
+        headers: Mapping[str, str],
+        deadline: float | None,
+        answer: Answer,
+        **told: Any,
+    ) -> None:
+        """Answer a request; what goes wrong is in the answer.
+
+        Args:
+            request: whose `model` is the name of a policy.
+            headers: of the client: x-rcjax-query and x-rcjax-segment.
+            deadline: seconds for all of it; None for ten minutes.
+            answer: what takes it.
+            told: what the router is told with each attempt.
+        """
+        mark: dict[str, Any] = {"policy": request.model}
+        token = WITH.set({**told, "metadata": {PROVIDER: mark}})
+        try:
+            known = Headers(dict(headers))
+            mark["query"] = query = query_of(known)
+            settings, lineup = self._lineup(place_of(request.model, self._router().model_list, self._folders()))
+            settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
+            conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer, segment_of(known))
+            await conversation.answer()
+        except ApiError as problem:
+            answer.fail(problem)
+        except Exception as problem:  # whose message may quote what was asked
+            traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None
+            _LOGGER.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
+            answer.fail(ApiError(500, "rcjax itself failed: the log says where", "internal_error"))
+        finally:
+            WITH.reset(token)
+
+    def _lineup(self, place: Place) -> tuple[Settings, Lineup]:
+        """The policy of a place, read again where its file has changed; the one before goes on if it is broken."""
+        lineups = self._lineups.setdefault(asyncio.get_running_loop(), {})
+        stat = place.path.stat()
+        stamp = stat.st_mtime_ns, stat.st_size
+        before = lineups.get(place)
+        if before is None or before[0] != stamp:
+            try:
+                lineups[place] = stamp, *self._read(place)
+            except (ValueError, OSError) as problem:
+                if before is None:
+                    raise _misconfigured(str(problem)) from None
+                _LOGGER.warning(visible(f"{problem}: the policy before goes on"))
+                lineups[place] = stamp, *before[1:]
+        return lineups[place][1:]
+
+    def _read(self, place: Place) -> tuple[Settings, Lineup]:
+        policy, router = load_policy(place.path), self._router()
+        entries = {model: router.get_model_list(model_name=model) or [] for model in policy.models}
+        missing = [model for model, several in entries.items() if not several]
+        if missing:
+            what = f"{place.path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
+            raise ValueError(f"{what}: add it under this model_name, or as a model_group_alias")
+        circles = [model for model, several in entries.items() if any(map(_is_policy, several))]
+        if circles:
+            what = f"{place.path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
+            raise ValueError(f"{what}: give the model another model_name than the policy")
+        prices = known_prices(policy)
+        models = {name: _RouterModel(name, place.signal, _price(prices.get(name))) for name in policy.models}
+        settings = Settings({place.name: place.path}, Path(_CONFIG), limits=Limits(retries=0, timeout=_DEADLINE))
+        client: RouterClient = router_client(self._router)
+        return settings, make_lineup(settings, models, lambda model: client)
+
+
+def _price(listed: Any) -> tuple[Decimal, Decimal] | None:
+    return None if listed is None else (Decimal(str(listed["input"])), Decimal(str(listed["output"])))

@@ -1,0 +1,277 @@
+"""A policy as a model of LiteLLM's proxy, which asks other models of the same proxy: a provider for its `config.yaml`.
+
+    model_list:
+      - model_name: support
+        litellm_params: {model: rcjax/support, policy: support.json}
+    litellm_settings:
+      custom_provider_map: [{provider: rcjax, custom_handler: rcjax.integrations.litellm.provider}]
+      callbacks: [rcjax.integrations.litellm.provider]  # for the headers x-rcjax-…
+
+Needs `pip install 'litellm[proxy]'`; neither JAX nor numpy is imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rcjax.integrations.behind_router import PROVIDER, Answer, Desk
+from rcjax.serving.gateway.chat_request import ChatRequest, chat_request
+from rcjax.serving.gateway.errors import ApiError
+
+try:
+    litellm: Any = import_module("litellm")
+    CustomLogger: Any = import_module("litellm.integrations.custom_logger").CustomLogger
+except ImportError:
+    raise ImportError("this needs LiteLLM: pip install 'litellm[proxy]'") from None
+
+__all__ = ["Provider", "provider"]
+
+
+#: Options of a deployment that are no request's.
+_NOT_ASKED = frozenset({"max_retries", "policy", "signal", "stream", "stream_options"})
+
+
+_REMEMBERED = 4096  # answers whose headers may still be asked for
+
+
+class Provider(litellm.CustomLLM, CustomLogger):
+    """Answers requests for `rcjax/NAME` by the policy that the entry of this model names.
+
+    Args:
+        router: the `litellm.Router` whose models it asks; None for that of LiteLLM's proxy.
+    """
+
+    def __init__(self, router: Any = None) -> None:
+        super().__init__()
+        self._router = router
+        self._desk = Desk(self._models, _folders)
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+
+    async def acompletion(self, **told: Any) -> Any:
+        """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
+        answer = self._answer(told)
+        async with aclosing(_translated(answer)) as parts:
+            whole = await anext(parts)
+        response = litellm.ModelResponse(**whole)
+        _count(told["logging_obj"], whole)
+        response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
+        response._hidden_params["additional_headers"] = _ours(answer.headers)
+        return response
+
+    def completion(self, **told: Any) -> Any:
+        """The same for those who do not wait by asyncio."""
+        return asyncio.run_coroutine_threadsafe(self.acompletion(**told), self._loop).result()
+
+    def astreaming(self, **told: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
+        """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
+        return _streamed(self._answer(told, stream=True), told["logging_obj"])
+
+    def streaming(self, **told: Any) -> Iterator[Any]:
+        """The same for those who do not wait by asyncio."""
+        pieces: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
+
+        async def collect() -> None:
+            try:
+                async for piece in self.astreaming(**told):
+                    pieces.put((piece, None))
+            except Exception as problem:
+                pieces.put((None, problem))
+            pieces.put((None, None))
+
+        asyncio.run_coroutine_threadsafe(collect(), self._loop)
+        while (part := pieces.get()) != (None, None):
+            if part[1] is not None:
+                raise part[1]
+            yield part[0]
+
+    async def async_post_call_response_headers_hook(
+        self, data: Mapping[str, Any], user_api_key_dict: Any, response: Any, request_headers: Any = None, **_: Any
+    ) -> dict[str, str] | None:
+        """The headers of an answer as rcjax's gateway has them, where this is one of LiteLLM's callbacks.
+
+        Args:
+            data: the request.
+            user_api_key_dict: whose it is.
+            response: what it is answered with.
+            request_headers: its own.
+        """
+        answer = self._answers.pop(str(data.get("litellm_call_id")), None)
+        if answer is None:
+            return None
+        return _ours(await answer.headers_told())
+
+    def _models(self) -> Any:
+        """The router. Raises ApiError where there is none."""
+        if self._router is not None:
+            return self._router
+        proxy_server = import_module("litellm.proxy.proxy_server")
+        if proxy_server.llm_router is None:
+            what = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
+            raise ApiError(500, f"{what}, or give Provider a litellm.Router", "misconfigured", lasting=True)
+        return proxy_server.llm_router
+
+    def _answer(self, told: Mapping[str, Any], *, stream: bool = False) -> Answer:
+        """The answer to a request, whose headers may be asked for."""
+        answer = Answer(partial(self._work, told, stream))
+        if self in litellm.callbacks:
+            self._answers[str((told.get("litellm_params") or {}).get("litellm_call_id"))] = answer
+            while len(self._answers) > _REMEMBERED:
+                self._answers.popitem(last=False)
+        return answer
+
+    async def _work(self, told: Mapping[str, Any], stream: bool, answer: Answer) -> None:
+        """Have a request answered; what goes wrong is in the answer."""
+        parameters = told.get("litellm_params") or {}
+        try:
+            request = _request(told, stream=stream)
+        except Exception as problem:
+            answer.fail(problem)
+            return
+        headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
+        trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
+        await self._desk.answer(request, headers, _seconds(told.get("timeout")), answer, **trace)
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of those who have none."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name=PROVIDER, daemon=True).start()
+        return loop
+
+
+def _ours(headers: Mapping[str, str]) -> dict[str, str]:
+    """Without the id of the request, of which LiteLLM has its own."""
+    return {name: value for name, value in headers.items() if name.startswith("x-rcjax-")}
+
+
+def _folders() -> list[Path]:
+    """The folders that files of policies are named from: the working one, and that of the proxy's configuration."""
+    proxy_server = import_module("litellm.proxy.proxy_server")
+    config = proxy_server.user_config_file_path
+    return [Path.cwd(), *([] if config is None else [Path(config).absolute().parent])]
+
+
+def _seconds(timeout: Any) -> float | None:
+    """The seconds that LiteLLM gives a request."""
+    seconds = getattr(timeout, "read", timeout)
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+
+
+def _request(told: Mapping[str, Any], *, stream: bool) -> ChatRequest:
+    """The request that a provider is told of. Raises ApiError for what cannot be one."""
+    options = {name: value for name, value in told["optional_params"].items() if name not in _NOT_ASKED}
+    body = {"model": told["model"], "messages": told["messages"], **options, **options.pop("extra_body", {})}
+    body |= {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    request = chat_request(json.loads(json.dumps(body, default=_plain)))
+    if stream and (request.fields.get("n") or 1) != 1:
+        what = "several answers (n) cannot be streamed by a provider of LiteLLM's: ask for one, or without stream"
+        raise ApiError(400, what, "invalid_value", "n")
+    return request
+
+
+def _plain(value: Any) -> Any:
+    """An object of LiteLLM's as JSON has it."""
+    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else str(value)
+
+
+def _count(logging_obj: Any, last: Mapping[str, Any]) -> None:
+    """Have LiteLLM record that a request cost what all its attempts did: it has no price for a policy.
+
+    A stream has no other way to tell it: whatever LiteLLM would read it from is taken from the first chunk.
+    """
+    cost = last["rcjax"]["cost"]
+    for name in ("response_cost_calculator", "_response_cost_calculator"):  # of today, and of before
+        setattr(logging_obj, name, partial(_known, cost))
+
+
+def _known(cost: float, *_: Any, **__: Any) -> float:
+    return cost
+
+
+async def _streamed(answer: Answer, logging_obj: Any) -> AsyncIterator[Any]:
+    """The pieces of an answer, as LiteLLM takes them."""
+    pieces = _Pieces()
+    async with aclosing(_translated(answer)) as chunks:
+        async for chunk in chunks:
+            for piece in pieces.of(chunk):
+                yield piece
+    _count(logging_obj, pieces.last)
+    yield pieces.end()
+
+
+async def _translated(answer: Answer) -> AsyncGenerator[Mapping[str, Any], None]:
+    """The parts of an answer. Raises errors of LiteLLM's in place of the gateway's."""
+    try:
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
+                yield part
+    except ApiError as problem:
+        raise _error(problem) from None
+
+
+#: Errors for which LiteLLM has a class of its own, as it may send a request elsewhere by it.
+_BY_CODE: Mapping[str | None, str] = {
+    "content_policy_violation": "ContentPolicyViolationError",
+    "context_length_exceeded": "ContextWindowExceededError",
+}
+
+
+_BY_STATUS = {
+    400: "BadRequestError",
+    413: "BadRequestError",
+    422: "BadRequestError",
+    429: "RateLimitError",
+    504: "Timeout",
+}
+
+
+def _error(problem: ApiError) -> Exception:
+    name = _BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
+    told = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER}
+    if name is None:
+        return litellm.APIError(status_code=problem.status, **told)
+    make: Callable[..., Exception] = getattr(litellm, name)
+    return make(**told)
+
+
+class _Pieces:
+    """The pieces of a stream as LiteLLM takes them: text, calls of tools, and an end with the usage."""
+
+    def __init__(self) -> None:
+        self.last: Mapping[str, Any] = {}
+        self._reason = "stop"
+
+    def of(self, chunk: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Those of a chunk, but for the end."""
+        self.last = chunk
+        for choice in chunk["choices"]:
+            delta = choice.get("delta") or {}
+            self._reason = choice.get("finish_reason") or self._reason
+            if delta.get("content") or delta.get("refusal"):
+                yield _piece(delta.get("content") or delta["refusal"])
+            for call in delta.get("tool_calls") or ():
+                yield _piece("", tool_use=call)
+
+    def end(self) -> dict[str, Any]:
+        """The end, with what rcjax did."""
+        ended = {"is_finished": True, "finish_reason": self._reason, "usage": self.last.get("usage")}
+        return _piece("", **ended, provider_specific_fields={"rcjax": self.last["rcjax"]})
+
+
+def _piece(text: str, **changes: Any) -> dict[str, Any]:
+    piece = {"text": text, "tool_use": None, "is_finished": False, "finish_reason": "", "usage": None, "index": 0}
+    return piece | changes
+
+
+provider = Provider()
+"""The provider that LiteLLM's configuration names."""

@@ -1,0 +1,210 @@
+"""Policies before the models of a router: what is asked, what it costs, what is sent, and what is wrong in one line."""
+
+import asyncio
+import os
+from functools import partial
+
+import pytest
+from gateway_service import make_policy
+from misses import in_turn
+from routers import Router
+
+from rcjax.integrations.behind_router import Answer, Desk, place_of
+from rcjax.serving.gateway.chat_request import chat_request
+from rcjax.serving.gateway.errors import ApiError
+
+SUPPORT = {"model": "rcjax/support", "policy": "support.json", "signal": "choice"}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+MEAN = {"small": 1e-5, "middle": 5e-5, "large": 3e-4}  # of the policy
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_policy().save(tmp_path / "support.json")
+    return tmp_path
+
+
+def ask(router, folder, desk=None, headers=(), **fields):
+    """(the parts of an answer, its headers)."""
+
+    async def run():
+        asked = {"model": "support", "messages": [{"role": "user", "content": "A or B?"}], **fields}
+        if asked.get("stream"):
+            asked["stream_options"] = {"include_usage": True}
+        work = partial(
+            (desk or Desk(lambda: router, lambda: [folder])).answer, chat_request(asked), dict(headers), 9
+        )
+        answer = Answer(lambda one: work(one, litellm_trace_id="t"))
+        return [part async for part in answer.parts()], answer.headers
+
+    return asyncio.run(run())
+
+
+def named(table):
+    return [pytest.param(case, id=name) for name, case in table.items()]
+
+
+class Refusal(Exception):
+    def __init__(self, status, **more):
+        self.status_code = status
+        vars(self).update(more)
+
+
+def test_models_are_asked_by_the_router_until_one_is_sure(folder):
+    router = Router(SUPPORT)
+    router.behave.unsure = ("small", "middle")
+    (whole,), headers = ask(router, folder, headers={"x-rcjax-query": "q1"}, policy="other.json", seed=3)
+    assert [model for model, _ in router.asked] == ["small", "middle", "large"]
+    told = router.asked[0][1]
+    assert (told["disable_fallbacks"], told["litellm_trace_id"], told["logprobs"], told["seed"]) == (True, "t", True, 3)
+    assert told["metadata"] == {"rcjax": {"policy": "support", "query": "q1"}}
+    assert whole["choices"][0]["message"]["content"] == "B"
+    assert (whole["usage"]["total_tokens"], whole["rcjax"]["models"]) == (303, ["small", "middle", "large"])
+    assert (headers["x-rcjax-models"], headers["x-rcjax-query"]) == ("small,middle,large", "q1")
+
+
+@in_turn(
+    "case",
+    named(
+        {
+            "the router's": ({"small": 1e-3, "middle": 2e-3, "large": 4e-3}, 7e-3),
+            "the policy's where the router has none": (
+                {"small": 1e-3, "middle": 0.0},
+                1e-3 + MEAN["middle"] + MEAN["large"],
+            ),
+        }
+    ),
+)
+def test_a_request_costs_what_its_attempts_cost(case, folder):
+    costs, total = case
+    router = Router(SUPPORT)
+    router.behave.unsure = ("small", "middle")
+    router.costs = {model: {"response_cost": cost} for model, cost in costs.items()}
+    (whole,), headers = ask(router, folder)
+    assert whole["rcjax"]["cost"] == pytest.approx(total)
+    assert float(headers["x-rcjax-cost"]) == pytest.approx(total)
+    assert "cost" not in whole["usage"]
+
+
+def test_a_reply_of_the_cache_costs_nothing(folder):
+    router = Router(SUPPORT)
+    router.costs = {"small": {"response_cost": 0.0, "cache_hit": True}}
+    assert ask(router, folder)[0][0]["rcjax"]["cost"] == 0.0
+
+
+def test_a_stream_is_that_of_the_last_model(folder):
+    router = Router(SUPPORT)
+    router.behave.unsure = ("small", "middle", "large")
+    chunks, headers = ask(router, folder, stream=True)
+    assert [told.get("stream") for _, told in router.asked] == [None, None, True]
+    assert "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]) == "A"
+    assert (chunks[-1]["usage"]["total_tokens"], chunks[-1]["rcjax"]["cost"]) == (
+        303,
+        pytest.approx(sum(MEAN.values())),
+    )
+    assert headers["x-rcjax-models"] == "small,middle,large"
+    router.broken = {"large": Refusal(500)}
+    with pytest.raises(ApiError, match="an error in place of an answer"):
+        ask(router, folder, stream=True)
+
+
+def test_tools_pass_to_the_largest_model(folder):
+    router = Router(SUPPORT)
+    for stream in (False, True):
+        parts, headers = ask(router, folder, tools=TOOLS, stream=stream)
+        assert parts[-1]["rcjax"]["not_judged"] == ["tools"]
+        assert (router.asked[-1][0], router.asked[-1][1]["tools"]) == ("large", TOOLS)
+        assert (headers["x-rcjax-status"], headers["x-rcjax-not-judged"]) == ("not judged", "tools")
+
+
+@in_turn(
+    "case",
+    named(
+        {
+            "too long": (Refusal(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
+            "too many": (Refusal(429, cooldown_time=5), (429, "upstream_rate_limited")),
+            "no key": (Refusal(401), (502, "upstream_failed")),
+            "none is there": (ValueError("no healthy deployment of sk-1"), (502, "upstream_failed")),
+        }
+    ),
+)
+def test_what_a_router_raises_is_an_error_of_the_gateway(case, folder):
+    problem, (status, code) = case
+    router = Router(SUPPORT)
+    router.problems = dict.fromkeys(("small", "middle", "large"), problem)
+    with pytest.raises(ApiError) as error:
+        ask(router, folder)
+    assert (error.value.status, error.value.code) == (status, code)
+    assert "sk-1" not in error.value.message
+
+
+def test_a_model_that_fails_is_skipped_upward(folder):
+    router = Router(SUPPORT)
+    router.problems = {"small": Refusal(500)}
+    (whole,), _ = ask(router, folder)
+    assert whole["rcjax"]["models"] == ["small", "middle"]
+
+
+@in_turn(
+    "case",
+    named(
+        {
+            "no policy": ([{"model": "rcjax/support"}], "model: rcjax/support has no policy in config.yaml: give"),
+            "none at all": ([], "model: rcjax/support has no policy in config.yaml: give"),
+            "several": ([SUPPORT, SUPPORT | {"policy": "b.json"}], "names several policies in config.yaml: give"),
+            "no file": (
+                [SUPPORT | {"policy": "gone.json"}],
+                "there is no file gone.json in the folder that LiteLLM was",
+            ),
+            "no model": (
+                [SUPPORT | {"policy": "larger.json"}],
+                "larger.json asks larger, which the model_list of config.yaml",
+            ),
+            "a circle": ([SUPPORT, {"model": "rcjax/small"}], "support.json asks small, which is a policy itself"),
+            "no signal": ([SUPPORT | {"signal": None}], "the confidence of small is read: add signal = "),
+            "no policy's file": ([SUPPORT | {"policy": "words.json"}], "words.json"),
+        }
+    ),
+)
+def test_what_is_misconfigured_is_one_line(case, folder):
+    policies, message = case
+    text = (folder / "support.json").read_text()
+    (folder / "larger.json").write_text(text.replace('"large"', '"larger"'))
+    (folder / "words.json").write_text("words")
+    router = Router(*policies)
+    for entry in router.model_list[3:]:
+        if entry["litellm_params"]["model"] == "rcjax/small":
+            entry["model_name"] = "small"
+    with pytest.raises(ApiError) as error:
+        ask(router, folder)
+    assert error.value.code == "misconfigured"
+    assert message in error.value.message
+    assert "\n" not in error.value.message
+
+
+def test_a_policy_is_looked_for_in_each_folder(folder, tmp_path_factory):
+    entry = Router(SUPPORT).model_list
+    assert place_of("support", entry, [tmp_path_factory.mktemp("empty"), folder]).path == folder / "support.json"
+
+
+def test_a_file_that_changes_is_read_again(folder, caplog):
+    router = Router(SUPPORT)
+    desk = Desk(lambda: router, lambda: [folder])
+    path = folder / "support.json"
+    make_policy(cost={"small": 2.0, "middle": 3.0, "large": 4.0}).save(folder / "dearer.json")
+
+    async def digests():
+        for text in (None, (folder / "dearer.json").read_text(), "broken", None):
+            if text is not None:
+                path.write_text(text)
+                os.utime(path, ns=(1, len(text)))
+            request = chat_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
+            answer = Answer(partial(desk.answer, request, {}, None))
+            yield [part["rcjax"]["policy_hash"] async for part in answer.parts()][0]
+
+    async def collected():
+        return [digest async for digest in digests()]
+
+    first, second, third, fourth = asyncio.run(collected())
+    assert first != second == third == fourth
+    assert caplog.text.count("the policy before goes on") == 1

@@ -1,0 +1,227 @@
+"""A policy inside LiteLLM's proxy, by the configuration of the page: the real proxy, before models that act.
+
+The environment of LiteLLM needs not have rcjax: this checkout is put before what it has.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import openai
+import pytest
+import yaml
+from acting_models import ActingModels
+from chat_server import KEY, served
+from gateway_service import make_policy
+
+#: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
+LITELLM = os.environ.get("RCJAX_LITELLM") or shutil.which("litellm")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "rcjax/docs/litellm.md").read_text("utf-8")
+MASTER = "sk-0c5a3f7be1d94f2aa7718c"
+MODELS = {"small": "gpt-4.1-nano", "large": "gpt-4.1"}
+COSTS = {"small": 100 * 0.1e-6 + 1 * 0.4e-6, "large": 100 * 2e-6 + 1 * 8e-6}  # LiteLLM's prices, 100 and 1 tokens
+BOTH = COSTS["small"] + COSTS["large"]
+TOOL = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+QUESTION = [{"role": "user", "content": "A or B?"}]
+#: A callback that writes what the proxy records.
+RECORDING = """
+import json
+from litellm.integrations.custom_logger import CustomLogger
+
+class Recording(CustomLogger):
+    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
+        told = kwargs["standard_logging_object"]
+        metadata = (kwargs.get("litellm_params") or {}).get("metadata") or {}
+        keyed = bool((told.get("metadata") or {}).get("user_api_key_hash"))
+        with open("records.jsonl", "a") as file:
+            print(json.dumps([told["model_group"], told["response_cost"], keyed, metadata.get("rcjax")]), file=file)
+
+recording = Recording()
+"""
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(LITELLM is None, reason="no litellm: pip install 'litellm[proxy]', or name it by RCJAX_LITELLM"),
+]
+
+
+def needs_file():
+    """Whether this LiteLLM looks for a handler in a file beside its configuration, as the page says of older ones."""
+    package = next(Path(LITELLM).parents[1].glob("lib/python*/site-packages/litellm"), None)
+    return package is not None and "Could not find module file" in (package / "proxy/types_utils/utils.py").read_text()
+
+
+class Proxy:
+    """One that runs, and what is behind it."""
+
+    def __init__(self, port, folder, models):
+        self.port, self.folder, self.models = port, folder, models
+        self.older = needs_file()
+        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=MASTER, max_retries=0)
+
+    def records(self, number):
+        """So many of what the proxy recorded since the last time."""
+        path, end = self.folder / "records.jsonl", time.monotonic() + 60
+        while not path.exists() or len(path.read_text().splitlines()) < number:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.unlink()
+        return rows
+
+    def messages(self, **fields):
+        """(the status, the headers, the body) of Anthropic's API."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        body = {"model": "support", "max_tokens": 5, "messages": QUESTION, **fields}
+        headers = {"content-type": "application/json", "x-api-key": MASTER, "anthropic-version": "2023-06-01"}
+        connection.request("POST", "/v1/messages", json.dumps(body), headers)
+        response = connection.getresponse()
+        return response.status, dict(response.getheaders()), response.read().decode()
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("litellm")
+    config = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
+    told = {one["model_name"]: one["litellm_params"] for one in config["model_list"]}
+    assert {name: told[name]["model"].removeprefix("openai/") for name in MODELS} == MODELS
+    told["support"]["signal"] = "choice"
+    gone = {"model": "rcjax/gone", "policy": "gone.json"}
+    config["model_list"].append({"model_name": "gone", "litellm_params": gone})
+    config["litellm_settings"]["callbacks"].append("recording.recording")
+    text = json.dumps(config)  # JSON is YAML
+    if needs_file():
+        (folder / "rcjax_provider.py").write_text("from rcjax.integrations.litellm import provider\n")
+        text = text.replace("rcjax.integrations.litellm.provider", "rcjax_provider.provider")
+    (folder / "config.yaml").write_text(text)
+    (folder / "recording.py").write_text(RECORDING)
+    policy = make_policy()
+    rules = {"small": (policy.rules["middle"]), "large": policy.rules["large"]}
+    shorter = {"models": tuple(MODELS), "rules": rules}
+    shorter |= {name: {model: getattr(policy, name)[model] for model in MODELS} for name in ("calibrations", "cost")}
+    make_policy(**shorter).save(folder / "support.json")
+    models = ActingModels()
+    with served(models) as (server, url), socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        yield from running(Proxy(port, folder, models), url)
+
+
+def running(proxy, url):
+    environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": url, "LITELLM_MASTER_KEY": MASTER}
+    environment |= {"PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # which is else fetched
+    line = [LITELLM, "--config", "config.yaml", "--port", str(proxy.port), "--host", "127.0.0.1"]
+    path = proxy.folder / "log"
+    with open(path, "wb") as log:
+        process = subprocess.Popen(line, stdout=log, stderr=log, env=os.environ | environment, cwd=proxy.folder)
+    try:
+        end = time.monotonic() + 240
+        while not listens(proxy.port):
+            assert process.poll() is None, path.read_text()
+            assert time.monotonic() < end, path.read_text()
+            time.sleep(0.2)
+        yield proxy
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def listens(port):
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(autouse=True)
+def behave(proxy):
+    proxy.models.unsure = ()
+    (proxy.folder / "records.jsonl").unlink(missing_ok=True)
+
+
+def told_in(headers, name):
+    return headers.get(f"x-rcjax-{name}") or headers.get(f"llm_provider-x-rcjax-{name}")
+
+
+def check_records(rows, attempts, total):
+    """An entry for each attempt, without a key, and one for the request, whose key is charged for all of it."""
+    assert [row[0] for row in rows if not row[2]] == attempts
+    assert all(row[3]["policy"] == "support" for row in rows if not row[2])
+    assert [(row[0], row[1]) for row in rows if row[2]] == [("support", pytest.approx(total))]
+
+
+def test_chat(proxy):
+    proxy.models.unsure = (MODELS["small"],)
+    asked = {"model": "support", "messages": QUESTION, "extra_body": {"policy": "gone.json"}}
+    raw = proxy.client.chat.completions.with_raw_response.create(**asked, extra_headers={"x-rcjax-query": "q1"})
+    answer = raw.parse()
+    assert (answer.choices[0].message.content, answer.usage.total_tokens) == ("B", 202)
+    assert answer.rcjax["models"] == ["small", "large"]
+    assert (told_in(raw.headers, "models"), told_in(raw.headers, "query")) == ("small,large", "q1")
+    assert float(raw.headers["x-litellm-response-cost"]) == pytest.approx(BOTH)
+    check_records(proxy.records(3), ["small", "large"], BOTH)
+
+
+def test_a_stream(proxy):
+    proxy.models.unsure = tuple(MODELS.values())
+    raw = proxy.client.chat.completions.with_raw_response.create(
+        model="support", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(raw.parse())
+    assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == "A"
+    assert [chunk.usage.total_tokens for chunk in chunks if chunk.usage] == [202]
+    assert [chunk.rcjax["models"] for chunk in chunks if hasattr(chunk, "rcjax")] == [["small", "large"]]
+    assert proxy.older or raw.headers["x-rcjax-models"] == "small,large"
+    check_records(proxy.records(3), ["small", "large"], BOTH)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools(proxy, stream):
+    tools = [{"type": "function", "function": TOOL}]
+    answer = proxy.client.chat.completions.create(model="support", messages=QUESTION, tools=tools, stream=stream)
+    parts = list(answer) if stream else [answer]
+    said = [choice.delta if stream else choice.message for part in parts for choice in part.choices]
+    calls = [call.function for one in said for call in one.tool_calls or ()]
+    assert "".join(call.name or "" for call in calls) == "look"
+    assert json.loads("".join(call.arguments for call in calls)) == {"at": "é look"}
+    assert [part.rcjax["not_judged"] for part in parts if hasattr(part, "rcjax")] == [["tools"]]
+    check_records(proxy.records(2), ["large"], COSTS["large"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses(proxy, stream):
+    if proxy.older:
+        pytest.skip("this LiteLLM has no /v1/responses of custom providers")
+    proxy.models.unsure = (MODELS["small"],)
+    raw = proxy.client.responses.with_raw_response.create(model="support", input="A or B?", stream=stream)
+    answer = list(raw.parse())[-1].response if stream else raw.parse()
+    assert (answer.output_text, answer.usage.total_tokens) == ("B", 202)
+    check_records(proxy.records(3), ["small", "large"], BOTH)
+
+
+def test_messages(proxy):
+    proxy.models.unsure = (MODELS["small"],)
+    status, headers, body = proxy.messages()
+    answer = json.loads(body)
+    assert (status, answer["content"][0]["text"], answer["usage"]["input_tokens"]) == (200, "B", 200)
+    assert proxy.older or headers["x-rcjax-models"] == "small,large"
+    check_records(proxy.records(3), ["small", "large"], BOTH)
+    status, _, body = proxy.messages(stream=True)
+    assert '"text": "B"' in body or '"text":"B"' in body
+    check_records(proxy.records(3), ["small", "large"], BOTH)
+    tool = {"name": "look", "input_schema": TOOL["parameters"]}
+    assert json.loads(proxy.messages(tools=[tool])[2])["content"][0]["input"] == {"at": "é look"}
+
+
+def test_errors(proxy):
+    for text, kind, status in (("too long", openai.BadRequestError, 400), ("too many", openai.RateLimitError, 429)):
+        with pytest.raises(kind, match=f"large: HTTP {status}"):
+            proxy.client.chat.completions.create(model="support", messages=[{"role": "user", "content": text}])
+    with pytest.raises(openai.InternalServerError, match=r"there is no file gone\.json .* put it there"):
+        proxy.client.chat.completions.create(model="gone", messages=QUESTION)
