@@ -8,7 +8,6 @@ from scipy.stats import t as student
 from scipy.stats import wilcoxon
 
 import rcjax
-from benchmarks.bayesian import bayesian_optimization
 from benchmarks.methods import (
     Curve,
     areas,
@@ -19,6 +18,7 @@ from benchmarks.methods import (
     rational_tuning,
 )
 from benchmarks.paper.inputs import Published, Source
+from benchmarks.peers.bayesian import bayesian_optimization
 
 Rows = list[dict]
 
