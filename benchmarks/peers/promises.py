@@ -138,5 +138,5 @@ def table_of_promises(rows: list[dict]) -> pl.DataFrame:
         log, target, most = worst.row(-1)
         line = {"method": method, "made, %": share(group["made"]), "false, %": share(group["false"])}
         line |= {"at worst, %": f"{100 * most:.0f} ({log}, at most {100 * target:.0f} %)"}
-        lines.append(line | {"bill, % of the dearest": f"{100 * float(np.mean(group['cost'])):.0f}"})
+        lines.append(line | {"bill, % of the dearest": f"{100 * group['cost'].to_numpy().mean():.0f}"})
     return pl.DataFrame(lines).sort(pl.col("false, %").str.extract(r"^([\d.]+)").cast(float), descending=True)
