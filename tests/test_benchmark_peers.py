@@ -200,8 +200,11 @@ def test_the_program_prints_who_is_better_first_and_what_no_budget_met(tmp_path,
     assert places == sorted(places)
     assert "FrugalGPT 12, AutoMix 56" in printed
     (path,) = tmp_path.glob("*.md")
-    first = next(line for line in path.read_text("utf-8").splitlines() if "error that budgets get" in line)
-    assert "UCCI against rcjax's default, % | -3.00 ± 0.00 (2 logs) (100 labels)" in first
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| logs with")]
+    assert "the best of all others, error" in lines[0]
+    assert "| UCCI -3.00 ± 0.00 % (100 labels) |" in lines[0]
+    assert "| 9.00 ± 0.00 %; 5.00 ± 0.00 % (100 labels) |" in lines[1]
+    assert "UCCI against rcjax's default, % | -3.00 ± 0.00 (2 logs) (100 labels)" in lines[2]
 
 
 @pytest.mark.usefixtures("float64")
