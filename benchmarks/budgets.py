@@ -2,10 +2,11 @@
 
     python -m benchmarks.budgets --data DIR [--splits 20] [--labels 100 300 1000] [--targets 14 10 10] [--out FILE]
 
-Logs: every {name}_train.csv of DIR, together with {name}_test.csv where there is one; those in DIR/public; and three
-sampled from the demo's model, judged by 10,000 other queries (`--logs` takes some of these, `--only` those whose name
-holds a text). Random splits: so many labels to tune on, at most half of the log, and the other queries to judge by.
-What counts is what a user gets: one policy for one target, its errors and what its answers are billed on these others.
+Logs: every {name}_train.csv of DIR, together with {name}_test.csv where there is one; those in DIR/public, or in a DIR
+without either all; and three sampled from the demo's model, judged by 10,000 other queries (`--logs` takes some of
+these, `--only` those whose name holds a text). Random splits: so many labels to tune on, at most half of the log, and
+the other queries to judge by. What counts is what a user gets: one policy for one target, its errors and what its
+answers are billed on these others.
 
 The targets are read off the single models on the labels. Budgets from the cheapest model's bill to the dearest's, by
 equal ratios; errors from the best model's to the worst's, by equal steps; prices of an error from 10 to 1,000 times
@@ -27,6 +28,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
+from benchmarks.agreement import read_whole
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, plain_pairs
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
@@ -91,16 +93,18 @@ class Split(NamedTuple):
         return train.select(names), test.select(names)
 
 
-def sources(folder: Path | None, groups: Sequence[str], only: str) -> Iterator[Source]:
-    """The logs of some groups whose name holds a text; LogError for a folder without any."""
+def sources(folder: Path | None, groups: Sequence[str], only: str, answers: bool = False) -> Iterator[Source]:
+    """The logs of some groups whose name holds a text, with their `answers`; LogError for a folder without any."""
     if folder is not None:
         trained = sorted(folder.glob("*_train.csv")) if FOLDER in groups else []
-        public = sorted((folder / "public").glob("*.csv")) if PUBLIC in groups else []
+        bare = not (trained or (folder / "public").exists())
+        public = sorted((folder if bare else folder / "public").glob("*.csv")) if PUBLIC in groups else []
         if not trained and not public and {FOLDER, PUBLIC} & {*groups}:
             raise rcjax.LogError(f"{folder} holds no log: neither NAME_train.csv nor public/NAME.csv")
         for name in (path.name.removesuffix("_train.csv") for path in trained):
             if only in name:
-                yield _answered(FOLDER, name, pooled(folder, name)[0])
+                told = answers and (folder / f"{name}_train_answers.csv").exists()
+                yield _answered(FOLDER, name, read_whole(folder, name) if told else pooled(folder, name)[0])
         for path in public:
             if only in path.stem:
                 yield _answered(PUBLIC, path.stem, rcjax.read_log(path))
@@ -192,7 +196,7 @@ def measure(train: rcjax.Log, test: rcjax.Log, counts: list[int]) -> dict[str, d
     row: dict[str, dict[str, Any]] = {figure: {} for figure in (*FIGURES, "unmet")}
     for target, values in targets_of(singles, counts).items():
         taking = [way for way in WAYS if values.size and not (way == MIX and target == "error_cost")]
-        policies = {way: np.array([_met(ways[way], target, float(value)) for value in values]) for way in taking}
+        policies = {way: np.array([policy_for(ways[way], target, float(value)) for value in values]) for way in taking}
         for way, policy in policies.items():
             for figure, value in JUDGES[target](policy, policies[PLAIN], values, singles).items():
                 row[figure][way] = None if np.isnan(value) else float(value)
@@ -200,7 +204,7 @@ def measure(train: rcjax.Log, test: rcjax.Log, counts: list[int]) -> dict[str, d
     return row
 
 
-def _met(way: Way, target: str, value: float) -> np.ndarray:
+def policy_for(way: Way, target: str, value: float) -> np.ndarray:
     """(4,) figures of a way's policy for a target; NaN where nothing meets it."""
     try:
         return way(target, value)
@@ -347,7 +351,7 @@ def _cells(rows: list[dict], figure: str, *ways: str) -> Iterator[str]:
         yield f"{'; '.join(texts)} ({labels:,} labels{f', {logs} logs' if logs > 1 else ''})"
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
@@ -362,10 +366,10 @@ def options_of() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--data", type=Path, help="folder of the logs; without it only sampled ones")
     parser.add_argument("--logs", nargs="+", choices=GROUPS, default=GROUPS, help="which groups of logs")
     parser.add_argument("--only", default="", help="the logs whose name holds this")
-    parser.add_argument("--splits", type=_at_least(1), default=20, help=f"of each log; sampled: at most {DRAWS}")
-    parser.add_argument("--labels", type=_at_least(20), nargs="+", default=[100, 300, 1_000], help="to tune on")
+    parser.add_argument("--splits", type=at_least(1), default=20, help=f"of each log; sampled: at most {DRAWS}")
+    parser.add_argument("--labels", type=at_least(20), nargs="+", default=[100, 300, 1_000], help="to tune on")
     words = ("BUDGETS", "ERRORS", "PRICES")
-    parser.add_argument("--targets", type=_at_least(0), nargs=3, default=[14, 10, 10], metavar=words, help="how many")
+    parser.add_argument("--targets", type=at_least(0), nargs=3, default=[14, 10, 10], metavar=words, help="how many")
     parser.add_argument("--out", type=Path, help="keep the figures of all splits here, as JSON lines")
     return parser, parser.parse_args()
 

@@ -32,7 +32,7 @@ class Answers(NamedTuple):
 
     confidence: np.ndarray  # (n, m) calibrated
     wrong: np.ndarray  # (n, m) 0 or 1
-    cost: np.ndarray  # (m,) mean cost of one answer
+    cost: np.ndarray  # (m,) mean cost of one answer, or (n, m) the bills
 
 
 def answers(model: rcjax.CascadeModel, log: rcjax.Log, cascade: Sequence[str]) -> Answers:
@@ -55,9 +55,9 @@ def outcomes(data: Answers, thresholds: np.ndarray) -> Curve:
     cost, error = np.zeros(len(thresholds)), np.zeros(len(thresholds))
     for rows in np.array_split(np.arange(len(thresholds)), max(1, thresholds.size * len(data.wrong) // 2**24)):
         reached = np.ones((len(rows), len(data.wrong)))
-        for j in range(data.cost.size):
-            cost[rows] += data.cost[j] * reached.mean(1)
-            last = j == data.cost.size - 1
+        for j in range(data.wrong.shape[1]):
+            cost[rows] += (reached * data.cost[..., j]).mean(1)
+            last = j == data.wrong.shape[1] - 1
             here = reached if last else reached * (data.confidence[:, j] > thresholds[rows, j, None])
             error[rows] += here @ data.wrong[:, j] / len(data.wrong)
             reached = reached - here
@@ -127,7 +127,7 @@ def best_single_or_pair(model: rcjax.CascadeModel, train: rcjax.Log, test: rcjax
 
 def plain_pairs(train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
     """(P, 4) figures of the k models alone, then of each pair at every confidence of the labels as its threshold."""
-    logs = [_Columns.of(log) for log in (train, test)]
+    logs = [Columns.of(log) for log in (train, test)]
     models = range(len(train.models))
     rows = [np.stack([figure for log in logs for figure in (log.wrong.mean(0), log.cost.mean(0))], axis=1)]
     for pair in itertools.combinations(models, 2):
@@ -136,17 +136,24 @@ def plain_pairs(train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
     return np.concatenate(rows)
 
 
-class _Columns(NamedTuple):
+class Columns(NamedTuple):
     """(n, k) what the models of a log answered."""
 
     logprob: np.ndarray
     wrong: np.ndarray
     cost: np.ndarray
+    answer: np.ndarray | None = None  # equal numbers in a row are equal answers; None where the log tells none
 
     @classmethod
-    def of(cls, log: rcjax.Log) -> "_Columns":
+    def of(cls, log: rcjax.Log) -> "Columns":
+        """Those of a log whose models answered every query."""
         logprob, correct, cost = (np.asarray(x, float) for x in (log.logprob, log.correct, log.query_cost))
-        return cls(logprob, 1 - correct, cost)
+        return cls(logprob, 1 - correct, cost, None if log.answer is None else np.asarray(log.answer))
+
+    def cascade(self, models: Sequence[int]) -> Answers:
+        """The answers of some models by their places, as confident as the log says and as dear as their bills."""
+        places = list(models)
+        return Answers(self.logprob[:, places], self.wrong[:, places], self.cost[:, places])
 
     def pair(self, first: int, second: int, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(T,) error and bill where the second model answers what the first one is as confident of, or less."""

@@ -7,7 +7,6 @@ import numpy as np
 from scipy.stats import t as student, wilcoxon
 
 import rcjax
-from benchmarks.bayesian import bayesian_optimization
 from benchmarks.methods import (
     Curve,
     areas,
@@ -18,6 +17,7 @@ from benchmarks.methods import (
     rational_tuning,
 )
 from benchmarks.paper.inputs import Published, Source
+from benchmarks.peers.bayesian import bayesian_optimization
 
 Rows = list[dict]
 

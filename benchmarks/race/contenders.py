@@ -130,7 +130,7 @@ def by_grid(model: rcjax.CascadeModel, log: rcjax.Log) -> Solver:
 
 def by_bayes(model: rcjax.CascadeModel, log: rcjax.Log) -> Solver:
     """Bayesian optimisation on the labels, 25 evaluations for each λ."""
-    from benchmarks.bayesian import best_thresholds
+    from benchmarks.peers.bayesian import best_thresholds
 
     data = answers(model, log, model.models)
     return lambda lam: np.stack([best_thresholds(data, price, seed=0) for price in lam])

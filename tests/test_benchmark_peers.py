@@ -1,0 +1,220 @@
+"""What stands beside rcjax in `benchmarks.peers`: each peer does what its paper says, on cases counted by hand."""
+
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import rcjax
+from benchmarks import record
+from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns, outcomes
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import abc, bargain, cascade_routing, promises, ucci
+from benchmarks.peers.automix import automix
+from benchmarks.peers.frugalgpt import frugalgpt
+
+QUICK = [name for name in peers.PEERS if name != peers.BAYESIAN]
+
+
+def made(n: int, models: int, seed: int) -> Columns:
+    """Models of rising skill and price, whose confidence is right on average."""
+    rng = np.random.default_rng(seed)
+    sure = rng.beta(2, 1, (n, models)) ** (1 / np.arange(1, models + 1))
+    wrong = (rng.random((n, models)) > sure).astype(float)
+    answer = np.where(wrong > 0, rng.integers(1, 4, (n, models)), 0)
+    return Columns(np.log(sure), wrong, 3.0 ** np.arange(models) * rng.uniform(0.5, 1.5, (n, models)), answer)
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return made(120, 3, 0), made(400, 3, 1)
+
+
+def test_every_peer_gives_policies_whose_figures_are_errors_and_bills(columns):
+    cheapest, dearest = (columns[1].cost.mean(0)[place] for place in (0, -1))
+    for name in QUICK:
+        points = peers.PEERS[name](*columns)
+        assert points.shape[1] == 4, name
+        assert ((points[:, [LABELS_ERROR, ERROR]] >= 0) & (points[:, [LABELS_ERROR, ERROR]] <= 1)).all(), name
+        assert (points[:, BILL] >= cheapest - 1e-9).all(), name
+        assert points[:, ERROR].min() < columns[1].wrong[:, 0].mean(), name
+        assert points[:, LABELS_BILL].max() > 0.5 * dearest, name
+
+
+def test_bills_are_those_of_the_queries_themselves_and_not_means(columns):
+    data = columns[0]
+    thresholds = np.log([[0.5, 0.7], [0.9, 0.2]])
+    counted = outcomes(data.cascade((0, 1, 2)), thresholds)
+    for place, limits in enumerate(thresholds):
+        error, bill = 0.0, 0.0
+        for logprob, wrong, cost in zip(data.logprob, data.wrong, data.cost, strict=True):
+            last = next((j for j in range(2) if logprob[j] > limits[j]), 2)
+            error, bill = error + wrong[last], bill + cost[: last + 1].sum()
+        assert counted.error[place] == pytest.approx(error / 120)
+        assert counted.cost[place] == pytest.approx(bill / 120)
+
+
+def test_frugalgpt_has_all_lists_of_up_to_three_and_nothing_that_the_labels_beat(columns):
+    points = frugalgpt(*columns)
+    order = np.argsort(points[:, LABELS_BILL])
+    assert (np.diff(points[order, LABELS_ERROR]) < 0).all()
+    assert points[:, LABELS_ERROR].min() <= columns[0].wrong.mean(0).min()
+
+
+def test_isotonic_regression_pools_what_violates_the_order():
+    # The textbook case of pool adjacent violators: neighbours that rise are averaged until nothing does.
+    confidence = np.array([0.1, 0.2, 0.3, 0.4, 0.4, 0.5])
+    wrong = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])
+    values, risk = ucci.isotonic(confidence, wrong)
+    assert values.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert risk.tolist() == [1.0, 0.5, 0.5, 0.5, 0.0]
+    shuffled = np.random.default_rng(0).random(50)
+    labels = (np.random.default_rng(1).random(50) > np.sort(shuffled)).astype(float)
+    fitted = ucci.isotonic(np.sort(shuffled), labels)[1]
+    assert (np.diff(fitted) <= 0).all()
+    assert fitted.mean() == pytest.approx(labels.mean())
+
+
+def test_ucci_expects_on_the_labels_what_a_calibrated_threshold_comes_to(columns):
+    points = ucci.ucci(*columns)[3:]
+    assert np.abs(points[:, LABELS_ERROR] - points[:, ERROR]).mean() < 0.06
+
+
+def test_automix_tries_eighths_alone(columns):
+    points = automix(*columns)
+    assert len(points) == 3 + 8 * 3
+
+
+def test_a_majority_answers_where_enough_agree_and_all_of_a_tier_are_billed():
+    # Section 3 of the paper, three models: all agree; two of three; none.
+    data = Columns(
+        np.zeros((3, 4)),
+        np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 1.0]]),
+        np.array([[1.0, 2.0, 3.0, 10.0]] * 3),
+        np.array([[5, 5, 5, 5], [1, 2, 2, 2], [1, 2, 3, 4]]),
+    )
+    tally = abc.votes(data, (0, 1, 2))
+    assert tally.share.tolist() == pytest.approx([1, 2 / 3, 1 / 3])
+    assert tally.wrong.tolist() == [0, 0, 0]
+    assert tally.cost.tolist() == [6, 6, 6]
+    for theta, figures in {2 / 3: (1 / 3, 6 + 20 / 3), 1 / 3: (1 / 3, 6 + 10 / 3), 0.0: (0.0, 6.0)}.items():
+        assert abc.answered(data, ((0, 1, 2), (3,)), [theta]) == pytest.approx(figures), theta
+    assert abc.votes(data, (0, 1)).share.tolist() == [1, 0.5, 0.5]
+
+
+def test_the_safe_share_of_votes_is_the_least_that_keeps_to_the_risk():
+    tally = abc.Votes(np.array([1, 1, 2 / 3, 2 / 3, 1 / 3]), np.array([0, 1, 1, 0, 1.0]), np.ones(5))
+    assert [abc.safe_share(tally, risk) for risk in (0.6, 0.4, 0.2, 0.1)] == pytest.approx([0, 1 / 3, 2 / 3, 1.0])
+
+
+def test_tiers_rise_in_price_and_end_with_one_model():
+    tiers = [*abc.tiers_of(5)]
+    assert len(tiers) == len({*tiers})
+    assert ((0, 1), (2, 3), (4,)) in tiers
+    for some in tiers:
+        assert len(some[-1]) == 1
+        assert all(max(a) < min(b) for a, b in itertools.pairwise(some))
+
+
+def test_without_answers_there_is_no_agreement(columns):
+    bare = [data._replace(answer=None) for data in columns]
+    assert len(abc.agreement_based(*bare)) == 0
+    assert len(bargain.bargain(*bare)) > 3
+
+
+def test_cascade_routing_asks_one_model_where_money_counts_and_gives_the_best_answer_where_none_does(columns):
+    bill = columns[0].cost.mean(0)
+    table, _ = cascade_routing.values_by_asked(*columns)
+    assert table[(0,)].expected.shape == (120, 3)
+    dear = cascade_routing.walk(columns[0], table, bill, 1e6)
+    assert dear == pytest.approx((columns[0].wrong[:, 0].mean(), columns[0].cost[:, 0].mean()))
+    error, cost = cascade_routing.walk(columns[0], table, bill, 0.0)
+    assert cost > bill[2]
+    assert error < columns[0].wrong.mean(0).min()
+    assert len(cascade_routing.cascade_routing(*(made(60, 7, seed) for seed in (0, 1)))) == 0
+
+
+def test_a_logistic_regression_solves_its_equations():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(200), rng.normal(size=(200, 2))])
+    y = (rng.random(200) < 1 / (1 + np.exp(-x @ [0.3, 1.0, -0.5]))).astype(float)
+    beta = cascade_routing.logistic(x, y)
+    slope = x.T @ (y - 1 / (1 + np.exp(-x @ beta))) - np.array([1e-3, 1.0, 1.0]) * beta
+    assert np.abs(slope).max() < 1e-8
+
+
+def test_bargain_keeps_its_promise_and_stops_at_the_first_failure():
+    accuracy, broken, used = np.array([0.9]), 0, 0
+    rng = np.random.default_rng(0)
+    for _ in range(200):  # answers of which 1 − c differ at confidence c
+        confidence = rng.random(150)
+        differs = (rng.random(150) > confidence).astype(float)
+        (threshold,) = bargain.thresholds_for(confidence, differs, accuracy, 0.1)
+        low = min(max(threshold, 0.0), 1.0)
+        broken, used = broken + ((1 - low) ** 2 / 2 > 0.1), used + np.isfinite(threshold)
+    assert broken <= 200 * 0.1
+    assert used > 150
+    never = bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5, 0.999]))
+    assert never.tolist() == [bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5]))[0], np.inf]
+
+
+def test_promises_are_judged_by_what_the_whole_population_does(columns):
+    train, whole = columns
+    for name, promiser in promises.PROMISERS.items():
+        rule, strict = promiser(train, whole, 0.3), promiser(train, train, 0.0)
+        assert rule is not None, name
+        error, bill = rule(whole)
+        assert error <= 0.3 + 1e-9, name  # chosen on the population itself
+        assert bill > 0, name
+        assert strict is None or strict(train)[0] == 0, name
+    rows = [
+        {"method": m, "log": log, "target": 0.1, "made": True, "false": m == "b" and log == "x", "cost": 0.5}
+        for m in "ab"
+        for log in "xy"
+    ]
+    table = promises.table_of_promises(rows)
+    assert table["method"].to_list() == ["b", "a"]
+    assert table["at worst, %"][0] == "100 (x, at most 10 %)"
+
+
+def test_the_program_prints_who_is_better_first_and_what_no_budget_met(tmp_path, monkeypatch, capsys):
+    row = {
+        "error": {"rcjax": 0.0, "UCCI": -3.0, "FrugalGPT": 2.0, "AutoMix": None},
+        "overspent": {"rcjax": 5.0, "UCCI": 9.0, "FrugalGPT": 1.0, "AutoMix": None},
+        "unmet": {"rcjax": 0, "UCCI": 0, "FrugalGPT": 3, "AutoMix": 14},
+    }
+    rows = [
+        row | {"group": "data", "log": log, "labels": 100, "queries": 100, "split": split}
+        for log in "ab"
+        for split in range(2)
+    ]
+    kept = tmp_path / "rows.jsonl"
+    kept.write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["peers", "--kept", str(kept), "--record"])
+    record.run(peers.main)
+    printed = capsys.readouterr().out
+    places = [printed.index(f"| {name} |") for name in ("UCCI", "rcjax", "FrugalGPT")]
+    assert places == sorted(places)
+    assert "FrugalGPT 12, AutoMix 56" in printed
+    (path,) = tmp_path.glob("*.md")
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| logs with")]
+    assert "the best of all others, error" in lines[0]
+    assert "| UCCI -3.00 ± 0.00 % (100 labels) |" in lines[0]
+    assert "| 9.00 ± 0.00 %; 5.00 ± 0.00 % (100 labels) |" in lines[1]
+    assert "UCCI against rcjax's default, % | -3.00 ± 0.00 (2 logs) (100 labels)" in lines[2]
+
+
+@pytest.mark.usefixtures("float64")
+def test_rcjax_and_peers_get_the_same_budgets():
+    train, test = (
+        rcjax.sample_log(n, seed=seed).select(["llama3.2-1b", "llama3.1-70b"]) for n, seed in ((96, 0), (192, 9))
+    )
+    row = peers.measure(train, test, 3, ["UCCI", "agreement-based cascading"])
+    assert row["error"]["rcjax"] == 0
+    assert row["error"][peers.BARE] == 0  # the log tells no answers
+    assert row["unmet"]["agreement-based cascading"] == 3
+    assert row["error"]["agreement-based cascading"] is None
+    assert row["unmet"]["UCCI"] == 0
