@@ -10,8 +10,7 @@ import pytest
 import rcjax
 from benchmarks import record
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns, outcomes
-from benchmarks.peers import __main__ as peers
-from benchmarks.peers import abc, bargain, cascade_routing, promises, ucci
+from benchmarks.peers import __main__ as peers, abc, bargain, cascade_routing, promises, ucci
 from benchmarks.peers.automix import automix
 from benchmarks.peers.frugalgpt import frugalgpt
 

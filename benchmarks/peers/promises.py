@@ -111,7 +111,7 @@ def promises(folder: Path, only: str, splits: int, draws: int) -> Iterator[dict]
 
 
 def _of_split(train: rcjax.Log, population: rcjax.Log, split: int, draws: int) -> Iterator[dict]:
-    frontier = rcjax.select_frontier(train).frontier
+    frontier = rcjax.tuning.select_frontier(train).frontier
     true, rng = truth(frontier, population), np.random.default_rng((1, split))
     fitted, whole = Columns.of(train), Columns.of(population)
     dearest = whole.cost[:, -1].mean()

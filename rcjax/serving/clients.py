@@ -103,7 +103,7 @@ class DirectClient(openai.AsyncOpenAI):
         headers = [header for header in first.headers.raw if header[0].lower() not in _VARY]
         headers.append((_RETRIES, str(retries.get("retries_taken", 0)).encode()))
         body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return _HTTP.Request(
+        return HTTP.Request(
             first.method, first.url, headers=headers, content=body.encode(), extensions=dict(first.extensions)
         )
 

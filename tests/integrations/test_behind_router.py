@@ -31,9 +31,7 @@ def ask(router, folder, desk=None, headers=(), **fields):
         asked = {"model": "support", "messages": [{"role": "user", "content": "A or B?"}], **fields}
         if asked.get("stream"):
             asked["stream_options"] = {"include_usage": True}
-        work = partial(
-            (desk or Desk(lambda: router, lambda: [folder])).answer, chat_request(asked), dict(headers), 9
-        )
+        work = partial((desk or Desk(lambda: router, lambda: [folder])).answer, chat_request(asked), dict(headers), 9)
         answer = Answer(lambda one: work(one, litellm_trace_id="t"))
         return [part async for part in answer.parts()], answer.headers
 
@@ -44,7 +42,7 @@ def named(table):
     return [pytest.param(case, id=name) for name, case in table.items()]
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     def __init__(self, status, **more):
         self.status_code = status
         vars(self).update(more)
@@ -103,7 +101,7 @@ def test_a_stream_is_that_of_the_last_model(folder):
         pytest.approx(sum(MEAN.values())),
     )
     assert headers["x-rcjax-models"] == "small,middle,large"
-    router.broken = {"large": Refusal(500)}
+    router.broken = {"large": RefusalError(500)}
     with pytest.raises(ApiError, match="an error in place of an answer"):
         ask(router, folder, stream=True)
 
@@ -121,9 +119,9 @@ def test_tools_pass_to_the_largest_model(folder):
     "case",
     named(
         {
-            "too long": (Refusal(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
-            "too many": (Refusal(429, cooldown_time=5), (429, "upstream_rate_limited")),
-            "no key": (Refusal(401), (502, "upstream_failed")),
+            "too long": (RefusalError(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
+            "too many": (RefusalError(429, cooldown_time=5), (429, "upstream_rate_limited")),
+            "no key": (RefusalError(401), (502, "upstream_failed")),
             "none is there": (ValueError("no healthy deployment of sk-1"), (502, "upstream_failed")),
         }
     ),
@@ -140,7 +138,7 @@ def test_what_a_router_raises_is_an_error_of_the_gateway(case, folder):
 
 def test_a_model_that_fails_is_skipped_upward(folder):
     router = Router(SUPPORT)
-    router.problems = {"small": Refusal(500)}
+    router.problems = {"small": RefusalError(500)}
     (whole,), _ = ask(router, folder)
     assert whole["rcjax"]["models"] == ["small", "middle"]
 
@@ -200,7 +198,8 @@ def test_a_file_that_changes_is_read_again(folder, caplog):
                 os.utime(path, ns=(1, len(text)))
             request = chat_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
             answer = Answer(partial(desk.answer, request, {}, None))
-            yield [part["rcjax"]["policy_hash"] async for part in answer.parts()][0]
+            first, *_ = [part["rcjax"]["policy_hash"] async for part in answer.parts()]
+            yield first
 
     async def collected():
         return [digest async for digest in digests()]

@@ -108,7 +108,7 @@ def proxy(tmp_path_factory):
     shorter |= {name: {model: getattr(policy, name)[model] for model in MODELS} for name in ("calibrations", "cost")}
     make_policy(**shorter).save(folder / "support.json")
     models = ActingModels()
-    with served(models) as (server, url), socket.socket() as free:
+    with served(models) as (_, url), socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()

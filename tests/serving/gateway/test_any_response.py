@@ -5,8 +5,7 @@ import json
 import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from openai.types.responses import response_create_params
 from test_any_json import EVENTS, VALUES, Upstream, check, edited, often, places
 from test_reply_fields import WHOLE
