@@ -12,8 +12,9 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax.policy.counted import Words
+from rcjax.policy.reference import Reference, recorded_reference
 
-__all__ = ["SCORES", "Scores", "recorded_scores"]
+__all__ = ["SCORES", "Scores", "recorded_counted", "recorded_scores"]
 
 
 #: Where a policy records that its errors are lost score, in its provenance.
@@ -75,6 +76,16 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
     return Scores(check.positive(told.get("most"), f"{where}.most"))
 
 
+def recorded_counted(provenance: Mapping[str, Any]) -> Reference | Scores | None:
+    """What a provenance records to be counted in place of errors; None for errors.
+
+    >>> recorded_counted({"same_as": {"model": "large"}}).say("error"), recorded_counted({})
+    ('difference', None)
+    """
+    reference = recorded_reference(provenance)
+    return recorded_scores(provenance) if reference is None or reference.counts == "errors" else reference
+
+
 _HEADINGS = ("error", "expected error", "Error")
 
 
@@ -95,6 +106,8 @@ _WORDS = Words.of(
     ("the right ones among them from the wrong ones", "high scores among them from low ones"),
     ("the probability that an answer is right", "the share of the score that an answer is expected to get"),
     ("an answer is right", "an answer gets its score"),
+    ("against 1 for right and 0 for wrong", "against the score"),
+    ("share of right answers", "mean score"),
     ("right answers from wrong ones", "high scores from low ones"),
     ("a right answer of", "a high score of"),
     ("a right answer", "an answer of a high score"),
@@ -107,6 +120,14 @@ _WORDS = Words.of(
     ("fewer errors", "less score lost"),
     ("more errors", "more score lost"),
     ("the fewest errors", "the least score lost"),
+    ("wrong label", "label that is off"),
+    ("what is wrong in", "what is off in"),
+    ("both wrong", "both without a score"),
+    ("whether its answer is labelled right", "its score"),
+    ("is right as often as", "has the score that"),
+    ("share right", "mean score"),
+    ("accuracy", "mean score"),
+    ("Accuracy", "Mean score"),
     ("wrong", "lost"),
     ("errs", "loses score"),
     ("erred", "lost score"),

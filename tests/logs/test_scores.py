@@ -76,7 +76,7 @@ def test_the_queries_that_a_policy_carries_keep_their_scores():
     assert kept.scores is not None
     assert np.array_equal(kept.correct, np.asarray(log.correct, "f4"))
     assert overlap(log, log).whole
-    other = read_log(frame(correct=lambda score: 0.9 * score + 0.03))
+    other = read_log(frame(correct=lambda score: 0.5 * score + 0.01))
     assert not overlap(other, log)
 
 

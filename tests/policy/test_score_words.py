@@ -10,7 +10,7 @@ SAID = {
     "one wrong answer costs $0.01": "a full score lost costs $0.01",
     "the policy errs on 3.0 % of these queries": "the policy loses 3.0 % of the score of these queries",
     "Asking small is wrong on 4.1 % of the queries, at $2": "Asking small loses 4.1 % of the score, at $2",
-    "expected to be wrong on 4.1 % (90 % interval 3 to 5 %)": "expected to lose 4.1 % (90 % interval 3 to 5 %) of the score",
+    "to be wrong on 4.1 % (90 % interval 3 to 5 %)": "to lose 4.1 % (90 % interval 3 to 5 %) of the score",
     "of 90 queries held out 3.0 % were answered wrongly": "of 90 queries held out 3.0 % of the score were lost",
     "8.4 points fewer errors": "8.4 points less score lost",
     "an error of 3 %, error + λ·cost": "a score loss of 3 %, score lost + λ·cost",
