@@ -29,6 +29,7 @@ from rcjax.bayes.pointwise import query_log_likelihood
 from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
+from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
@@ -177,6 +178,9 @@ def sample_posterior(
     least = 4 if method == "nuts" else 1
     if draws < least or chains < 1:
         raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
+    if log.scores is not None:
+        what = "its answers have scores, and this model is one of right and wrong: the default tuning takes scores"
+        raise LogError(f"{log.source}: {what}; for a threshold on them, rcjax import --right-from")
     priors = (priors or PRIORS).check()
     required("numpyro", extra="posterior")
     family = as_family(copula)

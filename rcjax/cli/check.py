@@ -11,7 +11,7 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, WrongColumn, as_options, scoring
 from rcjax.cli.parsers import fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command, said
@@ -25,6 +25,8 @@ def check(
     prices: Prices = None,
     labels: Labels = None,
     answers: Answers = None,
+    score_max: ScoreMax = None,
+    wrong: WrongColumn = None,
     tuned_on: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +57,7 @@ def check(
     """
     if alarm is not None and not 0 < alarm < 1:
         raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
-    drifted = None
+    scale, drifted = scoring(score_max, wrong, labels), None
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import Steps
@@ -69,8 +71,8 @@ def check(
         steps = Steps(2)
         with steps("reading"):
             subject = _load(policy)
-            fresh = _read(subject, log, prices, labels, answers)
-            old = _read(subject, tuned_on, prices) if tuned_on else None
+            fresh = _read(subject, log, prices, labels, answers, scale)
+            old = _read(subject, tuned_on, prices, reading=scale) if tuned_on else None
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             if isinstance(subject, rcjax.SegmentedPolicy):
@@ -80,10 +82,10 @@ def check(
                 )
             else:
                 outcome = rcjax.check_policy(subject, fresh, **options)
-                files = {"prices": prices, "labels": labels, "answers": answers}
+                files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
                 show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
-        if fresh.reference is not None:
+        if fresh.counted is not None:
             checks = [one | {"advice": said(one["advice"])} for one in document.get("checks", ())]
             remarks = [*map(said, document["remarks"]), *tell_beside(subject, fresh)]
             document |= {"checks": checks, "remarks": remarks}

@@ -22,10 +22,13 @@ from rcjax.cli.options import (
     Prices,
     ReferenceModel,
     SameBy,
+    ScoreMax,
     Task,
     TaskOption,
     VotesOption,
+    WrongColumn,
     counted,
+    scoring,
 )
 from rcjax.cli.parsers import as_search, models_to_read, names
 from rcjax.cli.plausible import Really, require_plausible_prices
@@ -46,6 +49,8 @@ def diagnose(
     answers: Answers = None,
     reference: ReferenceModel = None,
     same: SameBy = None,
+    score_max: ScoreMax = None,
+    wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     votes: VotesOption = None,
@@ -74,7 +79,7 @@ def diagnose(
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
     doubtful or bad, says what to do, and which policies it affects.
     """
-    compared = counted(reference, same)
+    compared, scale = counted(reference, same), scoring(score_max, wrong, labels)
     figures = sorted(plots.glob("*.png")) if plots else []
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--plots", figure) for figure in figures], inputs)
@@ -93,7 +98,7 @@ def diagnose(
         with steps("reading"):
             chosen = models_to_read(models, cascade)
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-            reading |= {"reference": compared}
+            reading |= {"reference": compared, **scale}
             training, fresh = read_pair(log, test, others, chosen, **reading)
         judged = fresh or training
         with steps("fitting the model"):

@@ -10,7 +10,20 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ReferenceModel, SameBy, counted
+from rcjax.cli.options import (
+    Answers,
+    AsJson,
+    Labels,
+    LogFile,
+    Prices,
+    ReferenceModel,
+    SameBy,
+    ScoreMax,
+    WrongColumn,
+    as_options,
+    counted,
+    scoring,
+)
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command, print_json
 
@@ -26,6 +39,8 @@ def evaluate(
     answers: Answers = None,
     reference: ReferenceModel = None,
     same: SameBy = None,
+    score_max: ScoreMax = None,
+    wrong: WrongColumn = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -34,7 +49,8 @@ def evaluate(
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.
     """
-    compared = counted(reference, same)
+    scale = scoring(score_max, wrong, labels)
+    reading = {"reference": counted(reference, same), **scale}
     with reported(as_json=json_):
         from rcjax.cli.console import Screen, Steps, hang
         from rcjax.cli.replay_tables import expectation, plain_replay, show_next_of_replay, show_replay
@@ -49,15 +65,15 @@ def evaluate(
         steps = Steps(2)
         with steps("reading"):
             subject = load_tuned(policy_or_frontier)
-            data = read_for(subject, log, prices, labels, answers, compared)
+            data = read_for(subject, log, prices, labels, answers, reading)
         is_frontier = isinstance(subject, rcjax.Frontier)
         with steps("replaying"):
             beside = None if is_frontier else beside_reference(subject, data)
-            replayed = plain_replay(rcjax.replay(subject, data))
+            replayed = plain_replay(rcjax.replay(subject, data), data.scores is not None)
             segmented = isinstance(subject, rcjax.SegmentedPolicy)
             rows = replay_by_segment(subject, data) if segmented else []
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
-        tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels)
+        tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
             parts = {"by": subject.by, "segments": rows} if segmented else {}
@@ -71,6 +87,6 @@ def evaluate(
                 hang(Screen(), "note", f"on these queries it {beside.describe()}")
             if shared and not tuned_here:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
-            files = {"prices": prices, "labels": labels, "answers": answers}
+            files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
             is_policy = not isinstance(replayed["cost"], list)
             show_next_of_replay(command("check", policy_or_frontier, log, **files) if is_policy else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,22 +15,22 @@ import typer
 from rcjax._base.json_checks import load
 from rcjax.cli.printing import say_as, warn
 from rcjax.policy.reference import recorded_reference
+from rcjax.policy.scores import recorded_scores
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
-    from rcjax.policy.reference import Reference
     from rcjax.policy.segmented import SegmentedPolicy
 
-__all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair", "reference_of"]
+__all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair"]
 
 
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
     """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`.
 
-    Where it is read with a reference, what is printed from now on has the words for that.
+    Where it is read with a reference, or has scores, what is printed from now on has the words for that.
     """
     import rcjax
     from rcjax.collecting.sameness import same_by
@@ -52,8 +52,8 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
-    if log.reference is not None:
-        say_as(log.reference.say)
+    if log.counted is not None:
+        say_as(log.counted.say)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
@@ -111,7 +111,7 @@ def read_for(
     prices: Path | None,
     labels: Path | None = None,
     answers: Path | None = None,
-    reference: Reference | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> Log:
     """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others.
 
@@ -119,7 +119,7 @@ def read_for(
         subject: the policy, mixture or frontier.
         path: of the log.
         prices, labels, answers: files beside it.
-        reference: whose answers take the place of right ones; by default that which it was tuned with.
+        reading: `reference`, `score_max` and `wrong`, as `read_log` takes them; by default as it was tuned.
     """
     from rcjax.logs.errors import MissingPricesError
     from rcjax.logs.reading import read_answers
@@ -133,7 +133,7 @@ def read_for(
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
     options = {"models": subject.models, "task": task, "labels": labels, "answers": answers, **_segments(subject)}
-    options["reference"] = reference or reference_of(subject)
+    options |= _as_tuned(subject, reading or {})
     read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
         return read(prices=prices)
@@ -149,6 +149,7 @@ def is_training_log(
     path: Path,
     prices: Path | None,
     labels: Path | None,
+    reading: Mapping[str, Any],
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
     from rcjax.collecting.sameness import same_by
@@ -165,7 +166,8 @@ def is_training_log(
     if "digest" not in told:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
-        options: Any = {"models": tuning.models, "task": log.task, "labels": labels, "reference": log.reference}
+        options: Any = {"models": tuning.models, "task": log.task, "labels": labels, **_as_tuned(subject, reading)}
+        options["reference"] = log.reference
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -176,13 +178,18 @@ def is_training_log(
     return log.digest == told["digest"]
 
 
-def reference_of(subject: Any) -> Reference | None:
-    """The model whose answers took the place of right ones when a policy or frontier was tuned; None for none."""
+def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """How a log is read for a policy or frontier: as is said, and else as it was tuned.
+
+    With `reference`, whose answers take the place of right ones, and the scale of scores.
+    """
     from rcjax.frontier.frontier import Frontier
 
-    if isinstance(subject, Frontier):
-        return recorded_reference(subject.model.provenance)
-    return recorded_reference(subject.policies[0].provenance)
+    told = subject.model.provenance if isinstance(subject, Frontier) else subject.policies[0].provenance
+    options = {name: value for name, value in reading.items() if value is not None}
+    scores = recorded_scores(told)
+    scale = {} if scores is None else {"score_max": scores.most}
+    return {"reference": recorded_reference(told), **scale, **options}
 
 
 def _segments(subject: Any) -> dict[str, Any]:
@@ -218,6 +225,7 @@ def _read(
     prices: Path | None,
     labels: Path | None = None,
     answers: Path | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> Log:
     """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
     from rcjax.logs.errors import LogError, MissingPricesError
@@ -234,7 +242,7 @@ def _read(
         task=task,
         labels=labels,
         answers=answers,
-        reference=reference_of(policy),
+        **_as_tuned(policy, reading or {}),
         **_segments(policy),
     )
 

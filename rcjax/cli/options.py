@@ -1,5 +1,6 @@
 """What people type as options of the command line: files, money, shares, names."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,6 +82,31 @@ SameBy = Annotated[
         metavar="GRADER",
         help="By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**, "
         "**python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies compare]",
+        rich_help_panel=READ,
+    ),
+]
+
+
+ScoreMax = Annotated[
+    Any,
+    typer.Option(
+        "--score-max",
+        parser=positive,
+        show_default=False,
+        metavar="NUMBER",
+        help="The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is lost.",
+        rich_help_panel=READ,
+    ),
+]
+
+
+WrongColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--wrong",
+        show_default=False,
+        metavar="COLUMN",
+        help="A column of errors, from 0 to the full score, in place of a column correct.",
         rich_help_panel=READ,
     ),
 ]
@@ -247,6 +273,30 @@ def counted(reference: str | None, same: str | None, max_difference: float | Non
     except GraderError as problem:
         raise typer.BadParameter(str(problem), param_hint="--same") from None
     return Reference(reference, same or BY_ANSWER, None if max_difference is None else "differences")
+
+
+def scoring(score_max: float | None, wrong: str | None, labels: Path | None) -> dict[str, Any]:
+    """How labels are written, as `read_log` takes it, of what is said; a usage error for what does not go together.
+
+    >>> scoring(10.0, None, None)
+    {'score_max': 10.0}
+    """
+    if wrong is not None and labels is not None:
+        raise typer.BadParameter("give one of --wrong, a column of LOG, and --labels", param_hint="--wrong")
+    if wrong == "":
+        raise typer.BadParameter("is empty: give the name of a column of LOG", param_hint="--wrong")
+    told = {"score_max": score_max, "wrong": wrong}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def as_options(told: Mapping[str, Any]) -> dict[str, str]:
+    """The same as options of a command.
+
+    >>> as_options({"score_max": 10.0, "wrong": "lost"})
+    {'score-max': '10', 'wrong': 'lost'}
+    """
+    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in told.items()}
+    return {name.replace("_", "-"): value for name, value in shown.items()}
 
 
 def checked(spec: "Spec", held_out: bool = False) -> None:

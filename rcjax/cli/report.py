@@ -29,13 +29,16 @@ from rcjax.cli.options import (
     Prices,
     ReferenceModel,
     SameBy,
+    ScoreMax,
     SecondCost,
     Task,
     TaskOption,
     VotesOption,
+    WrongColumn,
     checked,
     counted,
     one_target,
+    scoring,
 )
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.segments import By
@@ -62,6 +65,8 @@ def report(
     answers: Answers = None,
     reference: ReferenceModel = None,
     same: SameBy = None,
+    score_max: ScoreMax = None,
+    wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     votes: VotesOption = None,
     models: Models = None,
@@ -78,7 +83,7 @@ def report(
     it tells of the policies of segments. The page needs no network and no other file.
     """
     target = one_target(budget, max_error, error_cost, lam, max_difference)
-    compared = counted(reference, same, max_difference)
+    compared, scale = counted(reference, same, max_difference), scoring(score_max, wrong, labels)
     checked(Spec(() if target is None else (target,), segments=by is not None))
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
@@ -97,7 +102,7 @@ def report(
         steps = Steps(3)
         with steps("reading"):
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-            reading |= {"reference": compared}
+            reading |= {"reference": compared, **scale}
             reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)

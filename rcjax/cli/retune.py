@@ -12,7 +12,7 @@ import typer
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, WrongColumn, scoring
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import said
 
@@ -29,6 +29,8 @@ def retune(
     prices: Prices = None,
     labels: Labels = None,
     answers: Answers = None,
+    score_max: ScoreMax = None,
+    wrong: WrongColumn = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the new policy here; it may be POLICY."),
@@ -53,6 +55,7 @@ def retune(
         ("--answers", answers),
     ]  # it may be that of POLICY
     require_distinct([("--out", out)], inputs)
+    scale = scoring(score_max, wrong, labels)
     with reported(as_json=json_):
         from rcjax._core.json_values import plain
         from rcjax.cli.console import Steps
@@ -67,14 +70,14 @@ def retune(
         steps = Steps(3)
         with steps("reading"):
             old = _load(policy)
-            fresh = _read(old, log, prices, labels, answers)
+            fresh = _read(old, log, prices, labels, answers, scale)
         with steps("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
         with steps("replaying both"):
             gain = None if isinstance(old, rcjax.SegmentedPolicy) else held_out_gain(old, fresh)
-            known = set(old.models) <= set(fresh.models)
+            known, scored = set(old.models) <= set(fresh.models), fresh.scores is not None
             replays = {
-                name: plain_replay(rcjax.replay(subject, fresh)) if name == "after" or known else None
+                name: plain_replay(rcjax.replay(subject, fresh), scored) if name == "after" or known else None
                 for name, subject in (("before", old), ("after", retuned.policy))
             }
         remarks, unshown = _what_is_shown(old, fresh, gain)

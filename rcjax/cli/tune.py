@@ -30,14 +30,17 @@ from rcjax.cli.options import (
     Prices,
     ReferenceModel,
     SameBy,
+    ScoreMax,
     SecondCost,
     Task,
     TaskOption,
     VotesOption,
+    WrongColumn,
     checked,
     counted,
     one_target,
     price_of_refusing,
+    scoring,
 )
 from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
 from rcjax.cli.parsers import as_search, fraction, models_to_read, money, names
@@ -218,6 +221,8 @@ def tune(
     answers: Answers = None,
     reference: ReferenceModel = None,
     same: SameBy = None,
+    score_max: ScoreMax = None,
+    wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     votes: VotesOption = None,
     models: Models = None,
@@ -244,7 +249,7 @@ def tune(
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
     target, outputs = one_target(budget, max_error, error_cost, lam, max_difference), Outputs(out, frontier, plot)
-    compared = counted(reference, same, max_difference)
+    compared, scale = counted(reference, same, max_difference), scoring(score_max, wrong, labels)
     options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
     inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct(options, [*inputs, ("--held-out", held_out)])
@@ -277,7 +282,7 @@ def tune(
         start_jax()  # before JAX is imported
         require_plausible_prices(prices, really)
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-        reading |= {"reference": compared} | ({} if by is None else {"by": by})
+        reading |= {"reference": compared, **scale} | ({} if by is None else {"by": by})
         from rcjax.cli.console import Steps
 
         steps = Steps(5 if by is not None else 3)

@@ -33,12 +33,13 @@ def calibration_test(
     """Is the expected calibration error more than chance makes it? For one model; `vmap` it over models.
 
     Ten bins of n/10 queries have an error even where every confidence is true: about 6 % with 300 queries. Replicates
-    draw right and wrong answers by the confidences themselves; p = (exceedances + ½)/(replicates + 1). Meant for
-    queries that the calibrator did not see: on its own it errs less.
+    draw right and wrong answers by the confidences themselves; of scores, which vary less, they turn the sign of each
+    gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). p =
+    (exceedances + ½)/(replicates + 1). Meant for queries that the calibrator did not see: on its own it errs less.
 
     Args:
         confidence: (n,) calibrated.
-        correct: (n,) whether the answer is right.
+        correct: (n,) whether the answer is right; floats are scores.
         key: of JAX, for the replicates.
         replicates: how many.
         present: (n,) whether the query counts; by default all do.
@@ -52,9 +53,14 @@ def calibration_test(
     present = jnp.ones(confidence.shape, bool) if present is None else present
     bins, n = decile_bins(confidence, present), present.sum()
     # Queries first: what is drawn for one does not depend on how many there are.
-    drawn = jax.random.uniform(key, (*confidence.shape, replicates), confidence.dtype) < confidence[:, None]
-    chance = jnp.abs(bins @ (drawn - confidence[:, None])).sum(0) / n
-    error = jnp.abs(bins @ (correct.astype(confidence.dtype) - confidence)).sum() / n
+    drawn = jax.random.uniform(key, (*confidence.shape, replicates), confidence.dtype)
+    gap = correct.astype(confidence.dtype) - confidence
+    if jnp.issubdtype(correct.dtype, jnp.floating):
+        gaps = jnp.where(drawn < 0.5, gap[:, None], -gap[:, None])
+    else:
+        gaps = (drawn < confidence[:, None]) - confidence[:, None]
+    chance = jnp.abs(bins @ gaps).sum(0) / n
+    error = jnp.abs(bins @ gap).sum() / n
     # What equals the error but for rounding exceeds it.
     return CalibrationTest(error, chance.mean(), p_value(error * (1 - 8 * jnp.finfo(error.dtype).eps), chance))
 
@@ -81,7 +87,8 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
 
     confidence (n,), correct (n,). Keys: `confidence` and `accuracy`, means of the bin, `low` and `high`, the 95 %
-    interval of the accuracy (Wilson 1927), and `n`, its queries.
+    interval of the accuracy (Wilson 1927; of scores with as many queries as, all right or wrong, would vary as much),
+    and `n`, its queries.
 
     >>> curve = reliability_curve(np.array([0.2, 0.2, 0.9, 0.9]), np.array([0, 0, 1, 0]))
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
@@ -90,10 +97,14 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     bins = (tenths(np.asarray(confidence)) == np.arange(10)[:, None]).astype(float)
     n = bins.sum(1)
     bins, n = bins[n > 0], n[n > 0]
-    share = bins @ np.asarray(correct, float) / n
-    z = 1.959964
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    reach = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    score = np.asarray(correct, float)
+    share = bins @ score / n
+    z, size = 1.959964, n
+    if ((score > 0) & (score < 1)).any():
+        spread = bins @ score**2 / n - share**2
+        size = n * np.divide(share * (1 - share), spread, out=np.ones(len(n)), where=spread > 1e-9)
+    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
+    reach = z / (1 + z * z / size) * np.sqrt(share * (1 - share) / size + z * z / (4 * size * size))
     return {
         "confidence": bins @ np.asarray(confidence, float) / n,
         "accuracy": share,
@@ -122,14 +133,21 @@ def accuracy_above(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     """P(a right answer is more confident than a wrong one), ties counting half: the area under the ROC curve.
 
-    confidence (n,), correct (n,). ½ is a confidence that tells nothing; NaN where all are right, or all wrong.
+    confidence (n,), correct (n,). ½ is a confidence that tells nothing; NaN where all are right, or all wrong. An
+    answer with a score is right by that share, and wrong by the rest.
 
     >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
     1.0
     """
     _, place, count = np.unique(confidence, return_inverse=True, return_counts=True)
     rank = (count.cumsum() - (count - 1) / 2)[place]
-    right = np.asarray(correct, bool)
+    score = np.asarray(correct, float)
+    if ((score > 0) & (score < 1)).any():
+        rights, every = (np.bincount(place, weights=weights) for weights in (score, np.ones(len(score))))
+        wrongs = every - rights
+        below = wrongs.cumsum() - wrongs / 2
+        return float(rights @ below / (rights.sum() * wrongs.sum()))
+    right = score == 1
     m = int(right.sum())
     others = len(right) - m
     return float((rank[right].sum() - m * (m + 1) / 2) / (m * others)) if m and others else float("nan")

@@ -37,6 +37,8 @@ def check_dependence(
     correlations = rank_correlations(confidence, log.correct, log.answered)
     if not labelled[np.asarray(log.answered)].all():  # of those that are right, and wrong, the ones that are known
         correlations[1:] = rank_correlations(confidence, log.correct, labelled)[1:]
+    if log.scores is not None:  # of answers with scores there are no two groups, right and wrong
+        correlations[1:] = np.where(np.eye(k, dtype=bool), 1.0, np.nan)
     rows = fill_up(confidence, log.correct, log.answered, labelled)
     logistic, markov = _dependence_tests(*rows, key, replicates=replicates)
     triples = table_rows(markov, models=[models[i : i + 3] for i in range(k - 2)]) if k > 2 else []

@@ -278,7 +278,8 @@ def _agreement(
     models: tuple[str, ...], confidence: np.ndarray, correct: np.ndarray, answer: np.ndarray, replicates: int, seed: int
 ) -> list[dict[str, Any]]:
     labelled = np.isfinite(correct)
-    return agreement_worth(models, confidence, correct == 1, answer, replicates, seed, labelled)
+    right = np.where(labelled, correct, 0)
+    return agreement_worth(models, confidence, right, answer, replicates, seed, labelled)
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:
@@ -316,9 +317,10 @@ def _calibration(
     replicates: int,
 ) -> list[dict[str, Any]]:
     labelled = np.isfinite(correct)
-    rows = fill_up(confidence, np.where(labelled, correct, 0).astype(bool), labelled)
+    known = np.where(labelled, correct, 0)
+    rows = fill_up(confidence, known if log.scores is not None else known.astype(bool), labelled)
     test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
-    labels = [(confidence[known, j], correct[known, j] == 1) for j, known in enumerate(labelled.T)]
+    labels = [(confidence[own, j], known[own, j]) for j, own in enumerate(labelled.T)]
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated

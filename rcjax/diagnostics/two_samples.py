@@ -42,14 +42,17 @@ def brier_excess(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
 def spiegelhalter_z(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Spiegelhalter's z: standard normal if every confidence is the probability of being right; NaN if it cannot vary.
 
-    confidence (n,), correct (n,). Spiegelhalter 1986, "Probabilistic prediction in patient management and clinical
-    trials", Statistics in Medicine 5. Above 0: surer than right.
+    confidence (n,), correct (n,), where some are scores with the variance that they show. Spiegelhalter 1986,
+    "Probabilistic prediction in patient management and clinical trials", Statistics in Medicine 5. Above 0: surer than
+    right.
 
     >>> round(spiegelhalter_z(np.full(100, 0.9), np.arange(100) < 80), 2)
     3.33
     """
     p = np.asarray(confidence, float)
-    variance = ((1 - 2 * p) ** 2 * p * (1 - p)).sum()
+    y = np.asarray(correct, float)
+    binary = ((y == 0) | (y == 1)).all()
+    variance = ((1 - 2 * p) ** 2 * p * (1 - p)).sum() if binary else ((1 - 2 * p) ** 2 * (y - p) ** 2).sum()
     return float(brier_excess(p, correct).sum() / np.sqrt(variance)) if variance > 0 else float("nan")
 
 

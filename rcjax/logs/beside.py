@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from rcjax._base.arguments import what_it_is
 from rcjax.logs.sameness import Same, Sameness
+from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.policy.reference import Reference
 
-__all__ = ["Beside", "sameness_of"]
+__all__ = ["Beside", "sameness_of", "scoring_of"]
 
 
 class Beside(NamedTuple):
@@ -24,6 +25,16 @@ class Beside(NamedTuple):
     """The column that tells segments."""
     sameness: Sameness | None = None
     """What tells whether answers are those of a reference."""
+    scoring: Scoring = RIGHT_OR_WRONG
+    """How labels are written."""
+
+
+def scoring_of(score_max: float, wrong: str | None, labels: Any) -> Scoring:
+    """How labels are written, for these arguments of `read_log`; ValueError for what cannot be."""
+    scoring = Scoring(float(score_max), wrong, beside=labels is not None).check()
+    if wrong is not None and labels is not None:
+        raise ValueError("wrong, a column of errors, and labels do not go together: give one of the two")
+    return scoring
 
 
 def sameness_of(reference: str | Reference | None, same: Same | None) -> Sameness | None:

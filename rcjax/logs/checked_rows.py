@@ -28,6 +28,7 @@ from rcjax.logs.columns import (
 from rcjax.logs.dialects import SEPARATED, known_names, open_text
 from rcjax.logs.errors import LogError, NoRowsError
 from rcjax.logs.listing import brief
+from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:
@@ -185,12 +186,17 @@ def _parts(frame: Any) -> Iterator[pl.DataFrame]:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows under check; `position` holds their places in the source, counted from 0."""
+    """Rows under check; `position` holds their places in the source, counted from 0.
+
+    The column `correct` holds labels as `scoring` says; `own_correct`, the log's own beside others, as `own_scoring`.
+    """
 
     name: str
     source: Any
     frame: pl.DataFrame
     position: np.ndarray
+    scoring: Scoring = RIGHT_OR_WRONG
+    own_scoring: Scoring = RIGHT_OR_WRONG
 
     def keep(self, mask: pl.Series) -> Rows:
         """The rows where the mask is true."""
@@ -210,11 +216,16 @@ class Rows:
             model, value = self.frame["model"][i], self.frame[column][i]
             of_model = f", model {brief(model)}" if model and column != "model" else ""
             shown = "" if value is None else brief(value) + " "
-            raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {column} {shown}{why}")
+            called = self.scoring.column if column == "correct" else column
+            raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {called} {shown}{why}")
 
 
 def read_rows(
-    source: Any, priced: bool, told_by: str | None = "correct", more: Choose | None = None
+    source: Any,
+    priced: bool,
+    told_by: str | None = "correct",
+    more: Choose | None = None,
+    scoring: Scoring = RIGHT_OR_WRONG,
 ) -> tuple[Iterator[Rows], int]:
     """(the rows, some at a time, without the blank lines of a file; how many lines of a call log were cut off).
 
@@ -223,23 +234,30 @@ def read_rows(
         priced: whether tokens have prices.
         told_by: the column that is to tell right from wrong, as `needed_columns` takes it.
         more: which columns to read as texts besides, of the log's name and columns.
+        scoring: how its labels are written.
     """
     texts: list[str] = []
+    written = [RIGHT_OR_WRONG]
 
     def choose(name: str, columns: list[str]) -> list[str]:
         texts[:] = [] if more is None else more(name, columns)
-        return needed_columns(name, columns, priced, told_by) + texts
+        written[:] = [scoring.of_table(name, columns)]
+        own = written[0].column
+        labelled = [column for column in columns if column != "correct" or own == "correct"]
+        needed = needed_columns(name, ["correct" if column == own else column for column in labelled], priced, told_by)
+        return [own if column == "correct" else column for column in needed] + texts
 
     table = load(source, choose)
-    return _typed(table, texts), table.cut
+    return _typed(table, written[0], texts), table.cut
 
 
-def _typed(table: Table, texts: Sequence[str] = ()) -> Iterator[Rows]:
+def _typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
     """Refuse columns of a type that cannot be used, and tables without a row."""
     import polars as pl
 
     name, source, start, any_rows = table.name, table.source, 0, False
     for frame in table.frames:
+        frame = frame.rename({scoring.column: "correct"}, strict=False)
         free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
         for column in free:
             if frame.schema[column].is_nested():
@@ -248,9 +266,10 @@ def _typed(table: Table, texts: Sequence[str] = ()) -> Iterator[Rows]:
             number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
             verdict = column == "correct" or judge_columns([column])
             if not (number or kind == pl.String or (kind == pl.Boolean and verdict)):
-                raise LogError(f"{name}: column {column} holds {kind} values: {advice_on(column)}")
-        frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame))
-        rows = Rows(name, source, frame, np.arange(start, start + frame.height))
+                called, advice = _called(column, scoring)
+                raise LogError(f"{name}: column {called} holds {kind} values: {advice}")
+        frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame, scoring))
+        rows = Rows(name, source, frame, np.arange(start, start + frame.height), scoring)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:
             rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
@@ -261,13 +280,25 @@ def _typed(table: Table, texts: Sequence[str] = ()) -> Iterator[Rows]:
         raise NoRowsError(f"{name}: no rows: a log needs one for each query and model")
 
 
-def truth(frame: pl.DataFrame) -> list[pl.Expr]:
-    """Columns of labels and of judges' verdicts as text, true as 1 and false as 0; nothing where there are none."""
+def _called(column: str, scoring: Scoring) -> tuple[str, str]:
+    """(what a column is called in the source, what to put into it)."""
+    return (scoring.column, scoring.advice) if column == "correct" else (column, advice_on(column))
+
+
+def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
+    """Columns of labels and of judges' verdicts as text, true as 1 and false as 0; nothing where there are none.
+
+    Of labels, true is the full score.
+    """
     import polars as pl
 
-    names = [column for column in frame.columns if column == "correct" or judge_columns([column])]
-    words = {"true": "1", "false": "0"}
-    return [pl.col(name).cast(pl.String).str.to_lowercase().replace(words) for name in names]
+    columns = []
+    for name in frame.columns:
+        if name == "correct" or judge_columns([name]):
+            whole = f"{scoring.most:.17g}" if name == "correct" else "1"
+            words = {"true": whole, "false": "0"}
+            columns.append(pl.col(name).cast(pl.String).str.to_lowercase().replace(words))
+    return columns
 
 
 def require_models(rows: Rows) -> None:
@@ -276,22 +307,25 @@ def require_models(rows: Rows) -> None:
 
 
 def numbers(rows: Rows, column: str, optional: bool = False) -> np.ndarray:
-    """A column as float64 within the limits of its meaning; where cells may be empty (`optional`), NaN there."""
+    """A column as float64 within the limits of its meaning; where cells may be empty (`optional`), NaN there.
+
+    Labels are scores from 0 to 1, however the source writes them.
+    """
     texts = _with_points(rows, column)
-    low, high = limits_of(column)
-    values, advice = texts.cast(float, strict=False), advice_on(column)
+    low, high = (0.0, rows.scoring.most) if column == "correct" else limits_of(column)
+    values, advice = texts.cast(float, strict=False), _called(column, rows.scoring)[1]
     missing = texts.is_null() | values.is_nan().fill_null(False)
     if not optional:
         rows.refuse(missing, column, f"is missing: {advice}")
-    unclear = (values % 1 != 0).fill_null(True) if column == "correct" else values.is_null()
-    unclear &= ~missing
+    unclear = values.is_null() & ~missing
     if unclear.any():
         comma = "," in str(texts.filter(unclear)[0])
         rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
     rows.refuse((values > high + rounding_of(column)) & ~missing, column, f"> {high:g}: {advice}")
     rows.refuse((values < low) & ~missing, column, f"< {low:g}: {advice}")
     values = values.clip(upper_bound=high) if rounding_of(column) else values
-    return values.fill_null(math.nan).to_numpy()
+    array = values.fill_null(math.nan).to_numpy()
+    return rows.scoring.scaled(array) if column == "correct" else array
 
 
 def _with_points(rows: Rows, column: str) -> pl.Series:

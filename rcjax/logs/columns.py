@@ -38,7 +38,7 @@ TOKENS = ["input_tokens", "output_tokens"]
 ADVICE = {
     "query": "give an integer or a string that names the query",
     "model": "give the model's name, a string",
-    "correct": "give true, false, 1 or 0",
+    "correct": "give true, false, 1, 0, or a score between",
     "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
     "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
     "cost": "give the money that the call cost, 0 or more",

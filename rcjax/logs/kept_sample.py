@@ -11,7 +11,7 @@ been tuned on (`rcjax.tuning.overlap`).
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from rcjax._base import json_checks as check
 from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.log import Log
+from rcjax.policy.scores import Scores
 
 MOST_QUERIES = 400
 
@@ -59,7 +60,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     models: dict[str, dict[str, Any]] = {
         name: {
             "logprob": _packed(logprob[:, j].tobytes()),
-            "correct": _packed(np.packbits(correct[:, j]).tobytes()),
+            **_packed_labels(correct[:, j]),
             "cost": _packed(relative[:, j].tobytes()),
             "mean_cost": float(unit[j]),
         }
@@ -82,6 +83,13 @@ def describe_reference(log: Log) -> dict[str, Any]:
             models[name]["labelled"] = _packed(np.packbits(labelled[rows, j]).tobytes())
     names = hash_names([log.queries[row] for row in rows])
     return {"queries": size, "models": models, "names": _packed(names.tobytes())}
+
+
+def _packed_labels(correct: np.ndarray) -> dict[str, str]:
+    """Labels of a model's answers: a bit for right, or where they are scores, numbers."""
+    if correct.dtype == bool:
+        return {"correct": _packed(np.packbits(correct).tobytes())}
+    return {"score": _packed(correct.astype("<f4").tobytes())}
 
 
 def _relative(values: np.ndarray, unit: Any) -> np.ndarray:
@@ -111,7 +119,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
     fields: dict[str, Any] = jax.device_put(
         {
             "logprob": logprob.astype(float),
-            "correct": correct & answered & known,
+            "correct": np.where(answered & known, correct, correct.dtype.type(0)),
             "query_cost": money,
             "answered": answered,
             "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
@@ -125,14 +133,16 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         fields["answer"] = jax.device_put(answer)
     if np.isfinite(waits).any():
         fields["seconds"] = jax.device_put(waits)
+    if correct.dtype != bool:
+        fields["scores"] = Scores()
     return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
 
 
 def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
-    """(logprob, right or wrong, cost, code of the answer, has a label, seconds), each (size,), of a model's answers."""
+    """(logprob, right or its score, cost, code of the answer, has a label, seconds), each (size,), of a model."""
     data = check.items(value, where, check.as_it_is)
     logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
-    bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
+    right = _labels(data, where, size)
     relative = _unpacked(data.get("cost"), f"{where}.cost", "<f2", size)
     unit = check.amount(data.get("mean_cost"), f"{where}.mean_cost")
     check.require(not (logprob > 0).any(), f"{where}.logprob", "must hold nothing above 0", data["logprob"])
@@ -148,8 +158,19 @@ def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
         waits = _unpacked(data["seconds"], f"{where}.seconds", "<f2", size).astype(float)
         check.require(not (waits < 0).any(), f"{where}.seconds", "must hold nothing below 0", data["seconds"])
         waits *= check.amount(data.get("longest"), f"{where}.longest")
-    right, labelled = (np.unpackbits(packed)[:size].astype(bool) for packed in (bits, known))
+    labelled = np.unpackbits(known)[:size].astype(bool)
     return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled, waits
+
+
+def _labels(data: Mapping[str, Any], where: str, size: int) -> np.ndarray:
+    """(size,) which answers are right, or their scores."""
+    if data.get("score") is None:
+        bits = _unpacked(data.get("correct"), f"{where}.correct", "u1", -(-size // 8))
+        return np.unpackbits(bits)[:size].astype(bool)
+    scores = _unpacked(data["score"], f"{where}.score", "<f4", size)
+    sound = bool(((scores >= 0) & (scores <= 1)).all())
+    check.require(sound, f"{where}.score", "must hold numbers from 0 to 1", data["score"])
+    return scores
 
 
 def _unpacked(value: Any, where: str, kind: str, size: int) -> np.ndarray:

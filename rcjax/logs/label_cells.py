@@ -12,7 +12,7 @@ from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, judge_columns
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.matrices import Matrices
 
-__all__ = ["empty_cell", "hand_labels_of", "label_cells", "settle_labels"]
+__all__ = ["empty_cell", "hand_labels_of", "is_score", "label_cells", "settle_labels"]
 
 
 def label_cells(rows: Rows) -> dict[str, np.ndarray]:
@@ -24,7 +24,7 @@ def label_cells(rows: Rows) -> dict[str, np.ndarray]:
     for own in ("", "own_"):
         if f"{own}correct" in rows.frame.columns:
             right = _numbers(rows, "correct", own)
-            cells |= {f"{own}correct": right == 1, f"{own}labelled": ~np.isnan(right)}
+            cells |= {f"{own}correct": _labels(right), f"{own}labelled": ~np.isnan(right)}
         if f"{own}{LABEL_PROBABILITY}" in rows.frame.columns:
             cells[f"{own}{LABEL_PROBABILITY}"] = _numbers(rows, LABEL_PROBABILITY, own)
     nothing = np.zeros(rows.frame.height, bool)
@@ -32,11 +32,22 @@ def label_cells(rows: Rows) -> dict[str, np.ndarray]:
     return {"correct": nothing, "labelled": nothing} | cells | verdicts
 
 
+def _labels(right: np.ndarray) -> np.ndarray:
+    """Labels as bool; as numbers where some are scores between right and wrong. Those that are missing are 0."""
+    score = np.nan_to_num(right)
+    return score if is_score(score) else score == 1
+
+
+def is_score(right: np.ndarray) -> bool:
+    """Whether some labels are neither right nor wrong."""
+    return bool(right.dtype != bool and ((right > 0) & (right < 1)).any())
+
+
 def _numbers(rows: Rows, column: str, own: str) -> np.ndarray:
     if not own:
         return numbers(rows, column, optional=True)
     frame = rows.frame.drop(column, strict=False).rename({f"{own}{column}": column})
-    return numbers(Rows(rows.name, rows.source, frame, rows.position), column, optional=True)
+    return numbers(Rows(rows.name, rows.source, frame, rows.position, rows.own_scoring), column, optional=True)
 
 
 def empty_cell(name: str) -> bool | float:
@@ -59,7 +70,7 @@ def settle_labels(held: Matrices) -> bool:
     for name in ("correct", "labelled", LABEL_PROBABILITY):
         if held.has(f"own_{name}"):
             held.add(name, empty_cell(name))
-            held.take(name)[:] = np.where(labelled, held.take(name), held.take(f"own_{name}"))
+            held.replace(name, np.where(labelled, held.take(name), held.take(f"own_{name}")))
     return False
 
 

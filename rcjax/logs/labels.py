@@ -18,6 +18,7 @@ from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.sheet_cells import plain_cell
 from rcjax.logs.ways_of_asking import WaysOfAsking
 from rcjax.serving.call_log import ASKED_ANEW
@@ -51,11 +52,12 @@ class Labels(NamedTuple):
     rows: Rows
 
 
-def read_labels(source: Any, log: Any) -> Labels:
+def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
     """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
-    Beside `correct`, `label_probability` may say with which probability an answer was drawn to be labelled, and
-    `sample` which of several answers it is; a cell of `correct` that is empty is a label that is not there yet.
+    `correct` may be a score, as `scoring` says. Beside it, `label_probability` may say with which probability an answer
+    was drawn to be labelled, and `sample` which of several answers it is; a cell of `correct` that is empty is a label
+    that is not there yet.
 
     Raises `LogError` where columns are missing, another cell is empty, an answer is both right and wrong, or the labels
     are those of a log itself: the models' own answers.
@@ -71,7 +73,7 @@ def read_labels(source: Any, log: Any) -> Labels:
     table = load(source, _label_columns)
     frames = [
         _as_written(frame).with_columns(
-            cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame)
+            cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame, scoring)
         )
         for frame in table.frames
     ]
@@ -79,7 +81,7 @@ def read_labels(source: Any, log: Any) -> Labels:
     by = "answer" if "answer" in frame.columns else "correct"
     if "model" not in frame.columns:
         frame = frame.with_columns(model=pl.lit(None, pl.String))
-    rows = Rows(table.name, table.source, frame, np.arange(frame.height))
+    rows = Rows(table.name, table.source, frame, np.arange(frame.height), scoring)
     for column in ("query", "answer") if by == "answer" else ("query", "model"):
         rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
     return Labels(by, rows if by == "answer" else _labelled(rows))
@@ -112,7 +114,9 @@ def _labelled(rows: Rows) -> Rows:
     unclear = distinct.filter(pl.struct(key).is_duplicated())
     if unclear.height:
         query, model = unclear.select("query", "model").row(0)
-        raise LogError(f"{rows.name}: query {query}, model {model} is labelled right and wrong: give one label")
+        several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
+        how = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
+        raise LogError(f"{rows.name}: query {query}, model {model} is labelled {how}: give one label")
     return labelled
 
 
@@ -183,7 +187,7 @@ class Labeller:
         labels = frame["correct"].drop_nulls()
         self._any_label |= len(labels) > 0
         self._all_right &= bool((labels == 1).all())
-        return dataclasses.replace(rows, frame=frame)
+        return dataclasses.replace(rows, frame=frame, scoring=RIGHT_OR_WRONG, own_scoring=rows.scoring)
 
     def _known(self, rows: Rows, query: pl.Series) -> list[pl.Series]:
         """The columns of the labels, for rows by query and model."""

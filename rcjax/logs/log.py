@@ -21,6 +21,7 @@ from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
 from rcjax.policy.reference import Reference
+from rcjax.policy.scores import Scores
 
 __all__ = [
     "IncompleteLogWarning",
@@ -69,7 +70,8 @@ class Log:
     logprob: jax.Array
     """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer."""
     correct: jax.Array
-    """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it."""
+    """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
+    Of a log with `scores` a float: the score as a share of the full one, 0 where there is none."""
     query_cost: jax.Array
     """(n, k) money per query, and what waiting is worth where `waiting` says so; 0 where the model did not answer."""
     answered: jax.Array
@@ -108,6 +110,13 @@ class Log:
     errors: Log | None = None
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""
+    scores: Scores | None = None
+    """The scale of scores, where some label lies between right and wrong; None where all are right or wrong."""
+
+    @property
+    def counted(self) -> Reference | Scores | None:
+        """What is counted in place of plain errors, with the words for it; None where that is they."""
+        return self.scores if self.reference is None or self.reference.counts == "errors" else self.reference
 
     @property
     def n_queries(self) -> int:
@@ -251,6 +260,7 @@ class Log:
             timed = f"; {tell_seconds(self.models, np.asarray(self.seconds), np.asarray(self.answered))}"
         told = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
         told += "" if self.reference is None else f" {self.reference.describe()}"
+        told += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:
             return told
         labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
@@ -263,7 +273,19 @@ class Log:
         return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
 
     def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
-        names = ("models", "queries", "task", "source", "prices", "asked", "compare", "by", "segment", "reference")
+        names = (
+            "models",
+            "queries",
+            "task",
+            "source",
+            "prices",
+            "asked",
+            "compare",
+            "by",
+            "segment",
+            "reference",
+            "scores",
+        )
         facts = {name: getattr(self, name) for name in names}
         return _log(*matrices, **facts | changes)
 

@@ -13,6 +13,7 @@ from rcjax._base.wording import count
 from rcjax.logs.checked_rows import Choose, Rows, read_rows
 from rcjax.logs.dialects import open_text
 from rcjax.logs.errors import LogError, NoRowsError
+from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.text_files import find_damage, holds_calls
 
 __all__ = ["LogFiles"]
@@ -30,11 +31,12 @@ class LogFiles:
     Args:
         source: as `read_log` takes it.
         more: which columns to read besides, as `read_rows` takes it.
+        scoring: how its labels are written.
     """
 
-    def __init__(self, source: Any, more: Choose | None = None) -> None:
+    def __init__(self, source: Any, more: Choose | None = None, scoring: Scoring = RIGHT_OR_WRONG) -> None:
         self.source = source
-        self._more = more
+        self._more, self._scoring = more, scoring
         self.name = ""
         """The log's, for messages; not that of one of its parts."""
         self.cut = 0
@@ -49,7 +51,7 @@ class LogFiles:
         Raises LogError where a file cannot be used, or the log rolled over while its end was read.
         """
         if not _may_roll(self.source):
-            rows, self.cut = read_rows(self.source, priced, told_by, self._more)
+            rows, self.cut = read_rows(self.source, priced, told_by, self._more, self._scoring)
             for some in rows:
                 self.name = some.name
                 yield some
@@ -59,7 +61,7 @@ class LogFiles:
         any_rows, empty = False, None
         for file in self._files(path):
             try:
-                rows, cut = read_rows(file, priced, told_by, self._more)
+                rows, cut = read_rows(file, priced, told_by, self._more, self._scoring)
                 self.cut += cut
                 for some in rows:
                     any_rows = True

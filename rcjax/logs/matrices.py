@@ -62,7 +62,18 @@ class Matrices:
     def put(self, place: tuple[np.ndarray, np.ndarray], **values: np.ndarray) -> None:
         """Write values of rows, by the matrix's name, into their cells."""
         for name, value in values.items():
+            self._widen(name, value)
             self._held[name][place] = value
+
+    def replace(self, name: str, matrix: np.ndarray) -> None:
+        """Put other values in the place of a whole matrix (n, k)."""
+        self._widen(name, matrix)
+        self.take(name)[:] = matrix
+
+    def _widen(self, name: str, value: np.ndarray) -> None:
+        """Make room for numbers in a matrix of yes and no, as labels are until the first score."""
+        if self._held[name].dtype == bool and np.asarray(value).dtype.kind == "f":
+            self._held[name] = self._held[name].astype(float)
 
     def clear(self, place: tuple[np.ndarray, np.ndarray]) -> None:
         """Make cells as if their models had not answered."""

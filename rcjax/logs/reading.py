@@ -19,13 +19,13 @@ import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax.logs.answers import Compared, read_answer_table
-from rcjax.logs.beside import Beside, sameness_of
+from rcjax.logs.beside import Beside, sameness_of, scoring_of
 from rcjax.logs.checked_rows import Rows, numbers, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
-from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
+from rcjax.logs.label_cells import empty_cell, hand_labels_of, is_score, label_cells, settle_labels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.listing import brief, listed
@@ -50,6 +50,7 @@ from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
 from rcjax.policy.record import refuse_votes
 from rcjax.policy.reference import Reference
+from rcjax.policy.scores import Scores
 
 __all__ = ["read_answers", "read_log"]
 
@@ -70,6 +71,8 @@ def read_log(
     by: str | None = None,
     reference: str | Reference | None = None,
     same: Same | None = None,
+    score_max: float = 1.0,
+    wrong: str | None = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -113,6 +116,11 @@ def read_log(
         same: whether two answers are the same, of (query, answer, answer of the reference), None where that cannot
             be told. By default they are as policies compare them (`answer`), or as a judge has said, by a
             `Reference` whose `same` names it.
+        score_max: the full score: labels, of the log and from elsewhere, are divided by it. True stands for it.
+        wrong: a column of errors, from 0 to `score_max`, in place of `correct`.
+
+    `correct`, or where there is none `score`, may be a score: any number from 0 to `score_max`. The error of an answer
+    is then the share of the score that is missing, and `Log.scores` tells the scale.
 
     Labels need not be there for all answers: a cell of `correct` may be empty, and beside verdicts of judges, or with
     `labels`, so may the whole column. Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`,
@@ -151,7 +159,8 @@ def read_log(
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
     refuse_votes(votes)
     counted = sameness_of(reference, same)
-    beside_it = Beside(labels, answers, not unlabelled, fewest=2, by=by, sameness=counted)
+    scoring = scoring_of(score_max, wrong, labels)
+    beside_it = Beside(labels, answers, not unlabelled, fewest=2, by=by, sameness=counted, scoring=scoring)
     return _read(source, prices, models, task, beside_it)
 
 
@@ -166,13 +175,15 @@ def read_answers(
     by: str | None = None,
     reference: str | Reference | None = None,
     same: Same | None = None,
+    score_max: float = 1.0,
+    wrong: str | None = None,
 ) -> Log:
     """Read what some models answered, as `read_log` does, except that one model is enough.
 
     There is nothing to tune on one model, but a policy that asks only one can be replayed.
 
     Args:
-        source, prices, task, labels, answers, by, reference, same: as `read_log` takes them.
+        source, prices, task, labels, answers, by, reference, same, score_max, wrong: as `read_log` takes them.
         models: the models to keep, in this order.
 
     >>> import polars as pl
@@ -181,7 +192,9 @@ def read_answers(
     [2.0]
     """
     counted = sameness_of(reference, same)
-    return _read(source, prices, models, task, Beside(labels, answers, True, fewest=1, by=by, sameness=counted))
+    scoring = scoring_of(score_max, wrong, labels)
+    beside = Beside(labels, answers, True, fewest=1, by=by, sameness=counted, scoring=scoring)
+    return _read(source, prices, models, task, beside)
 
 
 def _read(
@@ -219,6 +232,7 @@ def _read(
         count_differences(held)
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
+    matrices[1], scored = _as_labels(matrices[1])
     told = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
     facts: dict[str, Any] = {
         "task": task,
@@ -231,13 +245,17 @@ def _read(
     }
     facts |= {} if facts["answer"] is None else {"compare": compared.how}
     facts["reference"] = reference
+    scores = Scores(beside.scoring.most)
+    facts["scores"] = scores if scored else None
     facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
     queries = _ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
     if by_labels is not None and reference is not None:
         judging = dataclasses.replace(reference, counts="errors")
-        errors = dataclasses.replace(log, correct=by_labels[0], hand=by_labels[1], reference=judging)
+        right, hand, scored = by_labels
+        of_labels: dict[str, Any] = {"reference": judging, "scores": scores if scored else None}
+        errors = dataclasses.replace(log, correct=right, hand=hand, **of_labels)
         log = dataclasses.replace(log, errors=errors)
     if not matrices[3].any(1).all():  # of models that have no label
         log = log.take(matrices[3].any(1))
@@ -250,9 +268,15 @@ def _read(
     return log
 
 
-def _labels(held: Matrices, columns: list[int]) -> tuple[jax.Array, HandLabels | None]:
-    """(which answers of some models are labelled right, who has labelled what)."""
-    return jax.device_put(np.ascontiguousarray(held.take("correct")[:, columns])), hand_labels_of(held, columns)
+def _labels(held: Matrices, columns: list[int]) -> tuple[jax.Array, HandLabels | None, bool]:
+    """(which answers of some models are labelled right, who has labelled what, whether these are scores)."""
+    right, scored = _as_labels(np.ascontiguousarray(held.take("correct")[:, columns]))
+    return jax.device_put(right), hand_labels_of(held, columns), scored
+
+
+def _as_labels(right: np.ndarray) -> tuple[np.ndarray, bool]:
+    """(labels as they are held, whether they are scores): bool where all are right or wrong."""
+    return (right, True) if is_score(right) else (right == 1, False)
 
 
 def _scattered(
@@ -271,7 +295,11 @@ def _scattered(
     held = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0)
     sameness = beside.sameness
     more = [taker.columns for taker in (segments, sameness) if taker is not None]
-    files = LogFiles(source, lambda name, columns: [column for choose in more for column in choose(name, columns)])
+
+    def besides(name: str, columns: list[str]) -> list[str]:
+        return [column for choose in more for column in choose(name, columns)]
+
+    files = LogFiles(source, besides, beside.scoring)
     every = dict[str, None]()
     for rows in _judged_rows(files, rates is not None, beside, every, calls):
         require_models(rows)
@@ -332,7 +360,7 @@ def _judged_rows(
 
     `every` gets the names of all models of the source by first appearance, those with no row to use too.
     """
-    known = None if beside.labels is None else read_labels(beside.labels, files.source)
+    known = None if beside.labels is None else read_labels(beside.labels, files.source, beside.scoring)
     needed = beside.needed and beside.sameness is None
     told_by = "answer" if known and known.by == "answer" else "correct" if known is None and needed else None
     labeller = known and Labeller(known)

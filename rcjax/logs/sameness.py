@@ -150,7 +150,7 @@ def count_differences(held: Matrices) -> None:
     same = held.take(JUDGED_SAME).copy()
     for other in (*judge_columns(held.names), *[LABEL_PROBABILITY] * held.has(LABEL_PROBABILITY)):
         held.take(other)[:] = math.nan
-    held.take("correct")[:] = same == 1
+    held.replace("correct", same == 1)
     held.take("labelled")[:] = np.isfinite(same)
 
 

@@ -43,7 +43,7 @@ class Samples:
     logprob: np.ndarray
     """Natural log of the confidence of each answer, its raw one, or its share; NaN where there is none."""
     correct: np.ndarray
-    """bool: the answer is right; of several, as the first that gave that of most is."""
+    """bool: the answer is right, or its score; of several, as the first that gave that of most is."""
     cost: np.ndarray
     """Money; of several, the sum of theirs."""
     answer: np.ndarray
@@ -87,7 +87,7 @@ def vote(samples: Samples, number: int) -> Samples:
     }
     return Samples(
         logprob=np.where(answered, own[0], np.nan),
-        correct=own[1] & answered,
+        correct=np.where(answered, own[1], own[1].dtype.type(0)),
         cost=np.where(answered, cost.sum(-1), 0.0),
         answer=np.where(answered, own[2], 0),
         answered=answered,

@@ -16,6 +16,7 @@ from rcjax._base.version import version
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
 from rcjax.policy.reference import SAME_AS
+from rcjax.policy.scores import SCORES
 
 
 def describe_fit(log: Log) -> dict[str, Any]:
@@ -24,12 +25,14 @@ def describe_fit(log: Log) -> dict[str, Any]:
     `source` (the file's name without its folder, or the kind of dataframe), `digest` (SHA-256 of the log's
     content), `task`, `queries`, `complete_queries`, `answers` by model, `versions` of rcjax, jax and python,
     and `date` (UTC, ISO 8601, to the second); `asked`, each model's signal and options, where the log tells;
-    `same_as`, the model whose answers take the place of right ones, where there is one (`Reference.to_json`); and
+    `same_as`, the model whose answers take the place of right ones, where there is one (`Reference.to_json`); `scores`,
+    their scale, where answers have scores (`Scores.to_json`); and
     `waiting`, where costs count it: its `second_cost`, and what an answer of each model costs without, `money`.
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
     more: dict[str, Any] = {} if log.asked is None else {"asked": log.asked}
     more |= {} if log.reference is None else {SAME_AS: log.reference.to_json()}
+    more |= {} if log.scores is None else {SCORES: log.scores.to_json()}
     if log.waiting is not None:
         money = np.asarray(log.with_waiting(0.0).cost, float).tolist()
         named = dict(zip(log.models, money, strict=True))

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.statuses import PointStatus
+from rcjax.policy.scores import recorded_counted
 from rcjax.tuning.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
             dots = _thinned(np.flatnonzero(some))
             how: dict[str, Any] = style
             ax.scatter(cost[dots], error[dots], **how)
-    _finish_error_cost(ax, single or {}, money)
+    counted = recorded_counted(frontier.model.provenance)
+    _finish_error_cost(ax, single or {}, money, "error" if counted is None else counted.say("error"))
 
 
 def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray, gap: np.ndarray) -> None:
@@ -117,12 +119,14 @@ def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:
     return choose_unit([price for price, _ in single.values()] if single else np.asarray(cost, float).tolist())
 
 
-def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], money: Money) -> None:
+def _finish_error_cost(
+    ax: "Axes", single: Mapping[str, tuple[float, float]], money: Money, error: str = "error"
+) -> None:
     """Single models as diamonds with their names, and the axes of error and cost."""
     white = [patheffects.withStroke(linewidth=2, foreground="white")]
     for price, wrong in single.values():
         ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
-    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel="error")
+    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel=error)
     ax.set_ylim(bottom=0)
     spots = {name: (money.scale * price, wrong) for name, (price, wrong) in single.items()}
     for name, (x, y, align) in _place_names(ax, spots).items():

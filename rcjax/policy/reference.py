@@ -6,12 +6,12 @@ differs. All figures are then of differences, and `Reference.say` is the one pla
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rcjax._base import json_checks as check
+from rcjax.policy.counted import Words
 
 __all__ = ["BY_ANSWER", "JUDGED_SAME", "SAME_AS", "Counts", "Reference", "recorded_reference"]
 
@@ -80,9 +80,7 @@ class Reference:
         """
         if self.counts == "errors" or f"differs from {self.model} in " in text:
             return text
-        for pattern, words in _WORDS:
-            text = pattern.sub(_filled(words, self.model), text)
-        return text
+        return _WORDS.say(text, model=self.model)
 
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
@@ -105,38 +103,26 @@ def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
     return Reference(model, same, counts)  # type: ignore[arg-type] - one of the two
 
 
-def _filled(words: str, model: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: words.replace("{model}", model)
-
-
-def _words(*pairs: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
-    # Not in names of files and options, nor in those of other errors.
-    before = r"(?<![\w./\\-])(?<![Cc]alibration )(?<!standard )(?<!squared )(?<!absolute )"
-    return [(re.compile(rf"{before}(?:{pattern})(?![\w/\\]|[.-]\w)"), words) for pattern, words in pairs]
-
-
-_WORDS = [
-    (re.compile(r"--max-error(?![\w-])"), "--max-difference"),
-    *_words(
-        ("(?:is|was) wrong on", "differs from {model} on"),
-        ("be wrong on", "differ from {model} on"),
-        ("one wrong answer costs", "one answer that differs from {model} costs"),
-        ("wrong answers", "answers that differ from {model}"),
-        ("answered wrongly", "answered differently from {model}"),
-        ("the right ones among them from the wrong ones", "those that are as of {model} from those that are not"),
-        ("an answer is right", "an answer is that of {model}"),
-        ("right answers", "answers that are as of {model}"),
-        ("a right answer", "an answer that is as of {model}"),
-        ("wrong ones", "ones that differ"),
-        ("a wrong one", "one that differs"),
-        ("wrong", "different from {model}"),
-        ("errs", "differs from {model}"),
-        ("erred", "differed from {model}"),
-        ("err", "differ from {model}"),
-        ("an error", "a difference"),
-        ("An error", "A difference"),
-        ("errors", "differences"),
-        ("error", "difference"),
-        ("Error", "Difference"),
-    ),
-]
+_WORDS = Words.of(
+    ("(?:is|was) wrong on", "differs from {model} on"),
+    ("be wrong on", "differ from {model} on"),
+    ("one wrong answer costs", "one answer that differs from {model} costs"),
+    ("wrong answers", "answers that differ from {model}"),
+    ("answered wrongly", "answered differently from {model}"),
+    ("the right ones among them from the wrong ones", "those that are as of {model} from those that are not"),
+    ("an answer is right", "an answer is that of {model}"),
+    ("right answers", "answers that are as of {model}"),
+    ("a right answer", "an answer that is as of {model}"),
+    ("wrong ones", "ones that differ"),
+    ("a wrong one", "one that differs"),
+    ("wrong", "different from {model}"),
+    ("errs", "differs from {model}"),
+    ("erred", "differed from {model}"),
+    ("err", "differ from {model}"),
+    ("an error", "a difference"),
+    ("An error", "A difference"),
+    ("errors", "differences"),
+    ("error", "difference"),
+    ("Error", "Difference"),
+    options={"--max-error": "--max-difference"},
+)

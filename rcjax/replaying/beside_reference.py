@@ -77,7 +77,7 @@ def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
 
 def in_words_of(log: Log, texts: Iterable[str]) -> tuple[str, ...]:
     """Texts on errors, in the words of what a log counts."""
-    return tuple(texts) if log.reference is None else tuple(map(log.reference.say, texts))
+    return tuple(texts) if log.counted is None else tuple(map(log.counted.say, texts))
 
 
 def _differences(log: Log) -> Log:
@@ -89,7 +89,7 @@ def _differences(log: Log) -> Log:
     hand = None
     if not known[np.asarray(log.answered)].all():
         hand = dataclasses.replace(log.hand, labelled=known, judged=np.zeros((*known.shape, 0)), judges=())
-    return dataclasses.replace(log, correct=same == 1, hand=hand)
+    return dataclasses.replace(log, correct=same == 1, hand=hand, scores=None)
 
 
 def _percent(figure: tuple[float, float]) -> str:

@@ -24,8 +24,8 @@ class InfluentialQuery:
     query: str
     confidence: dict[str, float | None]
     """By model, calibrated; None where it did not answer."""
-    correct: dict[str, bool | None]
-    """By model; None where that is not known."""
+    correct: dict[str, bool | float | None]
+    """By model, or its score; None where that is not known."""
     error: float
     """The change of the predicted error."""
     cost: float
@@ -74,7 +74,7 @@ def _row(log: Log, model: CascadeModel, moved: Influence, number: int) -> Influe
     return InfluentialQuery(
         query=moved.queries[number],
         confidence={name: float(confidence[j]) if there[j] else None for name, j in places.items()},
-        correct={name: bool(correct[j]) if there[j] and labelled[j] else None for name, j in places.items()},
+        correct={name: correct[j].item() if there[j] and labelled[j] else None for name, j in places.items()},
         error=float(moved.error[number]),
         cost=float(moved.cost[number]),
     )
@@ -112,7 +112,9 @@ def _signed(figure: str, value: float) -> str:
     return f"{'+' if value > 0 else '−'}{figure}" if value else figure
 
 
-def _said(confidence: float | None, correct: bool | None) -> str:
+def _said(confidence: float | None, correct: bool | float | None) -> str:
     if confidence is None:
         return "no answer"
+    if isinstance(correct, float):
+        return f"{confidence:.2f}, score {correct:.2f}"
     return f"{confidence:.2f}, {'no label' if correct is None else 'right' if correct else 'wrong'}"

@@ -29,10 +29,12 @@ from rcjax._core.thinning import spread
 from rcjax.diagnostics.agreement import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.frontier.statuses import PointStatus
+from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
 from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
+from rcjax.policy.scores import Scores
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.influential import influential_context
@@ -50,16 +52,16 @@ def render(report: Findings) -> str:
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
     page = environment.get_template("page.html.jinja").render(context(report))
-    return page if report.log.reference is None else _said(page, report.log.reference)
+    return page if report.log.counted is None else _said(page, report.log.counted)
 
 
-def _said(page: str, reference: Reference) -> str:
+def _said(page: str, words: Reference | Scores) -> str:
     """A page in the words of what is counted: its texts, and the labels that are read aloud; not its scripts."""
     parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.S)
-    words = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
+    texts = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
     # Of three parts each, the second is what is left alone, and the third its kind.
     return "".join(
-        words.sub(lambda text: reference.say(text[0]), part) if place % 3 == 0 else part * (place % 3 == 1)
+        texts.sub(lambda text: words.say(text[0]), part) if place % 3 == 0 else part * (place % 3 == 1)
         for place, part in enumerate(parts)
     )
 
@@ -79,7 +81,7 @@ def context(report: Findings) -> dict[str, Any]:
         "source": PurePath(report.log.source).name,
         "described": f"{report.log.n_queries:,} queries and {len(report.frontier.models)} models",
         "beside": report.beside,
-        "counted": _counted(report.log.reference),
+        "counted": _counted(report.log),
         "headline": report.headline().replace(" %", "\u00a0%"),
         "replicates": report.frontier.bands.replicates,  # type: ignore[union-attr]
         "money": money,
@@ -111,12 +113,14 @@ def context(report: Findings) -> dict[str, Any]:
     }
 
 
-def _counted(reference: Reference | None) -> str:
+def _counted(log: Log) -> str:
     """The options of a command by which the same is counted."""
+    reference, scores = log.reference, log.scores
+    scale = "" if scores is None or scores.most == 1 else f" --score-max {scores.most:g}"
     if reference is None:
-        return ""
+        return scale
     same = "" if reference.same == BY_ANSWER else f" --same {reference.same}"
-    return f" --reference {reference.model}{same}"
+    return f" --reference {reference.model}{same}{scale}"
 
 
 def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
@@ -170,7 +174,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "share": percent(float(report.shares[index, j])),
             }
         )
-    said = str if report.log.reference is None else report.log.reference.say
+    said = str if report.log.counted is None else report.log.counted.say
     trust = _trust(report, index)
     return {
         "x": round(spot[0], 2),

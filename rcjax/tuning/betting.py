@@ -19,9 +19,10 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import label_probability
 from rcjax.model.label_regression import LabelRegression
+from rcjax.replaying.packing import pack_frontier
 from rcjax.replaying.walk import outcomes_on_log
 
-__all__ = ["JudgedLosses", "betting_p_value", "judged_losses"]
+__all__ = ["BoundedLosses", "betting_p_value", "judged_losses", "scored_losses"]
 
 
 _MOST_STAKED = 0.75  # of what could be lost at once
@@ -39,23 +40,25 @@ def betting_p_value(values: ArrayLike, most: ArrayLike, limit: ArrayLike) -> np.
     >>> betting_p_value(values, np.ones(400), [0.2, 0.25, 0.4]).round(4).tolist()
     [0.945, 0.8525, 0.0]
     """
-    limit = np.asarray(limit, float)
-    wealth, best = np.zeros(limit.shape), np.zeros(limit.shape)  # logarithms
-    total, squares, count = 0.5, 0.25, 1.0  # as if one variable had been seen: ½, and a variance of ¼
-    for value, top in zip(np.asarray(values, float), np.asarray(most, float), strict=True):
-        mean = total / count
-        gap = limit - mean
-        room = np.maximum(top - limit, 0.0)
-        stake = np.clip(gap / (squares / count + gap**2), 0.0, _MOST_STAKED / np.maximum(room, 1e-12))
-        wealth = wealth + np.log1p(np.maximum(stake * (limit - value), -1 + 1e-12))
-        best = np.maximum(best, wealth)
-        total, count = total + value, count + 1
-        squares += (value - total / count) ** 2
-    return np.exp(-best)
+    values, most, limits = (np.asarray(column, float) for column in (values, most, limit))
+    # As if one variable had been seen before: ½, and a variance of ¼.
+    count = np.arange(1.0, len(values) + 2)
+    mean = np.cumsum(np.append(0.5, values)) / count
+    squares = np.cumsum(np.append(0.25, (values - mean[1:]) ** 2))
+    mean, variance = mean[:-1], squares[:-1] / count[:-1]
+
+    def best(limit: float) -> float:
+        """The logarithm of the most that the gambler has had."""
+        gap, room = limit - mean, np.maximum(most - limit, 1e-12)
+        stake = np.clip(gap / (variance + gap**2), 0.0, _MOST_STAKED / room)
+        wealth = np.cumsum(np.log1p(np.maximum(stake * (limit - values), -1 + 1e-12)))
+        return max(0.0, float(wealth.max(initial=0.0)))
+
+    return np.exp(-np.array([best(float(one)) for one in limits.ravel()]).reshape(limits.shape))
 
 
-class JudgedLosses:
-    """What n held-out queries lose under each of L policies, by their labels and judges, as variables to bet on."""
+class BoundedLosses:
+    """What n held-out queries lose under each of L policies, as variables to bet on, in an order that is random."""
 
     def __init__(self, values: np.ndarray, most: np.ndarray) -> None:
         self.values = values  # (L, n)
@@ -66,7 +69,7 @@ class JudgedLosses:
         return betting_p_value(self.values[policy], np.maximum(self.most, limit), limit)
 
 
-def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.0, seed: int = 0) -> JudgedLosses:
+def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.0, seed: int = 0) -> BoundedLosses:
     """The losses of the policies of a frontier on held-out queries few of whose answers have labels by hand.
 
     A loss is 1 − g + R/π · (g − y) of the model that answers: its expectation is the error's, whatever g says. g is
@@ -93,7 +96,26 @@ def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.
     values = np.asarray(fates.wrong, float) + price * np.asarray(fates.refused, float)
     known = (chance > 0).all(1)  # behind the last label nothing is known of what is left
     most = (1 / np.where(chance > 0, chance, 1.0)).max(1)
-    return JudgedLosses(values[:, known], np.maximum(most, price)[known])
+    return BoundedLosses(values[:, known], np.maximum(most, price)[known])
+
+
+def scored_losses(frontier: Frontier, log: Log, price: float = 0.0, seed: int = 0) -> BoundedLosses:
+    """The losses of the policies of a frontier on held-out queries whose answers have scores: from 0 to 1 each.
+
+    Args:
+        frontier: L policies.
+        log: the held-out log, of the models of the frontier; queries that lack a model that may be asked are left out.
+        price: what a refusal counts.
+        seed: of the order of the queries.
+    """
+    packed = pack_frontier(frontier, log.logprob.dtype)
+    asked = log.select([name for name, used in zip(log.models, packed.asked, strict=True) if used])
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(asked.complete))
+    log = log.take(rows)
+    data = frontier.model.calibrators, log.logprob, log.correct, log.answered, log.cost
+    fates = outcomes_on_log(*data, frontier.policies, log.answer)
+    values = np.asarray(fates.wrong, float) + price * np.asarray(fates.refused, float)
+    return BoundedLosses(values, np.full(len(rows), max(1.0, price)))
 
 
 def _chances(log: Log) -> np.ndarray:

@@ -31,7 +31,7 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.record import with_record
 from rcjax.replaying.replay import replay
 from rcjax.replaying.waiting import as_tuned
-from rcjax.tuning.betting import JudgedLosses, judged_losses
+from rcjax.tuning.betting import BoundedLosses, judged_losses, scored_losses
 from rcjax.tuning.evidence import Beyond, Evidence, count_beyond, evidence_of
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax.tuning.p_values import last_shown, queries_needed
@@ -54,8 +54,9 @@ class Certificate:
     """Its position on the frontier."""
     n: int
     """Number of held-out queries: those that every model that may be asked has answered."""
-    errors: int
-    """Number of them that the policy answered wrongly; rounded, where lots decide which."""
+    errors: float
+    """Number of them that the policy answered wrongly; rounded, where lots decide which. Where answers have scores, the
+    sum of what it lost, in full scores."""
     refusals: int
     """Number of them that the policy refused to answer; each counts as `abstain_price` errors."""
     cost: float
@@ -125,6 +126,9 @@ def certify(
     the corrected outcomes (`rcjax.tuning.betting`). It needs `tuned_on`, whose labels tell how far judges are right,
     and holds however wrong they are.
 
+    Where answers have scores, `max_error` is of the score that is lost, and the p-value is that of a bet on what each
+    query lost, from 0 to 1: exact in finite samples, whatever the scores are.
+
     Costs are as the model predicts them: each answer at its model's mean cost, which is taken as a known constant
     (`frontier.model.cost`). So what is tested is how often each model is asked; how long the questions and the answers
     of the future are is not guaranteed.
@@ -158,12 +162,17 @@ def certify(
     if tuned_on is not None:
         require_unseen(log, overlap(log, tuned_on))
     log = log.select(frontier.models)
-    losses = _judged(frontier, log, tuned_on) if judged and log.hand is not None else None
+    losses, scored = (
+        _judged(frontier, log, tuned_on) if judged and log.hand is not None else None,
+        log.scores is not None,
+    )
     log = log if losses is not None else labelled_by_hand(log)
+    if losses is None and scored:
+        losses = scored_losses(frontier, log, frontier.abstain_price or 0.0)
     replayed = replay(frontier, at_model_costs(frontier, log))
-    order = _sequence(frontier, replayed.n, targets)
+    order = _sequence(frontier, replayed.n, targets, scored)
     figures = (np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost))
-    evidence = evidence_of(frontier, replayed.n, *figures)
+    evidence = evidence_of(frontier, replayed.n, *figures, scored=scored)
     if max_seconds is not None:
         beyond = count_beyond(frontier, log, SecondsLimit.of(max_seconds))
         evidence = [dataclasses.replace(one, beyond=own) for one, own in zip(evidence, beyond, strict=True)]
@@ -177,7 +186,7 @@ def certify(
     return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
 
 
-def _judged(frontier: Frontier, log: Log, tuned_on: Log | None) -> JudgedLosses:
+def _judged(frontier: Frontier, log: Log, tuned_on: Log | None) -> BoundedLosses:
     """The losses of the policies where judges count. ValueError without a log that tells how far they are right."""
     assert log.hand is not None
     if tuned_on is None or tuned_on.hand is None or tuned_on.hand.judges != log.hand.judges:
@@ -242,7 +251,7 @@ class _Targets:
         return max(by_error, by_cost, 0.0 if evidence.beyond is None else evidence.beyond.p_value)
 
 
-def _sequence(frontier: Frontier, n: int, targets: _Targets) -> list[int]:
+def _sequence(frontier: Frontier, n: int, targets: _Targets, scored: bool) -> list[int]:
     """Positions of the policies in the order of the tests, which depends on the predictions and n only."""
     cost = np.asarray(frontier.cost, float)
     order = pareto(cost, np.asarray(frontier.penalty, float))[::-1].tolist()
@@ -254,7 +263,7 @@ def _sequence(frontier: Frontier, n: int, targets: _Targets) -> list[int]:
         return order
     error = np.nan_to_num(np.asarray(frontier.error, float))
     abstention = np.zeros_like(error) if frontier.abstention is None else np.asarray(frontier.abstention, float)
-    predicted = evidence_of(frontier, n, error, abstention, cost)
+    predicted = evidence_of(frontier, n, error, abstention, cost, scored)
     start = int(np.argmin([targets.p_value(predicted[index]) for index in order]))
     return order[start:]
 
@@ -293,11 +302,12 @@ def _infeasible(first: Evidence, targets: _Targets) -> str:
     if targets.max_error is not None:
         wanted.append(f"to err on at most {100 * targets.max_error:.4g} %")
         refused = "" if first.price is None else f" and refused {first.refusals}, each as {first.price:.4g} errors"
-        did.append(f"erred on {first.errors}{refused} ({100 * first.penalty:.3g} %)")
+        share = f"{100 * first.penalty:.3g} %"
+        did.append(f"erred on {share}{refused}" if first.scored else f"erred on {first.errors}{refused} ({share})")
         instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
         quick = first.beyond is None or first.beyond.p_value <= targets.level
         counted = first.price is None and first.bet is None and first.lost is None and quick
-        needed = queries_needed(first.errors, first.n, targets.max_error, targets.level) if counted else ""
+        needed = queries_needed(round(first.errors), first.n, targets.max_error, targets.level) if counted else ""
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")

@@ -51,19 +51,24 @@ class Beyond:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """n queries under one policy. Errors are counted, unless refusals have a price or lots decide of some."""
+    """n queries under one policy.
+
+    Errors are counted, unless refusals have a price, lots decide of some, or answers have scores.
+    """
 
     n: int
-    errors: int
+    errors: float  # a whole number, but for scores: the sum of what is lost, in full ones
     refusals: int
     price: float | None  # what a refusal counts, in errors; None: the policy cannot refuse
     cost: float  # mean, in money per query
     low: float  # the least that a query can cost: the first model alone
     high: float  # the most: every model that may be asked
     asked: int  # number of models that may be asked
-    lost: float | None = None  # mean penalty, where lots decide of some queries; None: counted
-    bet: Callable[[float], Any] | None = None  # p-value of an error, where judges count; None: by the errors counted
+    lost: float | None = None  # mean penalty, where lots decide of some queries, or there are scores; None: counted
+    bet: Callable[[float], Any] | None = None  # p-value of an error by a bet on every query; None: by the mean
     beyond: Beyond | None = None  # queries that wait too long; None without such a target
+    scored: bool = False  # answers have scores
+    lots: bool = False  # lots decide what becomes of some query
 
     def error_p_value(self, probability: float) -> float:
         """Of the null that the policy errs with a higher probability, refusals at their price."""
@@ -81,7 +86,7 @@ class Evidence:
         """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
         scaled = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
         # With two models a query costs the one or the other, so that counting those that were deferred is exact.
-        return mean_p_value(scaled, self.n, share, counted=self.asked == 2 and self.lost is None)
+        return mean_p_value(scaled, self.n, share, counted=self.asked == 2 and not self.lots)
 
     def cost_p_value(self, cost: float) -> float:
         """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
@@ -100,7 +105,7 @@ class Evidence:
 
 
 def evidence_of(
-    frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray
+    frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray, scored: bool = False
 ) -> list[Evidence]:
     """What n queries say of each policy (L,) of a frontier.
 
@@ -108,16 +113,22 @@ def evidence_of(
         frontier: the frontier.
         n: how many queries there are.
         error, abstention, cost: (L,) means on them, predicted or seen.
+        scored: whether answers have scores.
     """
     members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
     low, high = price[np.asarray(frontier.first)], members @ price
-    counts = (np.rint(rate * n).astype(int) for rate in (error, abstention))
+    counts = [np.rint(rate * n).astype(int) for rate in (error, abstention)]
+    counts[0] = np.asarray(error, float) * n if scored else counts[0]
     columns = (column.tolist() for column in (*counts, cost, low, high, members.sum(1)))
     prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
     lost = np.minimum(error + (frontier.abstain_price or 0.0) * abstention, 1.0).tolist()
-    lots = [own if split else None for own, split in zip(lost, _by_lots(frontier).tolist(), strict=True)]
-    rows = zip(*columns, prices, lots, strict=True)
-    return [Evidence(n, errors, refusals, price, *rest, lost=own) for errors, refusals, *rest, price, own in rows]
+    by_lots = _by_lots(frontier).tolist()
+    means = [own if split or scored else None for own, split in zip(lost, by_lots, strict=True)]
+    rows = zip(*columns, prices, means, by_lots, strict=True)
+    return [
+        Evidence(n, errors, refusals, price, *rest, lost=own, scored=scored, lots=split)
+        for errors, refusals, *rest, price, own, split in rows
+    ]
 
 
 def _by_lots(frontier: Frontier) -> np.ndarray:

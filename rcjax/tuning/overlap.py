@@ -204,12 +204,16 @@ def _is_full(log: Log) -> bool:
 def _rows(log: Log, models: Sequence[str], names: np.ndarray | None, told: bool) -> _Rows:
     """The queries of a log that have an answer of these models, each once, as bootstraps repeat some.
 
-    `told`: answers are the same only where they are as right; else, as some have no label, whatever they are.
+    `told`: answers are the same only where they are as right, or have the same score; else, as some have no label,
+    whatever they are.
     """
     columns = [log.models.index(name) for name in models]
     logprob, correct, answered = (np.asarray(matrix)[:, columns] for matrix in (log.logprob, log.correct, log.answered))
     bits = np.ascontiguousarray(logprob.astype("<f4") + np.float32(0)).view("<u4").astype(np.int64)  # −0 is 0
-    cells = np.where(answered, 2 * bits + (correct & told), _UNANSWERED)
+    cells = np.where(answered, 2 * bits + ((correct == 1) & told), _UNANSWERED)
+    if told and correct.dtype != bool:  # above the bits of the confidence, those of the score
+        between = np.where(answered & (correct > 0) & (correct < 1), correct, 0).astype("<f4")
+        cells += between.view("<u4").astype(np.int64) << 33
     rows = np.flatnonzero(answered.any(1))
     if names is None:
         return _Rows(None, cells[rows])

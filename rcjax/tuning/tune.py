@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.arguments import check_arguments
-from rcjax._base.wording import choose_unit, figure
+from rcjax._base.wording import choose_unit, figure, percent
 from rcjax._core.json_values import plain
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier, InfeasibleError
@@ -103,7 +103,7 @@ class Tuned:
         points = self.frontier.to_json()["frontier"]
         rows = [plain(dataclasses.asdict(model)) for model in self.alone]
         rows = [{name: own for name, own in row.items() if name != "seconds" or own is not None} for row in rows]
-        counted = {} if self.log.reference is None else {"counted": self.log.reference.to_json()}
+        counted = {} if self.log.counted is None else {"counted": self.log.counted.to_json()}
         document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
         copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
         chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
@@ -325,7 +325,11 @@ def _promise(certificate: Certificate) -> str:
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
     beyond = certificate.seconds
     slow = "" if beyond is None else f", and {beyond.count:,} waited longer than {beyond.limit.seconds:.4g} s"
-    counted = f"of {certificate.n:,} queries held out for the test it got {certificate.errors:,} wrong{refused}{slow}"
+    tested = f"of {certificate.n:,} queries held out for the test it"
+    if isinstance(certificate.errors, int):
+        counted = f"{tested} got {certificate.errors:,} wrong{refused}{slow}"
+    else:
+        counted = f"{tested} lost {percent(certificate.errors / certificate.n)} of the score{refused}{slow}"
     return f"guaranteed with {100 * certificate.confidence:.4g} % confidence: the target is kept; {counted}"
 
 

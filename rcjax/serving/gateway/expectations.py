@@ -229,7 +229,10 @@ def _read(data: Any) -> Mapping[str, _Answers]:
 def _column(value: Any, where: str, size: int) -> _Answers:
     data = check.items(value, where, check.as_it_is)
     logprobs = _unpacked(data.get("logprob"), f"{where}.logprob", "f", size)
-    _unpacked(data.get("correct"), f"{where}.correct", "B", -(-size // 8))  # not needed here, but damage is damage
+    if data.get("score") is None:  # neither is needed here, but damage is damage
+        _unpacked(data.get("correct"), f"{where}.correct", "B", -(-size // 8))
+    else:
+        _unpacked(data["score"], f"{where}.score", "f", size)
     relative = _unpacked(data.get("cost"), f"{where}.cost", "e", size)
     unit = check.amount(data.get("mean_cost"), f"{where}.mean_cost")
     check.require(not any(x > 0 for x in logprobs), f"{where}.logprob", "must hold nothing above 0", data["logprob"])

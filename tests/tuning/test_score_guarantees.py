@@ -1,0 +1,102 @@
+"""Scores from tuning to promises: the same where they are right and wrong, score equations, bets in place of counts."""
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+from scored_logs import scored_frame
+
+import rcjax
+from rcjax.diagnostics.calibration import calibration_test, separation
+from rcjax.diagnostics.two_samples import spiegelhalter_z
+from rcjax.model.calibration import transform_confidence
+from rcjax.tuning.betting import betting_p_value, scored_losses
+from rcjax.tuning.p_values import bounded_mean_p_value
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N = 96
+
+
+@pytest.fixture(scope="module")
+def log():
+    return rcjax.read_log(scored_frame(N, 0))
+
+
+@pytest.fixture(scope="module")
+def frontier(log):
+    return rcjax.solve_frontier(rcjax.fit(log), cascades="all")
+
+
+def tuned(frame, **options):
+    return rcjax.tune(rcjax.read_log(frame, **options), max_error=0.35, intervals=False)
+
+
+def figures(result):
+    """All that a tuning says in figures, and the policy without the day and the scale of its log."""
+    policy = result.policy.to_json()
+    told = {name: value for name, value in policy["provenance"].items() if name not in ("date", "scores", "reference")}
+    columns = result.frontier.error, result.frontier.cost, result.frontier.lam
+    return [np.asarray(column).tolist() for column in columns], policy | {"provenance": told}
+
+
+def test_right_and_wrong_as_floats_and_scores_on_another_scale_change_nothing():
+    plain = scored_frame(N, 0)
+    right = plain.with_columns((pl.col("correct") > 0.5).cast(pl.Int64))
+    cases = {
+        "floats": (right, right.with_columns(pl.col("correct").cast(float)), {}),
+        "points": (plain, plain.with_columns((pl.col("correct") * 100).round()), {"score_max": 100}),
+    }
+    for name, (one, other, options) in cases.items():
+        assert figures(tuned(one)) == figures(tuned(other, **options)), name
+
+
+def test_the_score_equations_hold_on_fractions(log):
+    model = rcjax.fit(log)
+    gap = np.asarray(log.correct) - np.asarray(model.calibrate(log.logprob))
+    for j in range(len(log.models)):
+        features = np.asarray(transform_confidence(log.logprob[:, j], "generation"))
+        assert abs(gap[:, j].sum()) < 1e-6 * N
+        assert abs((features * gap[:, j]).sum()) < 1e-6 * N
+
+
+def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
+    held_out = rcjax.read_log(scored_frame(192, 1))
+    certificate = rcjax.certify(frontier, held_out, max_error=0.45, confidence=0.9)
+    losses = scored_losses(frontier, held_out.select(frontier.models))
+    assert certificate.errors == pytest.approx(losses.values[certificate.index].sum(), rel=1e-6)
+    assert certificate.errors != round(certificate.errors)
+    assert certificate.p_value == pytest.approx(float(losses.p_value(certificate.index, 0.45)))
+    assert certificate.errors / 192 < certificate.error_bound <= 0.45
+    with pytest.raises(rcjax.InfeasibleError, match=r"erred on \d+\.?\d* %, which guarantees an error of at most"):
+        rcjax.certify(frontier, held_out, max_error=0.05)
+
+
+def test_the_bound_has_its_size_and_knows_that_scores_vary_less():
+    rng = np.random.default_rng(0)
+    for a, b in ((0.3, 1.2), (2.0, 8.0)):  # of mean 0.2, far apart and close together
+        losses = rng.beta(a, b, (400, 150))
+        rejected = np.mean([betting_p_value(row, np.ones(150), 0.2) <= 0.1 for row in losses])
+        assert rejected <= 0.1 + 3 * np.sqrt(0.09 / 400)
+    low = rng.beta(2.0, 8.0, (50, 150))
+    bets = [float(betting_p_value(row, np.ones(150), 0.25)) for row in low]
+    assert np.median(bets) < np.median([bounded_mean_p_value(row.mean(), 150, 0.25) for row in low]) / 10
+
+
+def test_diagnostics_take_a_fraction_for_that_much_of_a_right_answer():
+    rng = np.random.default_rng(0)
+    confidence = rng.random(60).round(1)
+    score = rng.integers(0, 5, 60) / 4
+    right = (np.arange(4) < 4 * score[:, None]).ravel()
+    assert separation(confidence, score) == pytest.approx(separation(np.repeat(confidence, 4), right))
+    sure = np.clip(rng.random(400), 0.05, 0.95)
+    near = np.clip(sure + rng.normal(0, 0.05, 400), 0, 1)
+    assert abs(spiegelhalter_z(sure, near)) < 4
+    assert spiegelhalter_z(sure, near + 0.02 * np.sign(0.5 - sure)) > 3  # which would be nothing for right and wrong
+    test = calibration_test(sure, near, jax.random.key(0), replicates=200)
+    assert float(test.by_chance) < 0.02
+
+
+def test_the_model_of_right_and_wrong_refuses_scores(log):
+    with pytest.raises(rcjax.LogError, match=r"have scores.*--right-from"):
+        rcjax.sample_posterior(log, method="laplace", draws=10)
