@@ -56,7 +56,7 @@ def at_budgets(frontier: rcjax.Frontier, unseen: rcjax.Log, budgets: np.ndarray)
 
 def covered(frontier: rcjax.Frontier, log: rcjax.Log, unseen: rcjax.Log, budgets: np.ndarray, replicates: int) -> float:
     """Share of the budgets for which the interval of the loss holds what is lost on unseen queries."""
-    bands = rcjax.bootstrap(frontier, log, replicates=replicates)
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=replicates)
     chosen = [frontier.choose(budget=float(budget)) for budget in budgets]
     low, high = np.asarray(bands.error, float)[chosen].T
     lost = at_budgets(frontier, unseen, budgets)
@@ -66,7 +66,7 @@ def covered(frontier: rcjax.Frontier, log: rcjax.Log, unseen: rcjax.Log, budgets
 def one_split(whole: rcjax.Log, scored: rcjax.Log, split: int, draws: int, replicates: int) -> tuple[dict, list[dict]]:
     """(errors at budgets and coverage of a split, what was promised on each held-out log)."""
     (here, others), (plain, unseen) = resplit(scored, TUNED, split), resplit(whole, TUNED, split)
-    by_score, by_right = (rcjax.select_frontier(log).frontier for log in (here, plain))
+    by_score, by_right = (rcjax.tuning.select_frontier(log).frontier for log in (here, plain))
     budgets = np.geomspace(1.02 * float(here.cost.min()), float(here.cost.max()), BUDGETS)
     lost, lost_by_right = (at_budgets(frontier, others, budgets) for frontier in (by_score, by_right))
     row = {"scores": lost.mean(), "right": lost_by_right.mean()}

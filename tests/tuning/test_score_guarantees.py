@@ -99,4 +99,4 @@ def test_diagnostics_take_a_fraction_for_that_much_of_a_right_answer():
 
 def test_the_model_of_right_and_wrong_refuses_scores(log):
     with pytest.raises(rcjax.LogError, match=r"have scores.*--right-from"):
-        rcjax.sample_posterior(log, method="laplace", draws=10)
+        rcjax.bayes.sample_posterior(log, method="laplace", draws=10)
