@@ -2,18 +2,21 @@
 
 import asyncio
 import json
+import time
 
 import openai
 import pytest
 from acting_models import FORM, ActingModels, said
 from chat_server import Response, completion, sure
-from gateway_service import SURE, UNSURE, gateway, make_policy
+from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
 from openai.types import responses
 from pydantic import BaseModel, TypeAdapter
 
 from rcjax.policy import Rule
+from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.response_events import ResponsesResponder
 
 KEY = "sk-of-a-client"
 QUESTION = {"model": "policy", "input": "A or B?"}
@@ -379,6 +382,38 @@ def test_a_stream_that_breaks_off_is_a_response_that_failed(client, service):
         client.events(model="large")
 
 
+@in_turn("where, names", [(0, []), (1, ["response.created", "response.in_progress", "error"])])
+def test_what_is_nested_too_deep_to_be_sent_is_an_error_of_the_model_s(where, names):
+    """Before the first event it is an answer of its own; after it, the last event."""
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    chunks: list = [{"id": "1", "created": 1, "model": "large", "choices": []} for _ in range(2)]
+    chunks[where]["x"] = deep
+    sent_parts = []
+
+    async def send(message):
+        sent_parts.append(message)
+
+    async def main():
+        responder = ResponsesResponder(send)
+        responder.read(json.dumps(QUESTION).encode())
+        try:
+            for chunk in chunks:
+                await responder.event(chunk, {})
+            await responder.done()
+        except ApiError as problem:
+            await responder.error(problem)
+
+    asyncio.run(main())
+    start, *bodies = sent_parts
+    assert start["status"] == (502 if where == 0 else 200)
+    assert not bodies[-1]["more_body"]
+    lines = b"".join(body["body"] for body in bodies).split(b"\n")
+    assert [line[7:].decode() for line in lines if line.startswith(b"event: ")] == names
+    assert b"nested too deep" in bodies[-1]["body"]
+
+
 def failing(status=500, headers=None, **error):
     return lambda request, _: Response({"error": {"message": "", **error}}, status, headers or {})
 
@@ -403,6 +438,33 @@ def test_errors(client, service, way, fields, behave, kind, status, code):
     assert (caught.value.status_code, caught.value.code) == (status, code)
     assert caught.value.type
     assert caught.value.message
+
+
+def test_shadow_calls_are_those_of_completions():
+    """All models are asked of the messages that the input makes, and the log has them under the query's own id."""
+    with gateway(behave=ActingModels(), shadow=1.0, logging={"prompts": True}) as service:
+        reply = service.post(QUESTION | {"instructions": "Be brief."}, "/v1/responses", x_rcjax_query="q1")
+        assert reply.json["rcjax"]["models"] == ["small"]
+        end = time.monotonic() + 30
+        while len(service.log_rows()) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        rows = service.log_rows()
+        assert {(row["query"], row["model"], row["shadow"]) for row in rows} == {
+            ("q1", model, True) for model in MODELS
+        }
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A or B?"}]
+        assert [request["messages"] for request in service.server.requests] == [messages] * 3
+
+
+def test_a_policy_of_checks_judges_forms():
+    """A check judges any text, so a form is no reason to ask the largest model."""
+    with gateway(behave=ActingModels(), signal="json") as service:
+        for stream in (False, True):
+            reply, _ = sent(service, text={"format": {"type": "json_object"}}, stream=stream)
+            response = check_events(events_of(reply)) if stream else reply.json
+            assert (response["rcjax"]["status"], response["rcjax"]["not_judged"]) == ("answered", [])
+            assert {request["response_format"]["type"] for request in service.server.requests} == {"json_object"}
 
 
 def test_keys_limits_and_methods(monkeypatch):
