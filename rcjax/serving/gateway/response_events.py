@@ -48,30 +48,35 @@ class ResponsesResponder(Responder):
 
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send the events of a chunk; the headers with the first."""
-        if not self.begun:
-            await self._start(200, {**STREAM, **headers})
-        await self._send_events(self._assembly.add(document), more=True)
+        await self._send_events(self._assembly.add(document), headers)
 
     async def done(self) -> None:
         """End a stream by the response as a whole."""
         if not self.complete:
-            await self._send_events(self._assembly.end(), more=False)
+            await self._send_events(self._assembly.end())
 
     async def error(self, problem: ApiError, headers: Mapping[str, str] | None = None) -> None:
         """Send an error in place of an answer, or end a stream by one."""
-        if self.begun and not self.complete:
-            await self._send_events(self._assembly.fail(problem), more=False)
-        else:
+        if not self.begun or self.complete:
             await super().error(problem, headers)
+            return
+        error, *rest = self._assembly.fail(problem)
+        try:
+            await self._send_events([error, *rest])
+        except ApiError:  # what came of the answer cannot be sent
+            await self._send_events([error])
 
-    async def _send_events(self, events: Iterable[_Event], *, more: bool) -> None:
+    async def _send_events(self, events: Iterable[_Event], headers: Mapping[str, str] | None = None) -> None:
+        """Send events, with the headers if they are the first; without headers they are the last."""
         parts = []
-        for event in events:
-            data = encoded({**event, "sequence_number": self._events})
+        for number, event in enumerate(events, self._events):
+            data = encoded({**event, "sequence_number": number})
             parts.append(b"event: " + event["type"].encode() + b"\ndata: " + data + b"\n\n")
-            self._events += 1
-        if parts or not more:
-            await self._body(b"".join(parts), more=more)
+        self._events += len(parts)
+        if headers is not None and not self.begun:
+            await self._start(200, {**STREAM, **headers})
+        if parts or headers is None:
+            await self._body(b"".join(parts), more=headers is not None)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from misses import in_turn
 from openai.types import responses
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
+from response_clients import sent
 from test_request_fields import JUDGED as PASSED_ON
 
 TOOL = {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object"}, "strict": False}
@@ -139,13 +140,6 @@ REFUSED = [
 def service():
     with gateway(behave=lambda request, headers: Response(sure("B", SURE))) as service:
         yield service
-
-
-def sent(service, **fields):
-    """(the reply, what reached the upstream for it)."""
-    before = len(service.server.requests)
-    reply = service.post({"model": "policy", "input": "A or B?", **fields}, "/v1/responses")
-    return reply, service.server.requests[before:]
 
 
 def told(reply):

@@ -1,25 +1,20 @@
 """The client of OpenAI asks for responses: text, streams, tools, forms, and what is refused."""
 
-import asyncio
 import json
+import time
 
 import openai
 import pytest
-from acting_models import FORM, ActingModels, said
-from chat_server import Response, completion, sure
-from gateway_service import SURE, UNSURE, gateway, make_policy
+from acting_models import FORM, ActingModels
+from chat_server import Response
+from gateway_service import MODELS, SURE, gateway
 from misses import in_turn
-from openai import AsyncOpenAI, OpenAI
-from openai.types import responses
-from pydantic import BaseModel, TypeAdapter
+from openai import OpenAI
+from pydantic import BaseModel
+from response_clients import KEY, QUESTION, Async, Sync, check_events, events_of, sent
 
-from rcjax.policy import Rule
-
-KEY = "sk-of-a-client"
-QUESTION = {"model": "policy", "input": "A or B?"}
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
 TOOLS = [{"type": "function", "name": name, "strict": True, "parameters": AT} for name in ("look", "listen")]
-EVENTS = TypeAdapter(responses.ResponseStreamEvent)
 LOGPROBS = ["message.output_text.logprobs"]
 
 
@@ -40,112 +35,9 @@ def service(running):
     return running
 
 
-class Sync:
-    """Calls as a program without asyncio makes them."""
-
-    def __init__(self, service, **options):
-        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
-
-    def create(self, **fields):
-        with OpenAI(**self._options) as client:
-            return client.responses.create(**QUESTION | fields)
-
-    def events(self, **fields):
-        with OpenAI(**self._options) as client:
-            return [*client.responses.create(**QUESTION | fields, stream=True)]
-
-    def whole(self, **fields):
-        """The response that the client itself puts together from the events."""
-        with OpenAI(**self._options) as client, client.responses.stream(**QUESTION | fields) as stream:
-            return stream.get_final_response()
-
-    def parse(self, **fields):
-        with OpenAI(**self._options) as client:
-            return client.responses.parse(**QUESTION | fields)
-
-
-class Async:
-    """The same, with asyncio."""
-
-    def __init__(self, service, **options):
-        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
-
-    def _run(self, work):
-        async def main():
-            async with AsyncOpenAI(**self._options) as client:
-                return await work(client.responses)
-
-        return asyncio.run(main())
-
-    def create(self, **fields):
-        return self._run(lambda api: api.create(**QUESTION | fields))
-
-    def events(self, **fields):
-        async def work(api):
-            return [event async for event in await api.create(**QUESTION | fields, stream=True)]
-
-        return self._run(work)
-
-    def whole(self, **fields):
-        async def work(api):
-            async with api.stream(**QUESTION | fields) as stream:
-                return await stream.get_final_response()
-
-        return self._run(work)
-
-    def parse(self, **fields):
-        return self._run(lambda api: api.parse(**QUESTION | fields))
-
-
 @pytest.fixture(params=[Sync, Async])
 def client(request, service):
     return request.param(service)
-
-
-def sent(service, **fields):
-    """(the reply, what reached the upstream for it)."""
-    before = len(service.server.requests)
-    reply = service.post(QUESTION | fields, "/v1/responses")
-    return reply, service.server.requests[before:]
-
-
-def check_events(events):
-    """What the protocol of a stream says, of events as JSON; the last one's response."""
-    for number, event in enumerate(events):
-        EVENTS.validate_python(event)
-        assert event["sequence_number"] == number
-    assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
-    last = events[-1]["response"]
-    responses.Response.model_validate(last)
-    assert events[-1]["type"] == f"response.{last['status']}"
-    assert {event["response"]["id"] for event in events if "response" in event} == {last["id"]}
-    for index, item in enumerate(last["output"]):
-        own = [event for event in events if event.get("output_index") == index]
-        assert [own[0]["type"], own[-1]["type"]] == ["response.output_item.added", "response.output_item.done"]
-        assert own[-1]["item"] == item
-        assert own[0]["item"]["status"] == "in_progress"
-        assert {event["item_id"] for event in own if "item_id" in event} == {item["id"]}
-        if item["type"] == "function_call":
-            assert "".join(one["delta"] for one in own if one["type"].endswith("delta")) == item["arguments"]
-            continue
-        for place, part in enumerate(item["content"]):
-            of_part = [event for event in own if event.get("content_index") == place]
-            name = "refusal" if part["type"] == "refusal" else "text"
-            kinds = [event["type"].removeprefix("response.") for event in of_part]
-            between = [f"{part['type']}.delta"] * (len(of_part) - 3)
-            assert kinds == ["content_part.added", *between, f"{part['type']}.done", "content_part.done"]
-            assert "".join(event["delta"] for event in of_part[1:-2]) == part[name] == of_part[-2][name]
-            assert of_part[-1]["part"] == part
-    return last
-
-
-def events_of(reply):
-    """The events of a stream as JSON, each named as its data are."""
-    blocks = [block.split(b"\n") for block in reply.body.split(b"\n\n") if block]
-    assert all(len(block) == 2 for block in blocks)
-    events = [json.loads(data.removeprefix(b"data: ")) for _, data in blocks]
-    assert [name.removeprefix(b"event: ").decode() for name, _ in blocks] == [event["type"] for event in events]
-    return events
 
 
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
@@ -265,120 +157,6 @@ def test_headers_are_those_of_a_completion(service):
     assert [row["model"] for row in service.log_rows() if row["query"] == "q-1/r"] == ["small", "middle"]
 
 
-#: What a model says, and what a response makes of it: its status, why it is incomplete, and its parts.
-ENDINGS = {
-    "cut": (said("large", "length", content="So it"), "incomplete", "max_output_tokens", [("output_text", "So it")]),
-    "filtered": (
-        said("large", "content_filter", content="So"),
-        "incomplete",
-        "content_filter",
-        [("output_text", "So")],
-    ),
-    "refused": (said("large", content=None, refusal="I cannot."), "completed", None, [("refusal", "I cannot.")]),
-    "all thought": (said("large", "length", content=""), "incomplete", "max_output_tokens", []),
-    "in parts": (
-        said("large", content=[{"type": "text", "text": "So "}, {"type": "text", "text": "it is."}]),
-        "completed",
-        None,
-        [("output_text", "So it is.")],
-    ),
-    "another reason": (said("large", "eos", content="So."), "completed", None, [("output_text", "So.")]),
-}
-
-
-@in_turn("body, status, reason, parts", list(ENDINGS.values()), ids=list(ENDINGS))
-def test_how_a_response_ends(service, body, status, reason, parts):
-    service.server.behave = lambda *_: Response(body)
-    ways = [sent(service, model="large")[0].json]
-    if isinstance(body["choices"][0]["message"]["content"], str | None):  # as events have it
-        ways.append(check_events(events_of(sent(service, model="large", stream=True)[0])))
-    for response in ways:
-        responses.Response.model_validate(response)
-        assert (response["status"], response["incomplete_details"]) == (status, reason and {"reason": reason})
-        contents = [part for item in response["output"] for part in item["content"]]
-        assert [(part["type"], part.get("text", part.get("refusal"))) for part in contents] == parts
-        assert {item["status"] for item in response["output"]} <= {status}
-
-
-def test_a_policy_that_refuses():
-    policy = make_policy(rules=make_policy().rules | {"large": (Rule(0.5, "abstain"), Rule(1.0, "answer"))})
-    with gateway(policy, lambda *_: Response(sure("A", UNSURE))) as refusing:
-        for response in (sent(refusing)[0].json, check_events(events_of(sent(refusing, stream=True)[0]))):
-            assert response["output"][0]["content"][0]["text"] == "I am not sure enough to answer this."
-            assert response["rcjax"]["status"] == "abstained"
-
-
-def test_the_protocol_of_a_stream(service):
-    """Held back and sent at once, piece by piece, with calls of tools, and of a model that is named."""
-    service.server.behave = behave = ActingModels()
-    for unsure, fields in (((), {}), (("small", "middle"), {}), ((), {"tools": TOOLS}), ((), {"model": "large"})):
-        behave.unsure = unsure
-        reply, _ = sent(service, stream=True, **fields)
-        assert reply.headers["content-type"].startswith("text/event-stream")
-        assert check_events(events_of(reply))["usage"]["total_tokens"] >= 101
-
-
-def test_text_comes_while_a_model_says_it(service):
-    service.server.behave = lambda *_: Response(completion("So it is B."), pause=0.02)
-    events = events_of(sent(service, model="large", stream=True)[0])
-    assert [event["delta"] for event in events if event["type"].endswith("text.delta")] == ["So ", "it ", "is ", "B."]
-
-
-def test_text_and_calls_in_one_answer(service):
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
-    service.server.behave = lambda *_: Response(said("large", "tool_calls", content="I look.", tool_calls=[call]))
-    for stream in (False, True):
-        reply, _ = sent(service, tools=TOOLS, stream=stream)
-        response = check_events(events_of(reply)) if stream else reply.json
-        assert [item["type"] for item in response["output"]] == ["message", "function_call"]
-    asked = [{"role": "user", "content": "Where?"}, *response["output"]]
-    asked.append({"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "y"}]})
-    _, (request,) = sent(service, tools=TOOLS, input=asked)
-    assert request["messages"] == [
-        {"role": "user", "content": "Where?"},
-        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "y"},
-    ]
-
-
-@in_turn("name", ["reasoning_content", "reasoning"])
-def test_what_a_model_thinks_before_it_answers(service, name):
-    """It is an item of its own, and a client may send it again with the answer: it goes to no model."""
-    service.server.behave = lambda *_: Response(said("large", content="It is B.", **{name: "Hm."}))
-    for stream in (False, True):
-        reply, _ = sent(service, model="large", stream=stream)
-        response = check_events(events_of(reply)) if stream else reply.json
-        responses.Response.model_validate(response)
-        thought, answer = response["output"]
-        assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
-        assert answer["content"][0]["text"] == "It is B."
-        asked = [*response["output"], {"role": "user", "content": "Sure?"}]
-        _, (request,) = sent(service, model="large", input=asked)
-        assert request["messages"] == [
-            {"role": "assistant", "content": "It is B."},
-            {"role": "user", "content": "Sure?"},
-        ]
-
-
-def test_a_stream_that_breaks_off_is_a_response_that_failed(client, service):
-    """What came is there; the client raises the event before the last, as it does with OpenAI's own."""
-    service.server.behave = lambda *_: Response(
-        [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True
-    )
-    reply, _ = sent(service, model="large", stream=True)
-    *before, error, last = events_of(reply)
-    assert [event["sequence_number"] for event in (*before, error, last)] == [*range(len(before) + 2)]
-    for event in (error, last):
-        EVENTS.validate_python(event)
-    assert (error["type"], error["code"], last["type"]) == ("error", "upstream_failed", "response.failed")
-    assert (last["response"]["status"], last["response"]["error"]["code"]) == ("failed", "server_error")
-    assert "large: " in last["response"]["error"]["message"]
-    (item,) = last["response"]["output"]
-    assert (item["status"], item["content"][0]["text"]) == ("incomplete", "B")
-    with pytest.raises(openai.APIError, match="large: "):
-        client.events(model="large")
-
-
 def failing(status=500, headers=None, **error):
     return lambda request, _: Response({"error": {"message": "", **error}}, status, headers or {})
 
@@ -403,6 +181,33 @@ def test_errors(client, service, way, fields, behave, kind, status, code):
     assert (caught.value.status_code, caught.value.code) == (status, code)
     assert caught.value.type
     assert caught.value.message
+
+
+def test_shadow_calls_are_those_of_completions():
+    """All models are asked of the messages that the input makes, and the log has them under the query's own id."""
+    with gateway(behave=ActingModels(), shadow=1.0, logging={"prompts": True}) as service:
+        reply = service.post(QUESTION | {"instructions": "Be brief."}, "/v1/responses", x_rcjax_query="q1")
+        assert reply.json["rcjax"]["models"] == ["small"]
+        end = time.monotonic() + 30
+        while len(service.log_rows()) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        rows = service.log_rows()
+        assert {(row["query"], row["model"], row["shadow"]) for row in rows} == {
+            ("q1", model, True) for model in MODELS
+        }
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A or B?"}]
+        assert [request["messages"] for request in service.server.requests] == [messages] * 3
+
+
+def test_a_policy_of_checks_judges_forms():
+    """A check judges any text, so a form is no reason to ask the largest model."""
+    with gateway(behave=ActingModels(), signal="json") as service:
+        for stream in (False, True):
+            reply, _ = sent(service, text={"format": {"type": "json_object"}}, stream=stream)
+            response = check_events(events_of(reply)) if stream else reply.json
+            assert (response["rcjax"]["status"], response["rcjax"]["not_judged"]) == ("answered", [])
+            assert {request["response_format"]["type"] for request in service.server.requests} == {"json_object"}
 
 
 def test_keys_limits_and_methods(monkeypatch):

@@ -1,0 +1,115 @@
+"""The client of OpenAI, plain and async, asks a gateway for responses; and what their events must hold to."""
+
+import asyncio
+import json
+
+from openai import AsyncOpenAI, OpenAI
+from openai.types import responses
+from pydantic import TypeAdapter
+
+KEY = "sk-of-a-client"
+QUESTION = {"model": "policy", "input": "A or B?"}
+EVENTS = TypeAdapter(responses.ResponseStreamEvent)
+
+
+class Sync:
+    """Calls as a program without asyncio makes them."""
+
+    def __init__(self, service, **options):
+        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
+
+    def create(self, **fields):
+        with OpenAI(**self._options) as client:
+            return client.responses.create(**QUESTION | fields)
+
+    def events(self, **fields):
+        with OpenAI(**self._options) as client:
+            return [*client.responses.create(**QUESTION | fields, stream=True)]
+
+    def whole(self, **fields):
+        """The response that the client itself puts together from the events."""
+        with OpenAI(**self._options) as client, client.responses.stream(**QUESTION | fields) as stream:
+            return stream.get_final_response()
+
+    def parse(self, **fields):
+        with OpenAI(**self._options) as client:
+            return client.responses.parse(**QUESTION | fields)
+
+
+class Async:
+    """The same, with asyncio."""
+
+    def __init__(self, service, **options):
+        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
+
+    def _run(self, work):
+        async def main():
+            async with AsyncOpenAI(**self._options) as client:
+                return await work(client.responses)
+
+        return asyncio.run(main())
+
+    def create(self, **fields):
+        return self._run(lambda api: api.create(**QUESTION | fields))
+
+    def events(self, **fields):
+        async def work(api):
+            return [event async for event in await api.create(**QUESTION | fields, stream=True)]
+
+        return self._run(work)
+
+    def whole(self, **fields):
+        async def work(api):
+            async with api.stream(**QUESTION | fields) as stream:
+                return await stream.get_final_response()
+
+        return self._run(work)
+
+    def parse(self, **fields):
+        return self._run(lambda api: api.parse(**QUESTION | fields))
+
+
+def sent(service, **fields):
+    """(the reply, what reached the upstream for it)."""
+    before = len(service.server.requests)
+    reply = service.post(QUESTION | fields, "/v1/responses")
+    return reply, service.server.requests[before:]
+
+
+def events_of(reply):
+    """The events of a stream as JSON, each named as its data are."""
+    blocks = [block.split(b"\n") for block in reply.body.split(b"\n\n") if block]
+    assert all(len(block) == 2 for block in blocks)
+    events = [json.loads(data.removeprefix(b"data: ")) for _, data in blocks]
+    assert [name.removeprefix(b"event: ").decode() for name, _ in blocks] == [event["type"] for event in events]
+    return events
+
+
+def check_events(events):
+    """What the protocol of a stream says, of events as JSON; the last one's response."""
+    for number, event in enumerate(events):
+        EVENTS.validate_python(event)
+        assert event["sequence_number"] == number
+    assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
+    last = events[-1]["response"]
+    responses.Response.model_validate(last)
+    assert events[-1]["type"] == f"response.{last['status']}"
+    assert {event["response"]["id"] for event in events if "response" in event} == {last["id"]}
+    for index, item in enumerate(last["output"]):
+        own = [event for event in events if event.get("output_index") == index]
+        assert [own[0]["type"], own[-1]["type"]] == ["response.output_item.added", "response.output_item.done"]
+        assert own[-1]["item"] == item
+        assert own[0]["item"]["status"] == "in_progress"
+        assert {event["item_id"] for event in own if "item_id" in event} == {item["id"]}
+        if item["type"] == "function_call":
+            assert "".join(one["delta"] for one in own if one["type"].endswith("delta")) == item["arguments"]
+            continue
+        for place, part in enumerate(item["content"]):
+            of_part = [event for event in own if event.get("content_index") == place]
+            name = "refusal" if part["type"] == "refusal" else "text"
+            kinds = [event["type"].removeprefix("response.") for event in of_part]
+            between = [f"{part['type']}.delta"] * (len(of_part) - 3)
+            assert kinds == ["content_part.added", *between, f"{part['type']}.done", "content_part.done"]
+            assert "".join(event["delta"] for event in of_part[1:-2]) == part[name] == of_part[-2][name]
+            assert of_part[-1]["part"] == part
+    return last

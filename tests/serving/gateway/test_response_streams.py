@@ -1,0 +1,185 @@
+"""How a response comes: its items and events, how it ends, and what becomes of it where a model breaks off."""
+
+import asyncio
+import json
+
+import openai
+import pytest
+from acting_models import ActingModels, said
+from chat_server import Response, completion, sure
+from gateway_service import UNSURE, gateway, make_policy
+from misses import in_turn
+from openai.types import responses
+from response_clients import EVENTS, QUESTION, Async, Sync, check_events, events_of, sent
+
+from rcjax.policy import Rule
+from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.response_events import ResponsesResponder
+
+TOOLS = [
+    {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+    for name in ("look", "listen")
+]
+
+
+@pytest.fixture(scope="module")
+def running():
+    with gateway(behave=ActingModels(), limits={"retries": 0}) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running):
+    running.server.behave = ActingModels()
+    return running
+
+
+@pytest.fixture(params=[Sync, Async])
+def client(request, service):
+    return request.param(service)
+
+
+#: What a model says, and what a response makes of it: its status, why it is incomplete, and its parts.
+ENDINGS = {
+    "cut": (said("large", "length", content="So it"), "incomplete", "max_output_tokens", [("output_text", "So it")]),
+    "filtered": (
+        said("large", "content_filter", content="So"),
+        "incomplete",
+        "content_filter",
+        [("output_text", "So")],
+    ),
+    "refused": (said("large", content=None, refusal="I cannot."), "completed", None, [("refusal", "I cannot.")]),
+    "all thought": (said("large", "length", content=""), "incomplete", "max_output_tokens", []),
+    "in parts": (
+        said("large", content=[{"type": "text", "text": "So "}, {"type": "text", "text": "it is."}]),
+        "completed",
+        None,
+        [("output_text", "So it is.")],
+    ),
+    "another reason": (said("large", "eos", content="So."), "completed", None, [("output_text", "So.")]),
+}
+
+
+@in_turn("body, status, reason, parts", list(ENDINGS.values()), ids=list(ENDINGS))
+def test_how_a_response_ends(service, body, status, reason, parts):
+    service.server.behave = lambda *_: Response(body)
+    ways = [sent(service, model="large")[0].json]
+    if isinstance(body["choices"][0]["message"]["content"], str | None):  # as events have it
+        ways.append(check_events(events_of(sent(service, model="large", stream=True)[0])))
+    for response in ways:
+        responses.Response.model_validate(response)
+        assert (response["status"], response["incomplete_details"]) == (status, reason and {"reason": reason})
+        contents = [part for item in response["output"] for part in item["content"]]
+        assert [(part["type"], part.get("text", part.get("refusal"))) for part in contents] == parts
+        assert {item["status"] for item in response["output"]} <= {status}
+
+
+def test_a_policy_that_refuses():
+    policy = make_policy(rules=make_policy().rules | {"large": (Rule(0.5, "abstain"), Rule(1.0, "answer"))})
+    with gateway(policy, lambda *_: Response(sure("A", UNSURE))) as refusing:
+        for response in (sent(refusing)[0].json, check_events(events_of(sent(refusing, stream=True)[0]))):
+            assert response["output"][0]["content"][0]["text"] == "I am not sure enough to answer this."
+            assert response["rcjax"]["status"] == "abstained"
+
+
+def test_the_protocol_of_a_stream(service):
+    """Held back and sent at once, piece by piece, with calls of tools, and of a model that is named."""
+    service.server.behave = behave = ActingModels()
+    for unsure, fields in (((), {}), (("small", "middle"), {}), ((), {"tools": TOOLS}), ((), {"model": "large"})):
+        behave.unsure = unsure
+        reply, _ = sent(service, stream=True, **fields)
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert check_events(events_of(reply))["usage"]["total_tokens"] >= 101
+
+
+def test_text_comes_while_a_model_says_it(service):
+    service.server.behave = lambda *_: Response(completion("So it is B."), pause=0.02)
+    events = events_of(sent(service, model="large", stream=True)[0])
+    assert [event["delta"] for event in events if event["type"].endswith("text.delta")] == ["So ", "it ", "is ", "B."]
+
+
+def test_text_and_calls_in_one_answer(service):
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
+    service.server.behave = lambda *_: Response(said("large", "tool_calls", content="I look.", tool_calls=[call]))
+    for stream in (False, True):
+        reply, _ = sent(service, tools=TOOLS, stream=stream)
+        response = check_events(events_of(reply)) if stream else reply.json
+        assert [item["type"] for item in response["output"]] == ["message", "function_call"]
+    asked = [{"role": "user", "content": "Where?"}, *response["output"]]
+    asked.append({"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "y"}]})
+    _, (request,) = sent(service, tools=TOOLS, input=asked)
+    assert request["messages"] == [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "y"},
+    ]
+
+
+@in_turn("name", ["reasoning_content", "reasoning"])
+def test_what_a_model_thinks_before_it_answers(service, name):
+    """It is an item of its own, and a client may send it again with the answer: it goes to no model."""
+    service.server.behave = lambda *_: Response(said("large", content="It is B.", **{name: "Hm."}))
+    for stream in (False, True):
+        reply, _ = sent(service, model="large", stream=stream)
+        response = check_events(events_of(reply)) if stream else reply.json
+        responses.Response.model_validate(response)
+        thought, answer = response["output"]
+        assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+        assert answer["content"][0]["text"] == "It is B."
+        asked = [*response["output"], {"role": "user", "content": "Sure?"}]
+        _, (request,) = sent(service, model="large", input=asked)
+        assert request["messages"] == [
+            {"role": "assistant", "content": "It is B."},
+            {"role": "user", "content": "Sure?"},
+        ]
+
+
+def test_a_stream_that_breaks_off_is_a_response_that_failed(client, service):
+    """What came is there; the client raises the event before the last, as it does with OpenAI's own."""
+    service.server.behave = lambda *_: Response(
+        [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True
+    )
+    reply, _ = sent(service, model="large", stream=True)
+    *before, error, last = events_of(reply)
+    assert [event["sequence_number"] for event in (*before, error, last)] == [*range(len(before) + 2)]
+    for event in (error, last):
+        EVENTS.validate_python(event)
+    assert (error["type"], error["code"], last["type"]) == ("error", "upstream_failed", "response.failed")
+    assert (last["response"]["status"], last["response"]["error"]["code"]) == ("failed", "server_error")
+    assert "large: " in last["response"]["error"]["message"]
+    (item,) = last["response"]["output"]
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", "B")
+    with pytest.raises(openai.APIError, match="large: "):
+        client.events(model="large")
+
+
+@in_turn("where, names", [(0, []), (1, ["response.created", "response.in_progress", "error"])])
+def test_what_is_nested_too_deep_to_be_sent_is_an_error_of_the_model_s(where, names):
+    """Before the first event it is an answer of its own; after it, the last event."""
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    chunks: list = [{"id": "1", "created": 1, "model": "large", "choices": []} for _ in range(2)]
+    chunks[where]["x"] = deep
+    sent_parts = []
+
+    async def send(message):
+        sent_parts.append(message)
+
+    async def main():
+        responder = ResponsesResponder(send)
+        responder.read(json.dumps(QUESTION).encode())
+        try:
+            for chunk in chunks:
+                await responder.event(chunk, {})
+            await responder.done()
+        except ApiError as problem:
+            await responder.error(problem)
+
+    asyncio.run(main())
+    start, *bodies = sent_parts
+    assert start["status"] == (502 if where == 0 else 200)
+    assert not bodies[-1]["more_body"]
+    lines = b"".join(body["body"] for body in bodies).split(b"\n")
+    assert [line[7:].decode() for line in lines if line.startswith(b"event: ")] == names
+    assert b"nested too deep" in bodies[-1]["body"]
