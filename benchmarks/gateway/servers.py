@@ -77,7 +77,7 @@ def open_files(pid: int) -> int:
 
 
 @contextmanager
-def _running(words: Sequence[str], port: int, log: Path, environment: dict[str, str] | None = None) -> Iterator[int]:
+def running(words: Sequence[str], port: int, log: Path, environment: dict[str, str] | None = None) -> Iterator[int]:
     """The id of a process that listens at a port, while it runs."""
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -100,7 +100,7 @@ def _takes_connections(port: int) -> bool:
         return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
@@ -109,11 +109,11 @@ def _free_port() -> int:
 @contextmanager
 def upstream(folder: Path) -> Iterator[Server]:
     """The model."""
-    port = _free_port()
+    port = free_port()
     words = [sys.executable, "-m", "benchmarks.gateway.upstream", str(port)]
     root = str(Path(__file__).parents[2])
     path = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-    with _running(words, port, folder / "upstream.log", path) as pid:
+    with running(words, port, folder / "upstream.log", path) as pid:
         yield Server(port, pid, "large")
 
 
@@ -137,10 +137,10 @@ def rcjax(folder: Path, upstream: Server, models: Sequence[str], *, judged: bool
     table = '["{}"]\nbase_url = "{}"\ninput = 0.1\noutput = 0.4\nsignal = "choice"\n'
     (folder / "models.toml").write_text("".join(table.format(name, base_url) for name in models))
     policy_of(models).save(folder / "policy.json")
-    port = _free_port()
+    port = free_port()
     words = [str(Path(sys.executable).parent / "rcjax"), "serve", "policy.json", "--models", "models.toml"]
     words += ["--port", str(port), *(["--log", "calls.jsonl"] if logged else [])]
-    with _running(words, port, folder / "output") as pid:
+    with running(words, port, folder / "output") as pid:
         yield Server(port, pid, "policy" if judged else models[-1], len(models) if judged else 1)
 
 
@@ -154,9 +154,9 @@ def litellm(folder: Path, upstream: Server) -> Iterator[Server | None]:
     parameters = {"model": "openai/large", "api_base": f"http://127.0.0.1:{upstream.port}/v1", "api_key": "none"}
     models = [{"model_name": "large", "litellm_params": parameters}]
     (folder / "config.yaml").write_text(json.dumps({"model_list": models, **_LITELLM_SETTINGS}))  # JSON is YAML
-    port = _free_port()
+    port = free_port()
     words = [LITELLM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
-    with _running([*words, "--telemetry", "False"], port, folder / "output", _LITELLM_ENVIRONMENT) as pid:
+    with running([*words, "--telemetry", "False"], port, folder / "output", _LITELLM_ENVIRONMENT) as pid:
         yield Server(port, pid, "large")
 
 
