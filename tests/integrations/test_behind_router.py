@@ -24,16 +24,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def ask(router, folder, desk=None, headers=(), **fields):
+def ask(router, folder, headers=(), **fields):
     """(the parts of an answer, its headers)."""
 
     async def run():
         asked = {"model": "support", "messages": [{"role": "user", "content": "A or B?"}], **fields}
         if asked.get("stream"):
             asked["stream_options"] = {"include_usage": True}
-        work = partial(
-            (desk or Desk(lambda: router, lambda: [folder])).answer, checked_request(asked), dict(headers), 9
-        )
+        desk = Desk(lambda: router, lambda: [folder])
+        work = partial(desk.answer, checked_request(asked), dict(headers), 9)
         answer = Answer(lambda one: work(one, litellm_trace_id="t"))
         return [part async for part in answer.parts()], answer.headers
 
@@ -44,7 +43,7 @@ def named(table):
     return [pytest.param(case, id=name) for name, case in table.items()]
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     def __init__(self, status, **more):
         self.status_code = status
         vars(self).update(more)
@@ -57,7 +56,7 @@ def test_models_are_asked_by_the_router_until_one_is_sure(folder):
     assert [model for model, _ in router.asked] == ["small", "middle", "large"]
     told = router.asked[0][1]
     assert (told["disable_fallbacks"], told["litellm_trace_id"], told["logprobs"], told["seed"]) == (True, "t", True, 3)
-    assert told["metadata"] == {"rcjax": {"policy": "support", "query": "q1"}}
+    assert told["metadata"] == {"rcjax": {"policy": "support", "query": "q1"}, "model_group": "small"}
     assert whole["choices"][0]["message"]["content"] == "B"
     assert (whole["usage"]["total_tokens"], whole["rcjax"]["models"]) == (303, ["small", "middle", "large"])
     assert (headers["x-rcjax-models"], headers["x-rcjax-query"]) == ("small,middle,large", "q1")
@@ -103,7 +102,7 @@ def test_a_stream_is_that_of_the_last_model(folder):
         pytest.approx(sum(MEAN.values())),
     )
     assert headers["x-rcjax-models"] == "small,middle,large"
-    router.broken = {"large": Refusal(500)}
+    router.broken = {"large": RefusalError(500)}
     with pytest.raises(ApiError, match="an error in place of an answer"):
         ask(router, folder, stream=True)
 
@@ -121,9 +120,9 @@ def test_tools_pass_to_the_largest_model(folder):
     "case",
     named(
         {
-            "too long": (Refusal(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
-            "too many": (Refusal(429, cooldown_time=5), (429, "upstream_rate_limited")),
-            "no key": (Refusal(401), (502, "upstream_failed")),
+            "too long": (RefusalError(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
+            "too many": (RefusalError(429, cooldown_time=5), (429, "upstream_rate_limited")),
+            "no key": (RefusalError(401), (502, "upstream_failed")),
             "none is there": (ValueError("no healthy deployment of sk-1"), (502, "upstream_failed")),
         }
     ),
@@ -140,7 +139,7 @@ def test_what_a_router_raises_is_an_error_of_the_gateway(case, folder):
 
 def test_a_model_that_fails_is_skipped_upward(folder):
     router = Router(SUPPORT)
-    router.problems = {"small": Refusal(500)}
+    router.problems = {"small": RefusalError(500)}
     (whole,), _ = ask(router, folder)
     assert whole["rcjax"]["models"] == ["small", "middle"]
 
@@ -200,7 +199,7 @@ def test_a_file_that_changes_is_read_again(folder, caplog):
                 os.utime(path, ns=(1, len(text)))
             request = checked_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
             answer = Answer(partial(desk.answer, request, {}, None))
-            yield [part["rcjax"]["policy_hash"] async for part in answer.parts()][0]
+            yield (await anext(answer.parts()))["rcjax"]["policy_hash"]
 
     async def collected():
         return [digest async for digest in digests()]

@@ -108,11 +108,8 @@ def proxy(tmp_path_factory):
     shorter |= {name: {model: getattr(policy, name)[model] for model in MODELS} for name in ("calibrations", "cost")}
     make_policy(**shorter).save(folder / "support.json")
     models = ActingModels()
-    with served(models) as (server, url), socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        yield from running(Proxy(port, folder, models), url)
+    with served(models) as (_, url):
+        yield from running(Proxy(free_port(), folder, models), url)
 
 
 def running(proxy, url):
@@ -132,6 +129,12 @@ def running(proxy, url):
     finally:
         process.terminate()
         process.wait()
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def listens(port):
