@@ -236,8 +236,9 @@ _BY_STATUS = {
 
 
 def _error(problem: ApiError) -> Exception:
+    """The error of LiteLLM's: its router has tried each model again already, and is not to try all of them again."""
     name = _BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
-    told = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER}
+    told = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER, "num_retries": 0}
     if name is None:
         return litellm.APIError(status_code=problem.status, **told)
     make: Callable[..., Exception] = getattr(litellm, name)
