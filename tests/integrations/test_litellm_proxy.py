@@ -95,6 +95,7 @@ def proxy(tmp_path_factory):
     told["support"]["signal"] = "choice"
     gone = {"model": "rcjax/gone", "policy": "gone.json"}
     config["model_list"].append({"model_name": "gone", "litellm_params": gone})
+    config["router_settings"] = {"num_retries": 1, "disable_cooldowns": True}
     config["litellm_settings"]["callbacks"].append("recording.recording")
     text = json.dumps(config)  # JSON is YAML
     if needs_file():
@@ -222,7 +223,7 @@ def test_messages(proxy):
 
 
 def test_errors(proxy):
-    refusals = {"too long": (openai.BadRequestError, 400, 1), "too many": (openai.RateLimitError, 429, 3)}
+    refusals = {"too long": (openai.BadRequestError, 400, 1), "too many": (openai.RateLimitError, 429, 2)}
     for text, (kind, status, attempts) in refusals.items():
         before = len(proxy.server.requests)
         with pytest.raises(kind, match=f"large: HTTP {status}"):
