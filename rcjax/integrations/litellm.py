@@ -17,7 +17,7 @@ import json
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from functools import cached_property, partial
 from importlib import import_module
@@ -236,12 +236,13 @@ _BY_STATUS = {
 
 
 def _error(problem: ApiError) -> Exception:
+    """The error of LiteLLM's: its router has tried each model again already, and is not to try all of them again."""
     name = _BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
     told = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER}
-    if name is None:
-        return litellm.APIError(status_code=problem.status, **told)
-    make: Callable[..., Exception] = getattr(litellm, name)
-    return make(**told)
+    make = litellm.APIError if name is None else getattr(litellm, name)
+    error = make(**told, **({"status_code": problem.status} if name is None else {}))
+    error.num_retries = 0
+    return error
 
 
 class _Pieces:

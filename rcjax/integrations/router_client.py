@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from typing import Any
 
 from rcjax._base.extras import required
@@ -50,7 +51,8 @@ class _Routed(HTTP.AsyncBaseTransport):
     async def handle_async_request(self, request: Any) -> Any:
         asked = json.loads(await request.aread())
         try:
-            answer = await self._router().acompletion(**{**asked, **(WITH.get() or {}), **_ALONE})
+            told = deepcopy(dict(WITH.get() or {}))  # to which a router adds what is of one request alone
+            answer = await self._router().acompletion(**{**asked, **told, **_ALONE})
         except Exception as problem:  # whatever it is, it is a reply of the router's
             return _failure(problem)
         if not asked.get("stream"):

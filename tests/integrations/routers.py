@@ -44,6 +44,7 @@ class Router:
 
     async def acompletion(self, model, messages, **told):
         self.asked.append((model, told))
+        told["metadata"]["model_group"] = model  # which LiteLLM adds
         if model in self.problems:
             raise self.problems[model]
         body = {"model": model, "messages": messages, **told}

@@ -24,14 +24,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def ask(router, folder, desk=None, headers=(), **fields):
+def ask(router, folder, headers=(), **fields):
     """(the parts of an answer, its headers)."""
 
     async def run():
         asked = {"model": "support", "messages": [{"role": "user", "content": "A or B?"}], **fields}
         if asked.get("stream"):
             asked["stream_options"] = {"include_usage": True}
-        work = partial((desk or Desk(lambda: router, lambda: [folder])).answer, chat_request(asked), dict(headers), 9)
+        desk = Desk(lambda: router, lambda: [folder])
+        work = partial(desk.answer, chat_request(asked), dict(headers), 9)
         answer = Answer(lambda one: work(one, litellm_trace_id="t"))
         return [part async for part in answer.parts()], answer.headers
 
@@ -55,7 +56,7 @@ def test_models_are_asked_by_the_router_until_one_is_sure(folder):
     assert [model for model, _ in router.asked] == ["small", "middle", "large"]
     told = router.asked[0][1]
     assert (told["disable_fallbacks"], told["litellm_trace_id"], told["logprobs"], told["seed"]) == (True, "t", True, 3)
-    assert told["metadata"] == {"rcjax": {"policy": "support", "query": "q1"}}
+    assert told["metadata"] == {"rcjax": {"policy": "support", "query": "q1"}, "model_group": "small"}
     assert whole["choices"][0]["message"]["content"] == "B"
     assert (whole["usage"]["total_tokens"], whole["rcjax"]["models"]) == (303, ["small", "middle", "large"])
     assert (headers["x-rcjax-models"], headers["x-rcjax-query"]) == ("small,middle,large", "q1")
@@ -198,8 +199,7 @@ def test_a_file_that_changes_is_read_again(folder, caplog):
                 os.utime(path, ns=(1, len(text)))
             request = chat_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
             answer = Answer(partial(desk.answer, request, {}, None))
-            first, *_ = [part["rcjax"]["policy_hash"] async for part in answer.parts()]
-            yield first
+            yield (await anext(answer.parts()))["rcjax"]["policy_hash"]
 
     async def collected():
         return [digest async for digest in digests()]

@@ -61,8 +61,8 @@ def needs_file():
 class Proxy:
     """One that runs, and what is behind it."""
 
-    def __init__(self, port, folder, models):
-        self.port, self.folder, self.models = port, folder, models
+    def __init__(self, port, folder, server):
+        self.port, self.folder, self.server, self.models = port, folder, server, server.behave
         self.older = needs_file()
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=MASTER, max_retries=0)
 
@@ -95,6 +95,7 @@ def proxy(tmp_path_factory):
     told["support"]["signal"] = "choice"
     gone = {"model": "rcjax/gone", "policy": "gone.json"}
     config["model_list"].append({"model_name": "gone", "litellm_params": gone})
+    config["router_settings"] = {"num_retries": 1, "disable_cooldowns": True}
     config["litellm_settings"]["callbacks"].append("recording.recording")
     text = json.dumps(config)  # JSON is YAML
     if needs_file():
@@ -107,12 +108,8 @@ def proxy(tmp_path_factory):
     shorter = {"models": tuple(MODELS), "rules": rules}
     shorter |= {name: {model: getattr(policy, name)[model] for model in MODELS} for name in ("calibrations", "cost")}
     make_policy(**shorter).save(folder / "support.json")
-    models = ActingModels()
-    with served(models) as (_, url), socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        yield from running(Proxy(port, folder, models), url)
+    with served(ActingModels()) as (server, url):
+        yield from running(Proxy(free_port(), folder, server), url)
 
 
 def running(proxy, url):
@@ -132,6 +129,12 @@ def running(proxy, url):
     finally:
         process.terminate()
         process.wait()
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def listens(port):
@@ -220,8 +223,12 @@ def test_messages(proxy):
 
 
 def test_errors(proxy):
-    for text, kind, status in (("too long", openai.BadRequestError, 400), ("too many", openai.RateLimitError, 429)):
+    refusals = {"too long": (openai.BadRequestError, 400, 1), "too many": (openai.RateLimitError, 429, 2)}
+    for text, (kind, status, attempts) in refusals.items():
+        before = len(proxy.server.requests)
         with pytest.raises(kind, match=f"large: HTTP {status}"):
             proxy.client.chat.completions.create(model="support", messages=[{"role": "user", "content": text}])
+        # The router has tried each model again, as it does: the request is not tried again besides.
+        assert len(proxy.server.requests) - before == attempts * len(MODELS)
     with pytest.raises(openai.InternalServerError, match=r"there is no file gone\.json .* put it there"):
         proxy.client.chat.completions.create(model="gone", messages=QUESTION)
