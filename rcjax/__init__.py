@@ -95,6 +95,7 @@ _HOMES = {
     "policy.mixture": ("Mixture",),
     "policy.policy": ("Policy",),
     "policy.reference": ("Reference",),
+    "policy.scores": ("Scores",),
     "policy.segmented": ("SegmentedPolicy",),
     "policy.spec": ("Spec",),
     "replaying.curves": ("area_under_curve",),
@@ -211,6 +212,7 @@ if TYPE_CHECKING:
     from rcjax.policy.mixture import Mixture
     from rcjax.policy.policy import Policy
     from rcjax.policy.reference import Reference
+    from rcjax.policy.scores import Scores
     from rcjax.policy.segmented import SegmentedPolicy
     from rcjax.policy.spec import Spec
     from rcjax.replaying.curves import area_under_curve
@@ -277,6 +279,7 @@ __all__ = [
     "Retuned",
     "Roll",
     "Rotation",
+    "Scores",
     "Seconds",
     "SegmentedPolicy",
     "SegmentsCheck",
