@@ -33,7 +33,7 @@ SECTIONS = {
         "OverlapWarning",
         "sample_log",
     ],
-    "How a log is tuned": ["Reference", "Spec"],
+    "How a log is tuned": ["Reference", "Scores", "Spec"],
     "What is deployed": ["Policy", "Mixture", "SegmentedPolicy", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "Roll", "retune", "Retuned"],
     "The fitted model": [

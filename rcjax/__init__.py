@@ -46,7 +46,7 @@ PACKAGES = {
         "UnlabelledWarning",
     ],
     "model": ["Marginal", "expected_calibration_error", "fit_copula", "load_model", "sample_confidences"],
-    "policy": ["Reference"],
+    "policy": ["Reference", "Scores"],
     "replaying": ["Replay", "area_under_curve"],
     "report": ["Report"],
     "serving": ["Roll"],

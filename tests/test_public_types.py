@@ -39,7 +39,7 @@ RECORDS = {
 }
 #: Held to theirs elsewhere: `test_policy_files`, `test_mixture`, `test_segmented_policy`, `test_run`, `test_spec`,
 #: `test_priors_and_loo`.
-HELD_ELSEWHERE = {"Policy", "Mixture", "SegmentedPolicy", "Cascade", "Priors", "Reference", "Spec"}
+HELD_ELSEWHERE = {"Policy", "Mixture", "SegmentedPolicy", "Cascade", "Priors", "Reference", "Scores", "Spec"}
 ERRORS = {
     *("CascadeError", "IncompleteLogWarning", "InfeasibleError", "LeftOutWarning", "LogError"),
     *("NoConfidenceWarning", "OverlapWarning", "PartsWarning", "PricesWarning", "UnlabelledWarning"),

@@ -123,6 +123,7 @@ def label(
         beside = _Beside(answers, () if questions is None else read_questions(questions))
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "models": models}
         data = read_file(read_log, log, _OTHERS, unlabelled=True, **reading)
+        _require_right_or_wrong(data)
         draw, sheet = _drawn(data, log, n, seed, out, beside)
         sheet.write()
         document = _document(data, draw, out) | _shown(sheet, len(draw.query))
@@ -154,6 +155,16 @@ def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:
         if value is not None and value != "generation":
             words += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
     return shlex.join(words)
+
+
+def _require_right_or_wrong(data: Log) -> None:
+    """Refuse a log of scores: labels by hand say right or wrong, which beside scores would mean another thing."""
+    from rcjax.logs.errors import LogError
+
+    if data.scores is not None:
+        what = "its labels are scores, and labels by hand are right or wrong"
+        advice = "give more scores by --labels, a table of query, model and correct"
+        raise LogError(f"{data.source}: {what}: {advice}, or have right and wrong in all of it (import --right-from)")
 
 
 def _require_new(out: Path) -> None:

@@ -18,6 +18,7 @@ from rcjax.policy.policy import (
     Transform,
 )
 from rcjax.policy.reference import Reference
+from rcjax.policy.scores import Scores
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 
@@ -33,6 +34,7 @@ __all__ = [
     "Policy",
     "Reference",
     "Rule",
+    "Scores",
     "SegmentedPolicy",
     "Spec",
     "Transform",

@@ -95,7 +95,7 @@ _SHARE = r"(about )?([\d.]+(?: ± [\d.]+)?\s%(?: \([^()]*interval [^()]*\))?)"
 _WORDS = Words.of(
     (rf"(?:is|was) wrong on {_SHARE}(?: of (?:the|these|its) queries)?", "loses {1}{2} of the score"),
     (rf"be wrong on {_SHARE}", "lose {1}{2} of the score"),
-    (rf"errs on {_SHARE}", "loses {1}{2} of the score"),
+    (rf"errs (?:on|in) {_SHARE}", "loses {1}{2} of the score"),
     (rf"erred on {_SHARE}", "lost {1}{2} of the score"),
     (rf"err on (at most )?{_SHARE}", "lose {1}{2}{3} of the score"),
     (rf"{_SHARE} were answered wrongly", "{1}{2} of the score were lost"),

@@ -72,7 +72,11 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
 def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
     """The same in words, one line; nothing for a log that was read without a reference."""
     beside = beside_reference(policy, log)
-    return () if beside is None else (f"on these queries it {beside.describe()}",)
+    if beside is None:
+        return ()
+    scores = log.scores if log.errors is None else log.errors.scores
+    told = f"on these queries it {beside.describe()}"
+    return (told if scores is None else scores.say(told),)
 
 
 def in_words_of(log: Log, texts: Iterable[str]) -> tuple[str, ...]:

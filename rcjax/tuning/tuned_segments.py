@@ -10,6 +10,7 @@ from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.targets import Target
+from rcjax.replaying.beside_reference import in_words_of
 from rcjax.tuning.segment_frontiers import Traffic
 from rcjax.tuning.segment_promise import SegmentsCertificate
 from rcjax.tuning.segment_trials import FEWEST, Trials
@@ -78,7 +79,8 @@ class TunedSegments:
         promise = () if self.certificate is None else self.certificate.describe()
         scant = f"fewer than {FEWEST} queries with all answers, too few for a policy of its own: {', '.join(few)}"
         need = tell_need(self.policy.policies)
-        return (_verdict(self), *_instead(self), *([scant] if few else []), *promise, *need)
+        told = (_verdict(self), *_instead(self), *([scant] if few else []), *promise, *need)
+        return in_words_of(self.whole.log, told)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --by … --json`."""
