@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import absl.logging
@@ -47,16 +48,18 @@ DEAR_EXAMPLES = (
     "tuning.agreement_candidates.agreeing",
     "tuning.tune_segments.tune_segments",
 )
-LEFT_OUT, PROGRAMS = pytest.StashKey[int](), pytest.StashKey[Path]()
+LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()
 
 
 def pytest_addoption(parser):
     parser.addoption("--compilations", action="store_true", help="print the twenty tests that compile most")
+    parser.addoption("--minutes", type=float, help="skip what has not begun after so many")
 
 
 def pytest_configure(config):
     """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
     config.stash[LEFT_OUT] = 0
+    config.stash[END] = time.monotonic() + 60 * (config.getoption("minutes") or float("inf"))
     tiers.EVERYTHING[0] = config.option.markexpr.replace("not thorough", "").count("thorough") > 0
     if config.getoption("compilations"):
         config.pluginmanager.register(Compilations())
@@ -89,6 +92,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.thorough)
     items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0]))
     items.sort(key=lambda item: not any(map(item.get_closest_marker, ("optimised", "forgetful"))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """A slow machine does what it can in the time that it has, and says what it did not do."""
+    if time.monotonic() > item.config.stash[END]:
+        pytest.skip(f"not begun within {item.config.getoption('minutes'):g} minutes (--minutes)")
 
 
 def pytest_deselected(items):
