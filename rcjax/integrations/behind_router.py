@@ -209,14 +209,13 @@ class Desk:
         answer: Answer,
         **told: Any,
     ) -> None:
-        """Answer a request; what goes wrong is in the answer.
+        """Answer a request; what goes wrong is in the answer. The router is `told` more with each attempt.
 
         Args:
             request: whose `model` is the name of a policy.
             headers: of the client: x-rcjax-query and x-rcjax-segment.
             deadline: seconds for all of it; None for ten minutes.
             answer: what takes it.
-            told: what the router is told with each attempt.
         """
         mark: dict[str, Any] = {"policy": request.model}
         token = WITH.set({**told, "metadata": {PROVIDER: mark}})
