@@ -186,7 +186,8 @@ def report(rows: list[dict], promised: list[dict]) -> None:
         report_budgets(rows)
     if promised:
         made = table_of_promises(promised)
-        print(f"\nPromises of how often answers differ from the dearest model's:\n\n{markdown(made)}")
+        draws = len(promised) // len(made)
+        print(f"\nPromises of how often answers differ from the dearest model's, {draws} each:\n\n{markdown(made)}")
         for line in made.iter_rows(named=True):
             told = f"promises of the difference that are false, {line['method']}: of all draws; at worst"
             record.headline(told, f"{line['false, %']}; {line['at worst, %']} %")
@@ -194,7 +195,8 @@ def report(rows: list[dict], promised: list[dict]) -> None:
 
 def report_budgets(rows: list[dict]) -> None:
     """Print the tables of what budgets get."""
-    print(unmet(rows))
+    splits = sorted({1 + max(row["split"] for row in rows if row["log"] == log) for log in {r["log"] for r in rows}})
+    print(f"Splits of each log: {' to '.join(map(str, dict.fromkeys((splits[0], splits[-1]))))}. {unmet(rows)}")
     for group in GROUPS:
         some = [row for row in rows if row["group"] == group]
         for figure, title in FIGURES.items():
