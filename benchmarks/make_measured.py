@@ -55,8 +55,8 @@ CHOSEN = (
     Choice(
         "errors for a budget by the best of nine other methods, which was not known before, against rcjax's default",
         Headline("peers", f"{_REAL}the best of all others"),
-        Headline("peers", f"{_REAL}the same, budgets", "budgets overspent by over 3 % by that method; by rcjax"),
-        "six public logs with their answers",
+        Headline("peers", "logs on which another method", "where another method gets fewer errors, log by log"),
+        "six public logs with their answers, and two of programming tasks",
     ),
     Choice(
         "errors for a budget, against a plain pair",

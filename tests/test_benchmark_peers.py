@@ -200,6 +200,8 @@ def test_the_program_prints_who_is_better_first_and_what_no_budget_met(tmp_path,
     assert "FrugalGPT 12, AutoMix 56" in printed
     (path,) = tmp_path.glob("*.md")
     lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| logs with")]
+    (first,) = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| logs on which")]
+    assert "| a, 100 labels: UCCI -3.00 ± 0.00 %; b, 100 labels: UCCI -3.00 ± 0.00 % |" in first
     assert "the best of all others, error" in lines[0]
     assert "| UCCI -3.00 ± 0.00 % (100 labels) |" in lines[0]
     assert "| 9.00 ± 0.00 %; 5.00 ± 0.00 % (100 labels) |" in lines[1]

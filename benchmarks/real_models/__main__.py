@@ -72,7 +72,11 @@ def of_models(log: pl.DataFrame) -> pl.DataFrame:
     for (model,), rows in log.group_by(["model"], maintain_order=True):
         right, sure = rows["correct"].to_numpy().astype(bool), rows["logprob"].to_numpy()
         above = (sure[right][:, None] > sure[~right]).mean() + (sure[right][:, None] == sure[~right]).mean() / 2
-        line = {"model": model, "right, %": 100 * float(right.mean()), "dollars per million": 1e6 * rows["cost"].mean()}
+        line = {
+            "model": model,
+            "right, %": 100 * float(right.mean()),
+            "dollars per million": 1e6 * float(rows["cost"].to_numpy().mean()),
+        }
         lines.append(line | {"its confidence tells, %": 100 * float(above)})
     return pl.DataFrame(lines)
 
