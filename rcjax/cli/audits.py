@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rcjax.policy.reference import SAME_AS
+
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import Answers
     from rcjax.collecting.questions import Question
@@ -14,31 +16,57 @@ if TYPE_CHECKING:
 __all__ = ["audited", "table_beside"]
 
 
-def table_beside(answers: Path) -> Path:
-    """Where the table of an audit is, unless somebody says otherwise.
+def table_beside(answers: Path, reference: str | None = None) -> Path:
+    """Where the table of an audit is, unless somebody says otherwise; with a reference, of whether answers are its.
 
-    >>> table_beside(Path("answers.jsonl")).name
-    'answers.audit.csv'
+    >>> table_beside(Path("answers.jsonl")).name, table_beside(Path("answers.jsonl"), "large").name
+    ('answers.audit.csv', 'answers.audit_same.csv')
     """
-    return answers.with_name(f"{answers.stem}.audit.csv")
+    return answers.with_name(f"{answers.stem}.audit{'' if reference is None else '_same'}.csv")
 
 
-def audited(table: Path, answers: Answers, questions: Mapping[str, Question], size: int, seed: int) -> dict[str, Any]:
+def audited(
+    table: Path,
+    answers: Answers,
+    questions: Mapping[str, Question],
+    size: int,
+    seed: int,
+    reference: str | None = None,
+) -> dict[str, Any]:
     """What came of an audit, in JSON values: how many answers are in its table now, or how far grader and person agree.
 
     Args:
         table: of the audit.
         answers: that were graded.
-        questions: by id, to show what was asked.
+        questions: by id, to show what was asked; with a reference, those that it has answered (`questions_against`).
         size: how many answers are drawn.
         seed: of the draw.
+        reference: the model whose answers others were held to; None where they were graded right or wrong.
     """
-    from rcjax.collecting.audit import agreement, read_audit, write_audit
+    from rcjax.collecting.audit import RIGHT, SAME, agreement, read_audit, write_audit
+    from rcjax.logs.errors import LogError
+
+    rows, about = [*answers.rows.values()], RIGHT
+    if reference is not None:
+        rows = [row for row in rows if row.get(SAME_AS) == reference and row["query"] in questions]
+        if not rows:
+            raise LogError(f"nothing says yet which answers are those of {reference}: give --grade judge:MODEL besides")
+        about = SAME
+    words = {"table": str(table), "column": about.person, "reference": reference}
+    if not table.exists():
+        return words | {"written": write_audit(table, rows, questions, size, seed, about)}
+    both = agreement(rows, read_audit(table, about), about)
+    low, high = _interval(both.agree, both.n)
+    ways = {
+        "too_kind_interval": _interval(both.too_kind, both.right),
+        "too_strict_interval": _interval(both.too_strict, both.n - both.right),
+    }
+    return words | {"agreement": asdict(both) | {"low": low, "high": high} | ways}
+
+
+def _interval(number: int, of: int) -> tuple[float, float]:
+    """90 % for the share that so many of some answers are."""
     from rcjax.replaying.curves import wilson_interval
 
-    rows = answers.rows.values()
-    if not table.exists():
-        return {"table": str(table), "written": write_audit(table, rows, questions, size, seed)}
-    both = agreement(rows, read_audit(table))
-    low, high = wilson_interval(both.agree / both.n, both.n).tolist() if both.n else (0.0, 1.0)
-    return {"table": str(table), "agreement": asdict(both) | {"low": low, "high": high}}
+    low, high = wilson_interval(number / of, of).tolist() if of else (0.0, 1.0)
+    return low, high

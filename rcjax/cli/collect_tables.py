@@ -158,6 +158,8 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
         heading = f"{count(document['graded'], 'answer')} graded, {new}"
         screen.print(heading, style="bold")
         _show_ungraded(screen, document["without_verdict"])
+        for why, number in document.get("not_graded", {}).items():
+            hang(screen, "not graded", f"{count(number, 'answer')} {why}")
         labelled = document["labelled"]
         if labelled:
             words = f"agrees with {document['agree']:,} of the {count(labelled, 'label')} in correct"
@@ -167,6 +169,9 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
         if document["spent"]:
             hang(screen, "spent", f"${figure(document['spent'])} on judges")
         hang(screen, "written", f"to {path}")
+        if document.get("left_out"):
+            reasons = "; ".join(f"{number:,} {why}" for why, number in document["left_out"].items())
+            hang(screen, "without", f"calls that cannot be learnt from: {reasons}")
     _show_audit(screen, document.get("audit"))
 
 
@@ -179,18 +184,30 @@ def _show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> 
 def _show_audit(screen: Screen, audit: Mapping[str, Any] | None) -> None:
     if audit is not None and "written" in audit:
         words = f"{count(audit['written'], 'answer')} to grade by hand are in {audit['table']}"
-        advice = "fill in its column correct with 1 or 0, then give the same command again"
+        advice = f"fill in its column {audit['column']} with 1 or 0, then give the same command again"
         hang(screen, "audit", f"{words}: {advice}")
     elif audit is not None:
         _show_agreement(screen, audit)
 
 
 def _show_agreement(screen: Screen, audit: Mapping[str, Any]) -> None:
-    both = audit["agreement"]
+    both, reference = audit["agreement"], audit["reference"]
     if not both["n"]:
-        hang(screen, "audit", f"nothing is graded in {audit['table']}: fill in its column correct with 1 or 0")
+        hang(
+            screen, "audit", f"nothing is graded in {audit['table']}: fill in its column {audit['column']} with 1 or 0"
+        )
         return
     share = f"{percent(both['agree'] / both['n'])} (90 % interval {between((both['low'], both['high']))} %)"
     hang(screen, "audit", f"grader and person agree on {both['agree']:,} of {count(both['n'], 'answer')}: {share}")
-    kind, strict = (count(both[name], "answer") for name in ("too_kind", "too_strict"))
-    hang(screen, "", f"right by the grader alone: {kind}; by the person alone: {strict}")
+    yes, no = ("right", "wrong") if reference is None else (f"as {reference}'s", "different")
+    right, wrong = both["right"], both["n"] - both["right"]
+    kind = _share_of(both["too_kind"], right, f"that it holds {yes}", both["too_kind_interval"])
+    strict = _share_of(both["too_strict"], wrong, f"that it holds {no}", both["too_strict_interval"])
+    hang(screen, "", f"{yes} by the grader alone: {kind}")
+    hang(screen, "", f"{yes} by the person alone: {strict}")
+
+
+def _share_of(number: int, of: int, which: str, interval: tuple[float, float]) -> str:
+    """So many of some answers, with the interval of the share."""
+    share = f", {percent(number / of)} (90 % interval {between(interval)} %)" if of else ""
+    return f"{number:,} of {count(of, 'answer')} {which}{share}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rcjax._base.wording import count
 from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
     from rcjax.collecting.regrade import Regrading
+    from rcjax.collecting.service_log import ShadowCalls
 
 __all__ = ["grade"]
 
@@ -35,7 +39,10 @@ _AUDITED = 50  # answers, where only the file of an audit is named
 
 def grade(
     answers: Annotated[
-        Path, typer.Argument(show_default=False, metavar="ANSWERS", help="The log that `rcjax collect` has written.")
+        Path,
+        typer.Argument(
+            show_default=False, metavar="ANSWERS", help="The log that `rcjax collect`, or a service, has written."
+        ),
     ],
     graders: GraderNames = None,
     questions: Annotated[
@@ -44,7 +51,7 @@ def grade(
             "--questions",
             show_default=False,
             metavar="FILE",
-            help="The questions: a judge, and a person, must see them.",
+            help="The questions: a judge, and a person, must see them. [default: those in the log of a service]",
         ),
     ] = None,
     models: Annotated[
@@ -70,6 +77,16 @@ def grade(
             "**judged_same**, for `rcjax tune --reference MODEL --same GRADER`.",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            show_default=False,
+            metavar="FILE",
+            help="Of the log of a service, which stays as it is: where its shadow calls go with their verdicts, a log "
+            "to read in its place. [default: beside ANSWERS]",
+        ),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
     audit: AuditSize = None,
     audit_file: Annotated[
@@ -82,7 +99,8 @@ def grade(
 ) -> None:
     """Grade the answers of a log again: the models are not asked, and the verdicts take the place of the old ones.
 
-    Without `--grade`, `--audit` leaves the verdicts as they are.
+    Without `--grade`, `--audit` leaves the verdicts as they are. Of the log of a service the answers to shadow queries
+    are graded.
     """
     if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
         raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
@@ -91,41 +109,40 @@ def grade(
             raise typer.BadParameter(
                 f"goes without --reference, whose verdicts go to {JUDGED_SAME}", param_hint="--into"
             )
-        if audit or audit_file:
-            raise typer.BadParameter(
-                "goes without --reference: it is of verdicts on right and wrong", param_hint="--audit"
-            )
         into = JUDGED_SAME
     with reported(as_json=json_):
         require_libraries("rcjax grade", "run", "openai")
+        table = audit_file or table_beside(answers, reference) if audit or audit_file else None
+        shadow = _shadow_calls(answers, out)
+        target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
+        outputs = [("--audit-file", table), ("--out", None if shadow is None else target)]
         inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
-        table = audit_file or table_beside(answers) if audit or audit_file else None
-        require_distinct([("--audit-file", table)], inputs)
+        require_distinct(outputs, inputs)
         require_writable(table)
-        require_writable(answers)
-        from rcjax.collecting.answer_file import AnswerFile
+        require_writable(target)
         from rcjax.collecting.plan import Plan
-        from rcjax.collecting.questions import read_questions
-        from rcjax.collecting.regrade import questions_against
-        from rcjax.logs.errors import LogError
         from rcjax.serving.models_file import read_models
 
-        if not answers.is_file():
-            raise LogError(f"{answers} is missing: give the log that rcjax collect has written")
         require_plausible_models(models, really)
         settings = {} if models is None else read_models(models)
-        asked = {} if questions is None else {question.query: question for question in read_questions(questions)}
         money = None if budget is None else Decimal(str(budget))
         plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money)
-        file = AnswerFile(answers)
-        try:
-            if not file.answers.answered:
-                raise LogError(f"{answers.name}: no answers in it: was it written completely?")
-            if reference is not None:
-                asked = questions_against(file.answers, asked, reference)
-            _run(_Command(plan, file, asked, into, reference, again, table, audit or 0, seed, bool(graders), json_))
-        finally:
-            file.close()
+        with _opened(target, shadow) as file:
+            asked = _asked(questions, shadow, file, reference)
+            grading = bool(graders) or table is None
+            calls, without = _gradable(answers.name, shadow, asked, reference, graders) if grading else (None, {})
+            told = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
+            audit_of = _Audit(table, audit or _AUDITED, seed)
+            _run(_Command(plan, file, asked, into, reference, again, calls, told, audit_of, grading, json_))
+
+
+@dataclass(frozen=True, slots=True)
+class _Audit:
+    """What a person is asked."""
+
+    table: Path | None
+    size: int
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +155,75 @@ class _Command:
     into: str
     against: str | None
     again: bool
-    table: Path | None
-    size: int
-    seed: int
-    named: bool
+    calls: Collection[str] | None
+    told: dict[str, Any]
+    audit: _Audit
+    grading: bool
     as_json: bool
+
+
+def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
+    """What can be learnt from in the log of a service; None where it is that of a run."""
+    from rcjax.collecting.service_log import is_service_log, read_shadow_calls
+    from rcjax.logs.errors import LogError
+
+    if is_service_log(answers):
+        return read_shadow_calls(answers)
+    if not answers.is_file():
+        raise LogError(f"{answers} is missing: give the log that rcjax collect, or rcjax serve --log, has written")
+    if out is not None:
+        what = "goes with the log of a service: verdicts on that of rcjax collect go into it"
+        raise typer.BadParameter(what, param_hint="--out")
+    return None
+
+
+@contextmanager
+def _opened(path: Path, shadow: ShadowCalls | None) -> Iterator[AnswerFile]:
+    """The file of answers, with the shadow calls of a service that it does not hold yet."""
+    from rcjax.collecting.answer_file import AnswerFile
+    from rcjax.logs.errors import LogError
+
+    file = AnswerFile(path)
+    try:
+        if shadow is not None:
+            shadow.write(file)
+        if not file.answers.answered:
+            raise LogError(f"{path.name}: no answers in it: was it written completely?")
+        yield file
+    finally:
+        file.close()
+
+
+def _asked(
+    questions: Path | None, shadow: ShadowCalls | None, file: AnswerFile, reference: str | None
+) -> dict[str, Question]:
+    """The questions by id, as far as they are at hand; with a reference those that it has answered."""
+    from rcjax.collecting.questions import read_questions
+    from rcjax.collecting.regrade import questions_against
+
+    asked = {} if shadow is None else {**shadow.questions}
+    asked |= {} if questions is None else {question.query: question for question in read_questions(questions)}
+    return asked if reference is None else questions_against(file.answers, asked, reference)
+
+
+def _gradable(
+    name: str,
+    shadow: ShadowCalls | None,
+    asked: Mapping[str, Question],
+    reference: str | None,
+    graders: list[str] | None,
+) -> tuple[Collection[str] | None, dict[str, int]]:
+    """(the calls whose answers can be graded, None for all; how many cannot be, by why)."""
+    from rcjax.logs.errors import LogError
+
+    if shadow is None:
+        return None, {}
+    by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in graders or ())
+    calls, without = shadow.gradable(asked, reference, by_judge)
+    if without and not calls:
+        reasons = "; ".join(f"{count(number, 'answer')} {why}" for why, number in without.items())
+        raise LogError(f"{name}: nothing can be graded: {reasons}")
+    return calls, without
 
 
 def _run(command: _Command) -> None:
@@ -150,7 +231,7 @@ def _run(command: _Command) -> None:
 
     document: dict[str, Any] = {}
     problem: Exception | None = None
-    if command.named or command.table is None:
+    if command.grading:
         with terminable():
             told, notes = asyncio.run(_grade(command))
         problem = told.problem
@@ -162,10 +243,11 @@ def _run(command: _Command) -> None:
             "agree": told.agree,
             "spent": float(told.spent),
             "notes": notes,
-        }
-    if command.table is not None and problem is None:
-        size = command.size or _AUDITED
-        document["audit"] = audited(command.table, command.file.answers, command.questions, size, command.seed)
+        } | command.told
+    audit = command.audit
+    if audit.table is not None and problem is None:
+        about = command.file.answers, command.questions, audit.size, audit.seed, command.against
+        document["audit"] = audited(audit.table, *about)
     conclude(document, partial(show_grading, document, command.file.path), as_json=command.as_json, problem=problem)
 
 
@@ -182,7 +264,7 @@ async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
         crew.graders.require(command.questions.values())
         far = HowFar()
         with busy("grading", how_far=far):
-            manner = Manner(command.into, command.again, command.against, watch=far.note)
+            manner = Manner(command.into, command.again, command.against, command.calls, watch=far.note)
             told = await regrade(command.file, command.questions, crew.graders, purse, manner)
         return told, crew.graders.remarks()
     finally:

@@ -28,7 +28,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LOST", "AnswerFile", "Answers", "read_answer_file", "sample_of"]
+__all__ = ["LOST", "AnswerFile", "Answers", "read_answer_file", "require_call", "sample_of"]
 
 #: Put aside on the disk, so that what was paid for can be written when it is full.
 _RESERVE = 1 << 20
@@ -96,7 +96,7 @@ def read_answer_file(path: Path) -> Answers:
     with text.open() as file:
         for number, line in enumerate(file, start=1):
             row = _row(line)
-            _require_ours(row, f"{path.name}, line {number}")
+            require_call(row, f"{path.name}, line {number}")
             answers.add(row)
     return answers
 
@@ -122,7 +122,8 @@ def _row(line: bytes | str) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _require_ours(row: Mapping[str, Any], where: str) -> None:
+def require_call(row: Mapping[str, Any], where: str) -> None:
+    """Raise LogError for what is no row of a file of answers; `where` says in which file and line it is."""
     if row.get("call_log") != VERSION:
         raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
     if not isinstance(row.get("call"), str):

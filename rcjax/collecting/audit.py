@@ -11,12 +11,35 @@ from rcjax._base.hashing import draw_lot
 from rcjax.collecting.questions import Question, conversation
 from rcjax.logs.errors import LogError
 from rcjax.logs.sheet_cells import read_table, write_table
+from rcjax.policy.reference import JUDGED_SAME
 
-__all__ = ["Agreement", "agreement", "read_audit", "write_audit"]
-
-_COLUMNS = ("id", "question", "right_answer", "answer", "correct")
+__all__ = ["RIGHT", "SAME", "Agreement", "Audited", "agreement", "read_audit", "write_audit"]
 
 _VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What a person says of an answer."""
+
+    verdict: str
+    """The column of a file of answers with the grader's verdicts."""
+    beside: str
+    """The column of the table with the answer that it is held to."""
+    person: str
+    """The column of the table that a person fills in."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the table."""
+        return "id", "question", self.beside, "answer", self.person
+
+
+#: Whether it is right.
+RIGHT = Audited("correct", "right_answer", "correct")
+
+#: Whether it is that of a reference.
+SAME = Audited(JUDGED_SAME, "answer_of_reference", "same")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +54,17 @@ class Agreement:
     """Answers that the grader alone holds to be right."""
     too_strict: int
     """Answers that the person alone holds to be right."""
+    right: int = 0
+    """Answers that the grader holds to be right."""
 
 
 def write_audit(
-    path: Path, rows: Iterable[Mapping[str, Any]], questions: Mapping[str, Question], size: int, seed: int
+    path: Path,
+    rows: Iterable[Mapping[str, Any]],
+    questions: Mapping[str, Question],
+    size: int,
+    seed: int,
+    audited: Audited = RIGHT,
 ) -> int:
     """Write a table of answers drawn at random, for a person to grade; how many there are.
 
@@ -44,50 +74,49 @@ def write_audit(
         questions: by id, to show what was asked.
         size: how many answers are drawn, of those with a verdict.
         seed: of the draw.
+        audited: what is asked of the person.
 
     Who answered and how it was graded are not in it.
     """
-    judged = [row for row in rows if row.get("error") is None and row.get("correct") is not None]
+    judged = [row for row in rows if row.get("error") is None and row.get(audited.verdict) is not None]
     drawn = sorted(judged, key=lambda row: draw_lot(f"audit {seed}", row["call"]))[:size]
-    table: list[Sequence[str]] = [_COLUMNS]
+    table: list[Sequence[str]] = [audited.columns]
     for row in drawn:
         question = questions.get(row["query"])
-        asked = row["query"] if question is None else conversation(question.messages)
-        right = " or ".join(map(str, row.get("reference") or ()))
-        table.append([row["call"], asked, right, row.get("text") or "", ""])
+        asked = row["query"] if question is None or not question.messages else conversation(question.messages)
+        held_to = question.reference if audited is SAME and question is not None else row.get("reference") or ()
+        table.append([row["call"], asked, " or ".join(map(str, held_to)), row.get("text") or "", ""])
     write_table(path, table)
     return len(drawn)
 
 
-def read_audit(path: Path) -> dict[str, bool]:
+def read_audit(path: Path, audited: Audited = RIGHT) -> dict[str, bool]:
     """A person's verdicts by call; rows without one are left out. Raises LogError for a table that is none of ours."""
-    table = read_table(path, _COLUMNS)
+    table = read_table(path, audited.columns)
     head = table[0] if table else []
-    if not {"id", "correct"} <= {*head}:
-        raise LogError(f"{path.name}: no columns id and correct: this is no table of an audit")
+    person = audited.person
+    if not {"id", person} <= {*head}:
+        raise LogError(f"{path.name}: no columns id and {person}: this is no table of an audit")
     verdicts = {}
     for number, row in enumerate(table[1:], start=2):
         values = dict(zip(head, row, strict=False))
-        word = values.get("correct", "").strip().casefold()
+        word = values.get(person, "").strip().casefold()
         if word and word not in _VERDICTS:
-            raise LogError(f"{path.name}, row {number}: correct is {word[:30]!r}: give 1 or 0, or nothing")
+            raise LogError(f"{path.name}, row {number}: {person} is {word[:30]!r}: give 1 or 0, or nothing")
         if word:
             verdicts[values["id"]] = _VERDICTS[word]
     return verdicts
 
 
-def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool]) -> Agreement:
+def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool], audited: Audited = RIGHT) -> Agreement:
     """How often the verdicts of rows are those of a person.
 
     >>> rows = [{"call": "a", "correct": True}, {"call": "b", "correct": False}]
     >>> agreement(rows, {"a": True, "b": True}).agree
     1
     """
-    pairs = [(bool(row["correct"]), verdicts[row["call"]]) for row in rows if _judged(row, verdicts)]
+    judged = [row for row in rows if row["call"] in verdicts and row.get(audited.verdict) is not None]
+    pairs = [(bool(row[audited.verdict]), verdicts[row["call"]]) for row in judged]
     agree = sum(own == person for own, person in pairs)
     kind = sum(own and not person for own, person in pairs)
-    return Agreement(len(pairs), agree, kind, len(pairs) - agree - kind)
-
-
-def _judged(row: Mapping[str, Any], verdicts: Mapping[str, bool]) -> bool:
-    return row["call"] in verdicts and row.get("correct") is not None
+    return Agreement(len(pairs), agree, kind, len(pairs) - agree - kind, sum(own for own, _ in pairs))

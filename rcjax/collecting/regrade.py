@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -38,6 +38,8 @@ class Manner:
     against: str | None = None
     """The model whose answers are the right ones of the questions (`questions_against`); what it answered itself is not
     graded, nor are the queries that it did not answer."""
+    calls: Collection[str] | None = None
+    """Names of the calls whose answers are graded, where others cannot be; None for all."""
     concurrency: int = 8
     """How many at once."""
     watch: Callable[[int, int], object] = _nobody
@@ -88,6 +90,8 @@ async def regrade(
     judged = [row for row in file.answers.rows.values() if row.get("error") is None]
     if manner.against is not None:
         judged = [row for row in judged if row["model"] != manner.against and row["query"] in questions]
+    if manner.calls is not None:
+        judged = [row for row in judged if row["call"] in manner.calls]
     marks = {} if manner.against is None else {SAME_AS: manner.against}
     waiting = enumerate(judged)
 

@@ -59,7 +59,7 @@ class LogFiles:
         path = Path(self.source)
         self.name = path.name
         any_rows, empty = False, None
-        for file in self._files(path):
+        for file in self.files():
             try:
                 rows, cut = read_rows(file, priced, told_by, self._more, self._scoring)
                 self.cut += cut
@@ -72,8 +72,12 @@ class LogFiles:
             alone = f"{path.name}: no rows: all {self.cut} lines of it and its parts are cut off"
             raise NoRowsError(alone, self.cut) if self.parts else empty
 
-    def _files(self, path: Path) -> Iterator[Path]:
-        """The parts, those too that the log rolls to meanwhile, then the file."""
+    def files(self) -> Iterator[Path]:
+        """Of a call log the parts, those too that the log rolls to meanwhile, then the file.
+
+        Raises LogError as `rows` does.
+        """
+        path = Path(self.source)
         while not self._whole:
             later = self._later(path)
             for part in later:

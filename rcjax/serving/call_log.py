@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from rcjax._base.arguments import instance, whole
 from rcjax._base.line_file import LineFile, Rolling
 from rcjax._base.wording import count
 
-__all__ = ["ASKED_ANEW", "LOGGED", "LONGEST", "VERSION", "Call", "CallLog", "Roll", "call_row"]
+__all__ = ["ASKED_ANEW", "LOGGED", "LONGEST", "VERSION", "Call", "CallLog", "Roll", "call_row", "is_digest"]
 
 
 VERSION = 1  # of the lines of a call log
@@ -239,6 +240,17 @@ def _shortened(value: Any) -> Any:
 
 
 _SHORT = 1000  # characters, of a text in a line that is too long
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}, [0-9,]+ characters")
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text of a log is the digest of one that was too long for a line.
+
+    >>> is_digest(_shortened("word " * 300)), is_digest("sha256:")
+    (True, False)
+    """
+    return _DIGEST.fullmatch(text) is not None
 
 
 def _day_of_line(line: bytes) -> date | None:
