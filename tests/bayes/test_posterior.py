@@ -266,7 +266,6 @@ def test_laplace_is_at_the_mode(drawn, evidence):
     np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
 
 
-@pytest.mark.thorough
 def test_values_that_models_state_are_masses_of_their_own():
     log = stated_log("stated")
     drawn = sample(log)
