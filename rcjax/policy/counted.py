@@ -24,10 +24,9 @@ class Words(NamedTuple):
 
     @classmethod
     def of(cls, *pairs: tuple[str, str], options: Mapping[str, str] | None = None) -> Words:
-        """Words for words.
+        """Words for words: patterns, and what takes their place, with {name} for names and {1} for what a group matched.
 
         Args:
-            pairs: patterns, and what takes their place, with {name} for names and {1} for what a group has matched.
             options: the same for options of the command line, which are names and not words.
         """
         names = [(re.compile(rf"{option}(?![\w-])"), other) for option, other in (options or {}).items()]

@@ -56,11 +56,25 @@ class Counting(Protocol):
     """Is told how requests end, as `rcjax.serving.gateway.metrics.Metrics` is."""
 
     def ended(self, name: str, digest: str, result: Result, seconds: float) -> None:
-        """A request went through a policy of a name and a digest to its end."""
+        """A request went through a policy to its end.
+
+        Args:
+            name: what the client asked for.
+            digest: the hash of the policy that answered it: the one before, perhaps, where a new one was taken up.
+            result: what became of it.
+            seconds: how long the whole request took.
+        """
         ...
 
     def passed(self, name: str, model: str, status: str, seconds: float) -> None:
-        """A request for a name that no policy judged went to a model."""
+        """A request that no policy judged went to a model.
+
+        Args:
+            name: what the client asked for.
+            model: that was asked.
+            status: as `Result.status` has it.
+            seconds: how long the whole request took.
+        """
         ...
 
 
