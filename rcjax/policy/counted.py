@@ -24,7 +24,7 @@ class Words(NamedTuple):
 
     @classmethod
     def of(cls, *pairs: tuple[str, str], options: Mapping[str, str] | None = None) -> Words:
-        """Words for words: patterns, and what takes their place, with {name} for names and {1} for what a group matched.
+        """Words for words: patterns, and what takes their place: {name} for names, {1} for what a group has matched.
 
         Args:
             options: the same for options of the command line, which are names and not words.
