@@ -56,11 +56,25 @@ class Counting(Protocol):
     """Is told how requests end, as `rcjax.serving.gateway.metrics.Metrics` is."""
 
     def ended(self, name: str, digest: str, result: Result, seconds: float) -> None:
-        """A request went through a policy of a name and a digest to its end."""
+        """A request went through a policy to its end.
+
+        Args:
+            name: of the policy.
+            digest: its hash.
+            result: what became of the request.
+            seconds: how long it took.
+        """
         ...
 
     def passed(self, name: str, model: str, status: str, seconds: float) -> None:
-        """A request for a name that no policy judged went to a model."""
+        """A request that no policy judged went to a model.
+
+        Args:
+            name: what the client asked for.
+            model: who answered.
+            status: "not judged", "passed on" or "failed".
+            seconds: how long it took.
+        """
         ...
 
 
