@@ -20,6 +20,9 @@ from acting_models import ActingModels
 from chat_server import KEY, served
 from gateway_service import make_policy
 
+from rcjax.signals import Choice
+from rcjax.signals.records import record_signal
+
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM") or shutil.which("litellm")
 ROOT = Path(__file__).parents[2]
@@ -92,7 +95,6 @@ def proxy(tmp_path_factory):
     config = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
     told = {one["model_name"]: one["litellm_params"] for one in config["model_list"]}
     assert {name: told[name]["model"].removeprefix("openai/") for name in MODELS} == MODELS
-    told["support"]["signal"] = "choice"
     gone = {"model": "rcjax/gone", "policy": "gone.json"}
     config["model_list"].append({"model_name": "gone", "litellm_params": gone})
     config["router_settings"] = {"num_retries": 1, "disable_cooldowns": True}
@@ -108,7 +110,8 @@ def proxy(tmp_path_factory):
     rules = {"small": (policy.rules["middle"]), "large": policy.rules["large"]}
     shorter = {"models": tuple(MODELS), "rules": rules}
     shorter |= {name: {model: getattr(policy, name)[model] for model in MODELS} for name in ("calibrations", "cost")}
-    make_policy(**shorter).save(folder / "support.json")
+    asked = {model: {**record_signal(Choice()), "options": {}} for model in MODELS}  # as rcjax collect records it
+    make_policy(**shorter, provenance={"asked": asked}).save(folder / "support.json")
     with served(ActingModels()) as (server, url):
         yield from running(Proxy(free_port(), folder, server), url)
 
