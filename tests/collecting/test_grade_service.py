@@ -202,6 +202,14 @@ def test_the_loop_of_free_text_needs_nobody(place):
     assert tuned.exit_code == 0, (tuned.stderr, tuned.exception)
     assert load_policy(policy).provenance["same_as"]["same"] == "judge:middle"
     assert run("check", policy, same, "--no-retuning").exit_code == 0
+    raw = run("check", policy, place / "week-1.jsonl", "--no-retuning")
+    assert (raw.exit_code, "in a log beside it" in flat(raw.stderr)) == (2, True)
+    labels = place / "labels.csv"
+    cells = [f"s1-{i},{name},{i % 7 != 0:d}" for i in range(60) for name in NAMES.values()]
+    labels.write_text("\n".join(["query,model,correct", *cells]))
+    evaluated = run("evaluate", policy, same, "--labels", labels, "--json")
+    assert evaluated.exit_code == 0, (evaluated.stderr, evaluated.exception)
+    assert json.loads(evaluated.stdout)["reference"]["errs"] is not None
     assert run("check", policy, worse, "--no-retuning").exit_code == 1
     retuned = run("retune", policy, worse, "--out", policy)
     assert retuned.exit_code == 0, (retuned.stderr, retuned.exception)
