@@ -202,7 +202,7 @@ def _show_agreement(screen: Screen, audit: Mapping[str, Any]) -> None:
     yes, no = ("right", "wrong") if reference is None else (f"as {reference}'s", "different")
     right, wrong = both["right"], both["n"] - both["right"]
     kind = _share_of(both["too_kind"], right, f"that it holds {yes}", both["too_kind_interval"])
-    strict = _share_of(both["too_strict"], wrong, f"that it holds {no}", both["too_strict_interval"])
+    strict = _share_of(both["too_strict"], wrong, f"that the grader holds {no}", both["too_strict_interval"])
     hang(screen, "", f"{yes} by the grader alone: {kind}")
     hang(screen, "", f"{yes} by the person alone: {strict}")
 

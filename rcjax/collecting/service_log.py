@@ -97,7 +97,7 @@ class ShadowCalls:
 
 
 def is_service_log(path: Path) -> bool:
-    """Whether a file, or the first part that rolled off it, is the log of a service, whose calls have no name."""
+    """Whether a file, or the oldest part that rolled off it, is the log of a service, whose calls have no name."""
     if is_stream(path):
         return False
     row = next((row for row, _ in _lines(path)), {})

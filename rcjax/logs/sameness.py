@@ -62,8 +62,10 @@ class Sameness:
             return []
         missing = [column for column in (JUDGED_SAME, SAME_AS, SAME_BY) if column not in columns]
         if missing:
+            of_service = "call_log" in columns and "call" not in columns
+            where = ", in a log beside it, to be read in its place" if of_service else ""
             raise LogError(
-                f"{name}: no column {missing[0]}, what {self.reference.same} says of them: {self._how(name)}"
+                f"{name}: no column {missing[0]}, what {self.reference.same} says of them: {self._how(name)}{where}"
             )
         return [SAME_AS, SAME_BY]
 

@@ -38,12 +38,13 @@ def test_a_judge_says_what_is_the_same(place):
         ("large", "judge:large", None)
     }
     log = rcjax.read_log(path, task="choice", reference=Reference("large", "judge:large"))
-    assert log.correct[:, log.models.index("tiny")].tolist() == [bool(row["judged_same"]) for row in small]
+    same = {row["query"]: bool(row["judged_same"]) for row in small}  # rows come as their answers did
+    assert log.correct[:, log.models.index("tiny")].tolist() == [same[query] for query in log.queries]
 
 
 def test_what_goes_with_a_reference_is_told(place):
     (place / "answers.jsonl").write_text("")
-    cases = {"--into judged_b": "whose verdicts go to judged_same", "--audit 5": "goes without --reference"}
+    cases = {"--into judged_b": "whose verdicts go to judged_same", "--out a.jsonl": "goes with the log of a service"}
     for options, words in cases.items():
         result = run("grade", place / "answers.jsonl", "--reference", "large", *options.split())
         assert result.exit_code == 2

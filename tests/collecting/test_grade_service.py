@@ -1,0 +1,253 @@
+"""`rcjax grade` on the log of a service: its shadow calls are judged, and the loop without labels needs nobody."""
+
+import json
+import math
+import re
+
+import polars as pl
+import pytest
+from call_samples import both, call, files_of
+from chat_server import Response, completion, served, sure
+from command_line import run
+from gateway_service import gateway
+from misses import in_turn
+from models_of_a_test import write_models
+from reference_logs import COSTS, NAMES, letters
+from statsmodels.stats.proportion import proportion_confint
+
+from rcjax.policy import load_policy
+from rcjax.serving.call_log import CallLog, Roll
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+ASKED = json.dumps({"signal": "choice", "choices": ["A", "B", "C"], "options": {}})
+
+
+class Judge:
+    """Says whether an answer is the other one, by the lines of the rubric; `shown` is what it was asked."""
+
+    def __init__(self):
+        self.shown = []
+
+    def __call__(self, request, headers):
+        prompt = request["messages"][-1]["content"]
+        if not prompt.startswith("You grade"):
+            name, number = request["model"], len(prompt)
+            letter, logprob = ("A", -0.1) if name == "org/large" else ("AB"[number % 3 == 0], -1.2)
+            return Response(sure(letter, logprob))
+        self.shown.append(prompt)
+        one, other = (re.search(rf"<{part} \w+>\n(.*)", prompt)[1] for part in ("right_answer", "answer"))
+        return Response(completion("yes" if one == other else "no", None, (100, 1)))
+
+
+def line(log, models, *more):
+    return "grade", log, "--reference", "large", "--grade", "judge:middle", "--models", models, *more
+
+
+def rows_of(path):
+    return [json.loads(row) for row in path.read_text().splitlines()]
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_shadow_answers_of_a_service_are_judged(place):
+    """By what it logged, once each, into a file of its own that is a log; the log of the service stays as it is."""
+    behave = Judge()
+    with gateway(behave=behave, shadow=1.0, logging={"prompts": True}) as service:
+        for number in range(9):
+            service.ask("A or B?" + " So?" * number)
+        service.settle()
+        log, models = service.folder / "calls.jsonl", service.folder / "models.toml"
+        before = log.read_bytes()
+        assert len(service.log_rows()) == 27
+        first = json.loads(run(*line(log, models, "--budget", "0.001", "--json")).stdout)
+        assert first.get("error"), first  # the budget ends: what is judged until then counts
+        done = len(behave.shown)
+        assert 0 < done < 18
+        second = run(*line(log, models, "--json"))
+        assert second.exit_code == 0, second.stderr
+        document = json.loads(second.stdout)
+        assert (document["graded"], document["changed"], len(behave.shown)) == (18, 18 - done, 18)
+        service.ask("Which one, A or B?")
+        service.settle()
+        assert log.read_bytes().startswith(before)
+        assert json.loads(run(*line(log, models, "--json")).stdout)["changed"] == 2
+        rows = rows_of(log.with_name("calls.judged.jsonl"))
+    assert len(behave.shown) == 20
+    assert all("A or B?" in prompt for prompt in behave.shown)
+    assert not any("prompt" in row for row in rows)
+    said = {row["query"]: row["answer"] for row in rows if row["model"] == "large"}
+    for row in rows:
+        if row["model"] != "large":
+            assert row["judged_same"] == (row["answer"] == said[row["query"]])
+            assert (row["same_as"], row["graded_by_judged_same"]) == ("large", "judge:middle")
+
+
+def test_what_cannot_be_judged_is_counted(place):
+    """No prompt, no text, a digest in its place, no answer of the reference, a failed call, a query for one model."""
+    log = place / "calls.jsonl"
+    asked = [{"role": "user", "content": "B or C?"}]
+    long, told = "word " * 20_000, {"asked": ASKED}
+    with CallLog(log, prompts=True, roll=Roll(size=2_000)) as calls:
+        for query in ("1", "2"):
+            for one in both(query, **told):
+                calls.write(one, asked)
+        for one in both("3", **told):
+            calls.write(one)
+        for text in (None, long):
+            query = "none" if text is None else "long"
+            calls.write(call(query, answer=text, **told), asked)
+            calls.write(call(query, "large", **told), asked)
+        calls.write(call("alone", **told), asked)
+        calls.write(call("failed", error="HTTP 500", **told), asked)
+        calls.write(call("failed", "large", **told), asked)
+        calls.write(call("deferred", shadow=False, **told), asked)
+        calls.write(call("1", answer="again", **told), asked)
+    before = {file: file.read_bytes() for file in files_of(log)}
+    assert len(before) > 1
+    with served(Judge()) as (_, url):
+        models = write_models(place / "models.toml", url, ["large"])
+        result = run("grade", log, "--reference", "large", *_by_large(models), "--json")
+        assert result.exit_code == 0, result.stderr
+        document = json.loads(result.stdout)
+        shown = flat(run("grade", log, "--reference", "large", *_by_large(models)).stdout)
+    assert {file: file.read_bytes() for file in files_of(log)} == before
+    assert document["graded"] == 2
+    assert {why.split("(")[0].strip(): number for why, number in document["not_graded"].items()} == {
+        "to questions that are not in the log": 1,
+        "whose text is not in the log": 2,
+        "to queries without an answer of large in the log": 1,
+    }
+    whys = {"that failed": 1, "of queries that did not go to all models": 1, "repeated": 1}
+    assert document["left_out"] == whys
+    assert "1 answer to questions that are not in the log (rcjax serve --log-prompts writes them)" in shown
+    assert all(f"{number} {why}" in shown for why, number in whys.items())
+
+
+def _by_large(models):
+    return "--grade", "judge:large", "--models", models
+
+
+def test_a_judge_without_a_reference(place):
+    log = place / "calls.jsonl"
+    with CallLog(log, prompts=True) as calls:
+        for one in both("1", asked=ASKED):
+            calls.write(one, [{"role": "user", "content": "B or C?"}])
+    behave = Judge()
+    with served(behave) as (_, url):
+        models = write_models(place / "models.toml", url, ["large"])
+        out = place / "verdicts.jsonl"
+        result = run("grade", log, *_by_large(models), "--into", "judged", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert [row["judged"] for row in rows_of(out)] == [False, False]
+    assert len(behave.shown) == 2
+
+
+@in_turn(
+    "files, words",
+    [
+        (("calls",), "nothing can be graded: 1 answer to questions that are not in the log"),
+        (("calls", "--out", "calls"), "must not be the file of ANSWERS"),
+        (("calls", "--out", "collected"), "collected.jsonl: this is a log of rcjax collect: give another --out"),
+        (("collected", "--out", "out"), "goes with the log of a service"),
+        (("alone", "--out", "out"), "no answer of large, the reference"),
+        (("deferred", "--out", "out"), "let rcjax serve --shadow 5% write the log"),
+        (("nothing",), "give the log that rcjax collect, or rcjax serve --log, has written"),
+    ],
+)
+def test_what_cannot_be_graded_at_all_is_told(files, words, place):
+    one = call("1", asked=ASKED)
+    logs = {"calls": both("1", asked=ASKED), "alone": [one], "deferred": [call("1", shadow=False, asked=ASKED)]}
+    for name, calls in logs.items():
+        with CallLog(place / f"{name}.jsonl") as file:
+            for answer in calls:
+                file.write(answer)
+    row = rows_of(place / "alone.jsonl")[0] | {"call": "a", "text": "B", "reference": [], "question_digest": ""}
+    (place / "collected.jsonl").write_text(json.dumps(row))
+    models = write_models(place / "models.toml", "http://127.0.0.1:9", ["large"])
+    paths = [part if part.startswith("-") else place / f"{part}.jsonl" for part in files]
+    result = run("grade", *paths, "--reference", "large", *_by_large(models))
+    assert result.exit_code in (1, 2)
+    assert words in flat(re.sub("[│╭╮╰╯─]", "", result.stderr))
+
+
+def _write_week(path, seed, n, worse=False):
+    """The log of a service for a week: what three models said to shadow queries, one in two of them free text."""
+    logprob, said = letters(n, seed, worse)
+    with CallLog(path, prompts=True) as calls:
+        for i in range(n):
+            query = f"s{seed}-{i}"
+            for j, name in enumerate(NAMES.values()):
+                answer = f"Well, number {said[i, j]} it is"
+                facts = {"cost": COSTS[name], "logprob": float(logprob[i, j]), "asked": ASKED}
+                asked = [{"role": "user", "content": f"What about {query}?"}]
+                calls.write(call(query, name, answer=answer, **facts), asked)
+    return path
+
+
+def test_the_loop_of_free_text_needs_nobody(place):
+    """Grade, check, retune: fine where nothing changes, a new policy where the models do."""
+    first, same, worse = (_write_week(place / f"week-{seed}.jsonl", seed, 192, worse=seed == 2) for seed in range(3))
+    with served(Judge()) as (_, url):
+        models = write_models(place / "models.toml", url, ["large"])
+        models.write_text(models.read_text().replace('"large"', '"middle"'))
+        for week in (first, same, worse):
+            result = run(*line(week, models))
+            assert result.exit_code == 0, result.stderr
+    first, same, worse = (week.with_name(f"{week.stem}.judged.jsonl") for week in (first, same, worse))
+    policy, how = place / "policy.json", ("--reference", "large", "--same", "judge:middle", "--task", "choice")
+    tuned = run("tune", first, *how, "--max-difference", "12%", "--no-bands", "--out", policy)
+    assert tuned.exit_code == 0, (tuned.stderr, tuned.exception)
+    assert load_policy(policy).provenance["same_as"]["same"] == "judge:middle"
+    assert run("check", policy, same, "--no-retuning").exit_code == 0
+    raw = run("check", policy, place / "week-1.jsonl", "--no-retuning")
+    assert (raw.exit_code, "in a log beside it" in flat(raw.stderr)) == (2, True)
+    labels = place / "labels.csv"
+    cells = [f"s1-{i},{name},{i % 7 != 0:d}" for i in range(60) for name in NAMES.values()]
+    labels.write_text("\n".join(["query,model,correct", *cells]))
+    evaluated = run("evaluate", policy, same, "--labels", labels, "--json")
+    assert evaluated.exit_code == 0, (evaluated.stderr, evaluated.exception)
+    assert json.loads(evaluated.stdout)["reference"]["errs"] is not None
+    assert run("check", policy, worse, "--no-retuning").exit_code == 1
+    retuned = run("retune", policy, worse, "--out", policy)
+    assert retuned.exit_code == 0, (retuned.stderr, retuned.exception)
+    assert not math.isnan(load_policy(policy).expected["error"])
+
+
+@pytest.mark.parametrize("service", [False, True])
+def test_a_person_audits_what_is_the_same(place, service):
+    """Each way in which the judge is wrong, with its interval; who answered is not in the table."""
+    log = _write_week(place / "calls.jsonl", 3, 64, worse=True)
+    with served(Judge()) as (_, url):
+        models = write_models(place / "models.toml", url, ["large"])
+        models.write_text(models.read_text().replace('"large"', '"middle"'))
+        none = run("grade", log, "--reference", "large", "--audit", 5)
+        assert "nothing says yet which answers are those of large" in none.stderr
+        assert run(*line(log, models)).exit_code == 0
+    if not service:
+        log = place / "calls.judged.jsonl"
+    audit = "grade", log, "--reference", "large", "--audit", 40
+    shown = run(*audit)
+    assert "fill in its column same with 1 or 0" in flat(shown.stdout), shown.stderr
+    table = log.with_name(f"{log.stem}.audit_same.csv")
+    frame = pl.read_csv(table)
+    assert (frame.columns, frame.height) == (["id", "question", "answer_of_reference", "answer", "same"], 40)
+    assert not any(name in table.read_text() for name in NAMES.values())
+    assert frame["question"][0].startswith("What about" if service else "s3-")
+    judge = (frame["answer"] == frame["answer_of_reference"]).to_list()
+    yes = sum(judge)
+    assert 3 < yes < 37
+    wrong = {judge.index(True), judge.index(False)}
+    person = [said != (row in wrong) for row, said in enumerate(judge)]
+    frame.with_columns(same=pl.Series(person).cast(int)).write_csv(table)
+    both = json.loads(run(*audit, "--json").stdout)["audit"]["agreement"]
+    counts = {name: both[name] for name in ("n", "agree", "too_kind", "too_strict", "right")}
+    assert counts == {"n": 40, "agree": 38, "too_kind": 1, "too_strict": 1, "right": yes}
+    for way, of in (("too_kind", yes), ("too_strict", 40 - yes)):
+        expected = proportion_confint(1, of, alpha=0.1, method="wilson")
+        assert both[f"{way}_interval"] == pytest.approx(expected)
+    told = flat(run(*audit).stdout)
+    assert f"as large's by the grader alone: 1 of {yes} answers that it holds as large's" in told
+    assert f"as large's by the person alone: 1 of {40 - yes} answers that the grader holds different" in told
