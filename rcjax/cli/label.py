@@ -162,9 +162,9 @@ def _require_right_or_wrong(data: Log) -> None:
     from rcjax.logs.errors import LogError
 
     if data.scores is not None:
-        what = "its labels are scores, and labels by hand are right or wrong"
+        what = "its labels are scores, and labels by hand are 1 or 0"
         advice = "give more scores by --labels, a table of query, model and correct"
-        raise LogError(f"{data.source}: {what}: {advice}, or have right and wrong in all of it (import --right-from)")
+        raise LogError(f"{data.source}: {what}: {advice}, or make all of it 1 or 0 (rcjax import --right-from)")
 
 
 def _require_new(out: Path) -> None:

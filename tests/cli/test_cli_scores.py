@@ -91,6 +91,9 @@ def test_what_is_no_score_is_refused_in_a_line(folder):
         ("check", folder / "policy.json", folder / "fresh.csv", "--score-max", "5"): "> 5: give the score, from 0 to 5",
         ("tune", folder / "log.csv", "--score-max", "0"): "--score-max",
     }
+    shares = write_scores(folder / "shares.csv", 96, seed=3)
+    label = ("label", shares, "--n", "10", "--out", folder / "to_label.csv")
+    cases[label] = "its labels are scores, and labels by hand are 1 or 0"
     misses = {}
     for line, words in cases.items():
         result = run(*line)
