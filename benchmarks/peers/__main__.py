@@ -143,6 +143,9 @@ def unmet(rows: list[dict]) -> str:
     """How many budgets each method has no policy for, in a sentence."""
     count = {name: sum(row["unmet"].get(name, 0) for row in rows) for name in (RCJAX, *METHODS)}
     told = ", ".join(f"{name} {number:,}" for name, number in count.items() if number) or "none"
+    tried = {name: sum(name in row["error"] for row in rows) for name in _methods(rows)}
+    fewer = ", ".join(f"{name} ({number} of {len(rows)})" for name, number in tried.items() if number < len(rows))
+    told += f". Measured on fewer splits: {fewer}" if fewer else ""
     return f"Budgets without a policy, in all splits, which count for no figure: {told}."
 
 
