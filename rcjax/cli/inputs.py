@@ -166,7 +166,12 @@ def is_training_log(
     if "digest" not in told:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
-        options: Any = {"models": tuning.models, "task": log.task, "labels": labels, **_as_tuned(subject, reading or {})}
+        options: Any = {
+            "models": tuning.models,
+            "task": log.task,
+            "labels": labels,
+            **_as_tuned(subject, reading or {}),
+        }
         options["reference"] = log.reference
         try:
             with warnings.catch_warnings():
