@@ -144,7 +144,7 @@ def is_training_log(
     path: Path,
     prices: Path | None,
     labels: Path | None,
-    reading: Mapping[str, Any],
+    reading: Mapping[str, Any] | None = None,
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
     from rcjax.collecting.sameness import same_by
@@ -161,7 +161,12 @@ def is_training_log(
     if "digest" not in told:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
-        options: Any = {"models": tuning.models, "task": log.task, "labels": labels, **_as_tuned(subject, reading)}
+        options: Any = {
+            "models": tuning.models,
+            "task": log.task,
+            "labels": labels,
+            **_as_tuned(subject, reading or {}),
+        }
         options["reference"] = log.reference
         try:
             with warnings.catch_warnings():
