@@ -344,6 +344,7 @@ def _tune(
     problems = _write(tuned, outputs)
     problem = next(filter(None, [*problems.values(), infeasible]), None)
     written = Outputs(*(None if path in problems else path for path in outputs))
+    written = written if tuned.policy else written._replace(policy=None)
     shown = partial(show, tuned, written=written, done=problem is None)
     conclude(tuned.to_json(), shown, as_json=as_json, problem=problem)
 

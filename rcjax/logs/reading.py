@@ -251,6 +251,7 @@ def _read(
     queries = _ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
+    beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if by_labels is not None and reference is not None:
         judging = dataclasses.replace(reference, counts="errors")
         right, hand, scored = by_labels

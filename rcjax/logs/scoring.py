@@ -17,6 +17,9 @@ __all__ = ["RIGHT_OR_WRONG", "Scoring"]
 
 _CONFIDENCES = ("logprob", "confidence")
 
+#: Labels from which their size tells the scale.
+_TELLING = 20
+
 
 class Scoring(NamedTuple):
     """What a label is written as."""
@@ -69,6 +72,17 @@ class Scoring(NamedTuple):
         return (
             "give true, false, 1, 0, or a score between, and the full score where it is not 1 (score_max=, --score-max)"
         )
+
+    def require_scale(self, name: str, labels: np.ndarray) -> None:
+        """Refuse labels that look like shares of 1 where a larger full score is said: all would be nearly lost.
+
+        Args:
+            name: of the log.
+            labels: of its answers, scores from 0 to 1.
+        """
+        if self.most > 1 and self.wrong is None and labels.size >= _TELLING and labels.max() <= 1 / self.most:
+            what = f"no score is above 1, and the full score is said to be {self.most:g}"
+            raise LogError(f"{name}: {what}: leave out --score-max (score_max=) where they are shares of it")
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Scores from 0 to 1 of the numbers in the column, which may be NaN.

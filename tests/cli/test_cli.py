@@ -368,8 +368,11 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
     cheapest = result.stderr.strip().rpartition("$")[2]
     enough = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--budget", f"{cheapest}/M", "--json"]
     assert json.loads(succeed(*enough))["policy"]["models"] == ["small"]
-    shown = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "0.1%")
+    out = folder / "infeasible.json"
+    shown = run("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--max-error", "0.1%", "--out", out)
     assert shown.exit_code == 1
+    assert not out.exists()
+    assert "written" not in shown.stdout  # it was said of a file that is not there
     assert "frontier" in shown.stdout  # what could be had
     assert shown.stderr.startswith("error: ")
 

@@ -101,3 +101,13 @@ def test_labels_with_several_scores_are_refused():
     labels = pl.concat([frame(), frame(correct=lambda score: np.clip(score + 0.1, 0, 1))])
     with pytest.raises(LogError, match="is labelled with several scores: give one label"):
         read_log(frame(), labels=labels)
+
+
+def test_shares_of_one_are_not_taken_for_scores_out_of_ten():
+    """Tuned on, every answer would have lost over nine tenths."""
+    rows = [(query, model, 0.7, query % 11 / 10, 1e-5) for query in range(12) for model in ("small", "large")]
+    table = pl.DataFrame(rows, ["query", "model", "confidence", "score", "cost"], orient="row")
+    with pytest.raises(LogError, match=r"no score is above 1, .* said to be 10: leave out --score-max"):
+        read_log(table, score_max=10)
+    assert read_log(table).scores is not None
+    assert read_log(table, score_max=10, wrong="score").scores is not None  # errors may well be small
