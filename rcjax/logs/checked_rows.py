@@ -24,6 +24,7 @@ from rcjax.logs.columns import (
     limits_of,
     needed_columns,
     rounding_of,
+    tells_no_confidence,
 )
 from rcjax.logs.dialects import SEPARATED, known_names, open_text
 from rcjax.logs.errors import LogError, NoRowsError
@@ -40,6 +41,7 @@ __all__ = [
     "Rows",
     "Table",
     "load",
+    "logprobs",
     "numbers",
     "read_rows",
     "require_file",
@@ -344,3 +346,12 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
     advice = f"costs are 0, or from {LEAST:g} to {MOST:g} per query: count in another unit of money"
     rows.refuse(money > MOST, column, f"{leads}> {MOST:g}: {advice}")
     rows.refuse((money > 0) & (money < LEAST), column, f"{leads}< {LEAST:g}: {advice}")
+
+
+def logprobs(rows: Rows) -> np.ndarray:
+    """Raw confidences; of a log that tells none 0, as if all answers were as sure."""
+    if tells_no_confidence(rows.frame.columns):
+        return np.zeros(rows.frame.height)
+    with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
+        has_logprob = "logprob" in rows.frame.columns
+        return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))

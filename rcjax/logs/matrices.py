@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rcjax.logs.columns import ADVICE
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Matrices", "numbered"]
+__all__ = ["Matrices", "numbered", "query_ids"]
 
 
 _GROWTH = 1.5
@@ -117,3 +118,12 @@ def numbered(known: dict[str, int], texts: pl.Series) -> np.ndarray:
     here = texts.unique(maintain_order=True)
     numbers = [known.setdefault(text, len(known)) for text in here]
     return texts.replace_strict(here, numbers, return_dtype=pl.Int64).to_numpy()
+
+
+def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
+    """Query ids as ints, where all are whole numbers.
+
+    Text files do not tell 7 from "7": one rule for every source makes the same log of each.
+    """
+    whole = re.compile(r"0|-?[1-9][0-9]*").fullmatch
+    return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -20,7 +19,7 @@ import numpy as np
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
-from rcjax.logs.checked_rows import Rows, numbers, require_models
+from rcjax.logs.checked_rows import Rows, logprobs, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
@@ -40,7 +39,7 @@ from rcjax.logs.log import (
     _log,
 )
 from rcjax.logs.log_files import LogFiles
-from rcjax.logs.matrices import Matrices
+from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
@@ -248,7 +247,7 @@ def _read(
     scores = Scores(beside.scoring.most)
     facts["scores"] = scores if scored else None
     facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
-    queries = _ids(held.queries)
+    queries = query_ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)
     beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
@@ -313,7 +312,7 @@ def _scattered(
             segments.put(rows)
         if sameness is not None:
             sameness.put(held, place, rows)
-        values = {"logprob": _logprob(rows), **label_cells(rows), **seconds_cells(rows)}
+        values = {"logprob": logprobs(rows), **label_cells(rows), **seconds_cells(rows)}
         values["cost"] = cost_cells(rows, list(held.models), place[1], rates)
         ways = calls.ways.of(rows)
         if SAMPLE in rows.frame.columns:
@@ -401,21 +400,3 @@ def _warn_of_labels(log: Log, replaced: bool) -> None:
     said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).told()
     name = os.path.basename(log.source)
     warnings.warn("; ".join(filter(None, [f"{name}: {said}", own])), UnlabelledWarning, stacklevel=4)
-
-
-def _ids(texts: Iterable[str]) -> tuple[int | str, ...]:
-    """Query ids as ints, where all are whole numbers.
-
-    Text files do not tell 7 from "7": one rule for every source makes the same log of each.
-    """
-    whole = re.compile(r"0|-?[1-9][0-9]*").fullmatch
-    return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
-
-
-def _logprob(rows: Rows) -> np.ndarray:
-    """Raw confidences; of a log that tells none 0, as if all answers were as sure."""
-    if tells_no_confidence(rows.frame.columns):
-        return np.zeros(rows.frame.height)
-    with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
-        has_logprob = "logprob" in rows.frame.columns
-        return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
