@@ -82,9 +82,10 @@ def reach(estimates: Iterable[Estimate], budget: float | None) -> float | None:
     >>> small = Estimate("small", 100, 100, likely=2.0, most=5.0)
     >>> reach([small], 1.0), reach([small], None)
     (0.5, None)
+    >>> reach([], -1.0)  # all is asked, and more is spent than the budget has
     """
     likely = sum(one.likely for one in estimates)
-    return None if budget is None or likely <= budget else max(0.0, budget) / likely
+    return None if budget is None or likely <= max(0.0, budget) else max(0.0, budget) / likely
 
 
 def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:

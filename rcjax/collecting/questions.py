@@ -156,7 +156,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for row in _json_rows(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table_rows(path):
         named = {plain_name(name) if plain_name(name) in _OURS else name: value for name, value in row.items()}
         if first and not {"prompt", "messages"} & {*named}:
-            meant = next((near(name, named) for name in ("prompt", "question", "messages") if near(name, named)), "")
+            meant = next((near(name, named) for name in ("prompt", "messages") if near(name, named)), "")
+            meant = " (is question the prompt? call it prompt)" if "question" in named else meant
             raise LogError(f"{path.name}: no column prompt or messages{meant}; there are {listed([*named])}")
         first = False
         yield {name: None if isinstance(value, str) and not value.strip() else value for name, value in named.items()}

@@ -170,7 +170,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "answers": answers,
                 "raw": ""
                 if plain
-                else f"probability above {threshold(float(raw[j]))}{', and some below' if split else ''}",
+                else f"as logged: above {threshold(float(raw[j]))}{', and some below' if split else ''}",
                 "share": percent(float(report.shares[index, j])),
             }
         )

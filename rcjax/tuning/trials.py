@@ -198,7 +198,8 @@ def undominated(points: Trial) -> tuple[Trial, np.ndarray, np.ndarray]:
     """(policies, λ, status), each of L, the dearest first: CONVERGED at the corners of the hull, else INTERPOLATED."""
     hull, front = lower_hull(points.cost, points.penalty), pareto(points.cost, points.penalty)
     points, instead = _instead_of_models(points, front)
-    places = _thinned(front, np.concatenate([hull, instead]))[::-1]
+    # Who sees single models in a table beside the policy asks why one of them is none.
+    places = _thinned(front, np.concatenate([hull, instead, np.flatnonzero(points.alone)]))[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
     lam, corner = _prices(points.cost[places], points.cost[hull], slopes)
     return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)

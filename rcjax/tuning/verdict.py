@@ -77,8 +77,7 @@ def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: M
     fewer = f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors"
     if saved > _SURE * spread:
         return f"{fewer} than the best single model for the same money"
-    promised = "it promises fewer errors than any single model for the same money"
-    return f"{promised}, which is not shown: {fewer} on queries left out"
+    return f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
 
 
 def _for_price(comparison: Comparison, members: list[str], compared: str, price: int) -> str:
@@ -100,7 +99,7 @@ def _gain(gain: Any, spread: Any, rival: str) -> str:
     figures = f"{abs(100 * gain):.2f} ± {100 * spread:.2f} points of error + λ·cost"
     if gain > _SURE * spread:
         return f"{figures} better than {rival}"
-    return f"it promises more than {rival}, which is not shown: {figures} {'better' if gain >= 0 else 'worse'}"
+    return f"that it beats {rival} is not shown: {figures} {'better' if gain >= 0 else 'worse'} on queries left out"
 
 
 def _by_agreement(frontier: Frontier, point: int) -> str:

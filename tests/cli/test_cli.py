@@ -137,7 +137,7 @@ def test_tune_prints_one_json_document(folder):
     verdict, mixed, bill = document["remarks"]
     assert mixed.startswith("a mixture of two policies would err on ")
     assert "use middle → large: " in verdict
-    assert re.search(r"it promises fewer errors than any single model .*, which is not shown: \d\.\d ± \d\.\d", verdict)
+    assert re.search(r"that it beats the best single model for the same money is not shown: \d\.\d ± \d\.\d", verdict)
     assert bill.startswith(
         "costs are the bills of these queries, and errors of single models are counted on them; those"
     )

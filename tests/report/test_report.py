@@ -258,7 +258,7 @@ def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
         cuts = np.asarray(report.frontier.thresholds[index])
         for row in point["rows"][:-1]:
             j = report.frontier.models.index(row["model"])
-            raw = float(row["raw"].removeprefix("probability above "))
+            raw = float(row["raw"].removeprefix("as logged: above "))
             logprob = np.full(3, np.log(raw)) if raw > 0 else np.full(3, -700.0)
             assert float(report.model.calibrate(logprob)[j]) == pytest.approx(cuts[j], abs=0.03)
             checked += 1

@@ -138,3 +138,16 @@ def test_what_agreement_beats_is_not_kept():
     everything = trial_of([1.0, 2.0, 3.0, 4.0], [0.4, 0.32, 0.28, 0.25])
     left, _, _ = undominated(all_trials(everything, trial_of([2.5], [0.13], compares=True)))
     assert left.cost.tolist() == [2.5, 2.0, 1.0]
+
+
+def test_a_single_model_that_nothing_beats_is_never_thinned_out():
+    """A budget got a pair that was dearer than it was good, beside a model that stood in the same table."""
+    cost = np.linspace(1.0, 2.0, 3001)
+    many = trial_of(cost, 0.5 - 0.1 * cost)
+    for place in (1, 1234, 2999):
+        members = many.policies.members.copy()
+        members[place, 1] = False
+        policies = Policies.of_cascades(np.full((len(cost), 2), 0.5), members)
+        left, *_ = undominated(many._replace(policies=policies))
+        assert len(left.cost) < len(cost)
+        assert cost[place] in left.cost

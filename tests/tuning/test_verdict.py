@@ -70,24 +70,24 @@ SENTENCES = [
     ("pair", {"budget": 10.0}, {"saved": 0.031, "saved_se": 0.009},
      "use small → large: 3.1 ± 0.9 points fewer errors than the best single model for the same money"),
     ("pair", {"budget": 10.0}, {"saved": 0.017, "saved_se": 0.009},
-     "use small → large: it promises fewer errors than any single model for the same money, which is not shown: "
+     "use small → large: that it beats the best single model for the same money is not shown: "
      "1.7 ± 0.9 points fewer errors on queries left out"),
     ("pair", {"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009},
-     "use small → large: it promises fewer errors than any single model for the same money, which is not shown: "
+     "use small → large: that it beats the best single model for the same money is not shown: "
      "2.0 ± 0.9 points more errors on queries left out"),
     ("pair", {"error_cost": 0.1}, {"gain": 0.0312, "gain_se": 0.0123},
      "use small → large: 3.12 ± 1.23 points of error + λ·cost better than the best single model"),
     ("pair", {"lam": 10.0}, {"gain": 0.02, "gain_se": 0.0123},
-     "use small → large: it promises more than the best single model, which is not shown: "
-     "2.00 ± 1.23 points of error + λ·cost better"),
+     "use small → large: that it beats the best single model is not shown: "
+     "2.00 ± 1.23 points of error + λ·cost better on queries left out"),
     ("pair", {"lam": 10.0}, {"gain": -0.02, "gain_se": 0.0123},
-     "use small → large: it promises more than the best single model, which is not shown: "
-     "2.00 ± 1.23 points of error + λ·cost worse"),
+     "use small → large: that it beats the best single model is not shown: "
+     "2.00 ± 1.23 points of error + λ·cost worse on queries left out"),
     ("chain", {}, {"gain": 0.03, "gain_se": 0.01},
      "use small → middle → large: 3.00 ± 1.00 points of error + λ·cost better than the best pair"),
     ("chain", {"lam": 10.0}, {"gain": -0.03, "gain_se": 0.01},
-     "use small → middle → large: it promises more than the best pair, which is not shown: "
-     "3.00 ± 1.00 points of error + λ·cost worse"),
+     "use small → middle → large: that it beats the best pair is not shown: "
+     "3.00 ± 1.00 points of error + λ·cost worse on queries left out"),
     ("answers", {"lam": 10.0}, {"rival": 0.03},
      "use small → middle → large, asking large where small and middle differ: "
      "3.00 ± 1.00 points of error + λ·cost better than the best pair"),
@@ -95,8 +95,8 @@ SENTENCES = [
      "use small → middle → large, asking large where small and middle differ: "
      "6.0 ± 1.0 points fewer errors than the best single model for the same money"),
     ("refusing", {"lam": 10.0}, {"rival": 0.01},
-     "use small → middle, refusing where small and middle differ: it promises more than the best pair, "
-     "which is not shown: 1.00 ± 1.00 points of error + λ·cost better"),
+     "use small → middle, refusing where small and middle differ: that it beats the best pair "
+     "is not shown: 1.00 ± 1.00 points of error + λ·cost better on queries left out"),
 ]  # fmt: skip
 
 
@@ -183,6 +183,6 @@ def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
             place = min(alike, key=lambda row: abs(np.log(at.budgets[row] / budget)))
             saved, spread = 100 * at.saved[1, place], 100 * at.saved_se[1, place]
             assert f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors" in said
-            assert ("which is not shown" in said) == (saved <= 2 * spread)
+            assert ("is not shown" in said) == (saved <= 2 * spread)
             told += 1
     assert told > 12
