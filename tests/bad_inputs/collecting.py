@@ -68,7 +68,10 @@ COLLECTING = (
     _answers("is a text", "letter.jsonl", "Dear all\n", "line 1: this is no file of rcjax collect"),
     _answers("is another JSON", "rows.jsonl", '{"a": 1}\n', "line 1: this is no file of rcjax collect"),
     _answers(
-        "is the log of a service", "calls.jsonl", '{"call_log": 1, "query": "a", "model": "b"}\n', "a log of a service"
+        "is a log of a service without shadow calls",
+        "calls.jsonl",
+        '{"call_log": 1, "query": "a", "model": "b"}\n',
+        "no answer to a query that went to all models",
     ),
     _answers("is of a newer rcjax", "new.jsonl", json.dumps(_ROW | {"call_log": 9}) + "\n", "no file of rcjax collect"),
     _answers("has odd money", "odd.jsonl", json.dumps(_ROW | {"at_most": -1}) + "\n", "line 1"),

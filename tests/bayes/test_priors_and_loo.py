@@ -105,7 +105,7 @@ def test_arviz_leaves_one_out(drawn):
     within = scipy.special.logsumexp(np.asarray(drawn.log_likelihood())[0], axis=0, b=1 / 200)
     assert within.sum() - 60 < elpd < within.sum()  # what is left out is told less well, by some effective parameters
     assert "log_likelihood" not in [*drawn.to_arviz(log_likelihood=False).groups()]
-    with pytest.raises(ValueError, match=r"does not hold its evidence: rcjax\.sample_posterior draws"):
+    with pytest.raises(ValueError, match=r"does not hold its evidence: rcjax\.bayes\.sample_posterior draws"):
         dataclasses.replace(drawn, evidence=None).log_likelihood()
 
 

@@ -318,7 +318,7 @@ def test_its_points_are_policies(robust, parts, tmp_path):
     again = rcjax.load_frontier(tmp_path / "frontier.json")
     assert again.search == "minimised"
     np.testing.assert_array_equal(again.thresholds, ours.thresholds)
-    with pytest.raises(ValueError, match=r"rcjax\.minimise"):
+    with pytest.raises(ValueError, match=r"rcjax\.solving\.minimise"):
         rcjax.retune(loaded, parts[1])
     with pytest.raises(ValueError, match="refit=False"):
         rcjax.tuning.bootstrap(ours, parts[0], replicates=20)

@@ -154,7 +154,7 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
     if tools:
         yield "tools", tools
     choice = data.get("tool_choice")
-    if tools or choice not in ("auto", "none"):  # without tools these say nothing
+    if choice is not None and (tools or choice not in ("auto", "none")):  # without tools these say nothing
         yield "tool_choice", _choice(choice)
 
 
