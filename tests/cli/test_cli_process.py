@@ -38,10 +38,16 @@ def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("logs"))
 
 
+def quiet(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
+    """The same without the lines of progress that a slow machine shows."""
+    done.stderr = "".join(line for line in done.stderr.splitlines(True) if not line.endswith(" so far\n"))
+    return done
+
+
 def process(*arguments, **variables) -> subprocess.CompletedProcess:
     environment = {**os.environ, "COLUMNS": "80", **{name: str(value) for name, value in variables.items()}}
     command = [sys.executable, "-c", "import rcjax.cli; rcjax.cli.main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return quiet(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300))
 
 
 def test_the_command_line_imports_lightly():
@@ -83,7 +89,7 @@ def test_a_closed_pipe_is_no_error(folder):
     command = (
         f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
     )
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    done = quiet(subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True))
     assert done.returncode == 0
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
@@ -108,7 +114,7 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
     for _ in range(2):
         done = process(*tune, RCJAX_CACHE_DIR=cache)
         assert done.returncode == 0, done.stderr
-        assert all(line.endswith(" so far") for line in done.stderr.splitlines()), done.stderr  # on a slow machine
+        assert done.stderr == ""
         programs.append({path.name for path in cache.rglob("*") if path.is_file()})
     assert programs[0]
     assert programs[1] == programs[0], "the second run should find its programs compiled"
