@@ -8,9 +8,11 @@ WORDS = 600
 
 
 @pytest.fixture(scope="module")
-def programs(request):
-    """What commands compile, kept from one run of the tests to the next."""
-    return request.config.cache.mkdir("rcjax-commands")
+def programs(programs):
+    """What commands compile, kept from one run of the tests to the next, where pytest keeps anything."""
+    folder = programs / "commands"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.mark.thorough
