@@ -35,7 +35,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.option_changes import changed_options
 from rcjax.serving.gateway.responder import encoded
-from rcjax.serving.gateway.response_events import ResponseAssembly
+from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
 from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.questions import text_bytes

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax.diagnostics.bootstrap import p_value
+from rcjax.logs.scoring import are_scores
 from rcjax.model.calibration_error import decile_bins, tenths
 
 
@@ -100,7 +101,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     score = np.asarray(correct, float)
     share = bins @ score / n
     z, size = 1.959964, n
-    if ((score > 0) & (score < 1)).any():
+    if are_scores(score):
         spread = bins @ score**2 / n - share**2
         size = n * np.divide(share * (1 - share), spread, out=np.ones(len(n)), where=spread > 1e-9)
     middle = (share + z * z / (2 * size)) / (1 + z * z / size)
@@ -140,14 +141,7 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     1.0
     """
     _, place, count = np.unique(confidence, return_inverse=True, return_counts=True)
-    rank = (count.cumsum() - (count - 1) / 2)[place]
-    score = np.asarray(correct, float)
-    if ((score > 0) & (score < 1)).any():
-        rights, every = (np.bincount(place, weights=weights) for weights in (score, np.ones(len(score))))
-        wrongs = every - rights
-        below = wrongs.cumsum() - wrongs / 2
-        return float(rights @ below / (rights.sum() * wrongs.sum()))
-    right = score == 1
-    m = int(right.sum())
-    others = len(right) - m
-    return float((rank[right].sum() - m * (m + 1) / 2) / (m * others)) if m and others else float("nan")
+    rights = np.bincount(place, weights=np.asarray(correct, float), minlength=len(count))
+    wrongs = count - rights
+    pairs = rights.sum() * wrongs.sum()
+    return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")

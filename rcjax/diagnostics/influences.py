@@ -105,9 +105,8 @@ def influence(policy: Policy, log: Log) -> Influence:
             f"{log.source}: its confidences have so few values that copulas are fitted by likelihood, and what one "
             "query changes there is not known: draw intervals instead (bootstrap)"
         )
-    unnamed = dataclasses.replace(
-        model, models=tuple(map(str, range(len(model.models))))
-    )  # so that names compile nothing
+    # Models of other names compile nothing.
+    unnamed = dataclasses.replace(model, models=tuple(map(str, range(len(model.models)))))
     jacobian = _jacobian(unnamed, Rows(*fill_up(*rows_of(log))), jnp.asarray(lam, model.cost.dtype))
     # Leaving a query out takes one off what it counts.
     change = -np.asarray(jacobian, float)[:, : log.n_queries].T

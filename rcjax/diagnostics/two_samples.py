@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcjax.logs.scoring import are_scores
 from rcjax.model.calibration_error import tenths
 
 _ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory
@@ -51,8 +52,7 @@ def spiegelhalter_z(confidence: np.ndarray, correct: np.ndarray) -> float:
     """
     p = np.asarray(confidence, float)
     y = np.asarray(correct, float)
-    binary = ((y == 0) | (y == 1)).all()
-    variance = ((1 - 2 * p) ** 2 * p * (1 - p)).sum() if binary else ((1 - 2 * p) ** 2 * (y - p) ** 2).sum()
+    variance = ((1 - 2 * p) ** 2 * ((y - p) ** 2 if are_scores(y) else p * (1 - p))).sum()
     return float(brier_excess(p, correct).sum() / np.sqrt(variance)) if variance > 0 else float("nan")
 
 

@@ -11,8 +11,9 @@ from rcjax.logs.checked_rows import Rows, numbers
 from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, judge_columns
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.scoring import as_labels
 
-__all__ = ["empty_cell", "hand_labels_of", "is_score", "label_cells", "settle_labels"]
+__all__ = ["empty_cell", "hand_labels_of", "label_cells", "settle_labels"]
 
 
 def label_cells(rows: Rows) -> dict[str, np.ndarray]:
@@ -24,23 +25,12 @@ def label_cells(rows: Rows) -> dict[str, np.ndarray]:
     for own in ("", "own_"):
         if f"{own}correct" in rows.frame.columns:
             right = _numbers(rows, "correct", own)
-            cells |= {f"{own}correct": _labels(right), f"{own}labelled": ~np.isnan(right)}
+            cells |= {f"{own}correct": as_labels(right), f"{own}labelled": ~np.isnan(right)}
         if f"{own}{LABEL_PROBABILITY}" in rows.frame.columns:
             cells[f"{own}{LABEL_PROBABILITY}"] = _numbers(rows, LABEL_PROBABILITY, own)
     nothing = np.zeros(rows.frame.height, bool)
     verdicts = {judge: numbers(rows, judge, optional=True) for judge in judge_columns(rows.frame.columns)}
     return {"correct": nothing, "labelled": nothing} | cells | verdicts
-
-
-def _labels(right: np.ndarray) -> np.ndarray:
-    """Labels as bool; as numbers where some are scores between right and wrong. Those that are missing are 0."""
-    score = np.nan_to_num(right)
-    return score if is_score(score) else score == 1
-
-
-def is_score(right: np.ndarray) -> bool:
-    """Whether some labels are neither right nor wrong."""
-    return bool(right.dtype != bool and ((right > 0) & (right < 1)).any())
 
 
 def _numbers(rows: Rows, column: str, own: str) -> np.ndarray:

@@ -24,7 +24,7 @@ from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
-from rcjax.logs.label_cells import empty_cell, hand_labels_of, is_score, label_cells, settle_labels
+from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.listing import brief, listed
@@ -44,6 +44,7 @@ from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, req
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.sampled_rows import SampledRows
+from rcjax.logs.scoring import as_labels
 from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
@@ -231,7 +232,7 @@ def _read(
         count_differences(held)
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    matrices[1], scored = _as_labels(matrices[1])
+    matrices[1] = as_labels(matrices[1])
     told = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
     facts: dict[str, Any] = {
         "task": task,
@@ -245,7 +246,7 @@ def _read(
     facts |= {} if facts["answer"] is None else {"compare": compared.how}
     facts["reference"] = reference
     scores = Scores(beside.scoring.most)
-    facts["scores"] = scores if scored else None
+    facts["scores"] = None if matrices[1].dtype == bool else scores
     facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
     queries = query_ids(held.queries)
     del held  # before jax has matrices of its own
@@ -270,13 +271,8 @@ def _read(
 
 def _labels(held: Matrices, columns: list[int]) -> tuple[jax.Array, HandLabels | None, bool]:
     """(which answers of some models are labelled right, who has labelled what, whether these are scores)."""
-    right, scored = _as_labels(np.ascontiguousarray(held.take("correct")[:, columns]))
-    return jax.device_put(right), hand_labels_of(held, columns), scored
-
-
-def _as_labels(right: np.ndarray) -> tuple[np.ndarray, bool]:
-    """(labels as they are held, whether they are scores): bool where all are right or wrong."""
-    return (right, True) if is_score(right) else (right == 1, False)
+    right = as_labels(np.ascontiguousarray(held.take("correct")[:, columns]))
+    return jax.device_put(right), hand_labels_of(held, columns), right.dtype != bool
 
 
 def _scattered(

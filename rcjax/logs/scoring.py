@@ -12,7 +12,7 @@ from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 
-__all__ = ["RIGHT_OR_WRONG", "Scoring"]
+__all__ = ["RIGHT_OR_WRONG", "Scoring", "are_scores", "as_labels"]
 
 
 _CONFIDENCES = ("logprob", "confidence")
@@ -55,8 +55,8 @@ class Scoring(NamedTuple):
             alike = [column for column in columns if plain_name(column) == plain_name(self.wrong)]
             if len(alike) != 1:
                 what = "occurs twice: drop one of the two" if alike else f"is not there{near(self.wrong, columns)}"
-                found = "" if alike else f"; found: {listed(columns)}"
-                raise LogError(f"{name}: column {brief(self.wrong)}, which is to tell the errors, {what}{found}")
+                there = "" if alike else f"; found: {listed(columns)}"
+                raise LogError(f"{name}: column {brief(self.wrong)}, which is to tell the errors, {what}{there}")
             return self._replace(column=alike[0])
         # A score beside no confidence may be meant for one: it is asked for, as before.
         plain = not self.beside and "correct" not in columns and "score" in columns and {*_CONFIDENCES} & {*columns}
@@ -95,3 +95,18 @@ class Scoring(NamedTuple):
 
 
 RIGHT_OR_WRONG = Scoring()
+
+
+def are_scores(labels: np.ndarray) -> bool:
+    """Whether some labels are neither right nor wrong."""
+    return bool(labels.dtype != bool and ((labels > 0) & (labels < 1)).any())
+
+
+def as_labels(values: np.ndarray) -> np.ndarray:
+    """Labels as bool; as numbers where some are scores between right and wrong. Those that are missing are 0.
+
+    >>> as_labels(np.array([1.0, np.nan])).tolist(), as_labels(np.array([1.0, 0.5])).tolist()
+    ([True, False], [1.0, 0.5])
+    """
+    labels = np.nan_to_num(values)
+    return labels if are_scores(labels) else labels == 1

@@ -209,10 +209,10 @@ def _tool(tool: _Fields, where: str) -> dict[str, Any]:
 
 def _choice(choice: Any) -> Any:
     """Which tool is to be called; a function that is named has an object of its own in chat completions."""
-    if not isinstance(choice, str | dict | None):
-        raise invalid("tool_choice", "must be none, auto, required or a function")
-    if not isinstance(choice, dict):
+    if isinstance(choice, str):
         return choice
+    if not isinstance(choice, dict):
+        raise invalid("tool_choice", "must be none, auto, required or a function")
     if choice.get("type") != "function":
         raise _unsupported("tool_choice.type", "must be function: other choices have no like in chat completions")
     return {"type": "function", "function": {"name": _text(choice, "name", "tool_choice")}}

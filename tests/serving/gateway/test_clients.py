@@ -29,18 +29,6 @@ class Letter(BaseModel):
     why: str
 
 
-@pytest.fixture(scope="module")
-def running():
-    with gateway(behave=ActingModels(), limits={"retries": 0}) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running):
-    running.server.behave = ActingModels()
-    return running
-
-
 class Sync:
     """Calls as a program without asyncio makes them."""
 

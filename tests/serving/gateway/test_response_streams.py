@@ -22,18 +22,6 @@ TOOLS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def running():
-    with gateway(behave=ActingModels(), limits={"retries": 0}) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running):
-    running.server.behave = ActingModels()
-    return running
-
-
 @pytest.fixture(params=[Sync, Async])
 def client(request, service):
     return request.param(service)

@@ -1,0 +1,297 @@
+"""A completion as a response: its items, and the events that tell of them while it comes. Standard library only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rcjax.serving.completions import choice_text
+from rcjax.serving.gateway.errors import ApiError
+
+__all__ = ["Event", "ResponseAssembly"]
+
+
+Event = dict[str, Any]
+"""An event of a stream."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part of what a model says."""
+
+    kind: str
+    """ "output_text", "refusal" or "reasoning_text"."""
+    index: int
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[Event] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is in an item."""
+        more = {"annotations": []} if self.kind == "output_text" else {}
+        return {"type": self.kind, **self.content, **more}
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it says, by the names of its fields."""
+        name = "refusal" if self.kind == "refusal" else "text"
+        more = {"logprobs": [*self.logprobs]} if self.kind == "output_text" else {}
+        return {name: "".join(self.texts), **more}
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a model says, or thinks before it."""
+
+    id: str
+    index: int
+    kind: str
+    """ "message" or "reasoning"."""
+    parts: dict[str, _Part] = field(default_factory=dict)
+
+    def to_json(self, status: str) -> dict[str, Any]:
+        """As an item of a response."""
+        more = {"role": "assistant"} if self.kind == "message" else {"summary": []}
+        content = [part.to_json() for part in self.parts.values()]
+        return {"id": self.id, "type": self.kind, "status": status, **more, "content": content}
+
+    def say(self, kind: str, text: str, logprobs: Sequence[Event]) -> Iterator[Event]:
+        """Add to a part, which may be a new one."""
+        part = self.parts.get(kind)
+        if part is None:
+            part = self.parts[kind] = _Part(kind, len(self.parts))
+            yield self._event(part, "content_part.added", {"part": part.to_json()})
+        part.texts.append(text)
+        part.logprobs += logprobs
+        more = {"logprobs": logprobs} if kind == "output_text" else {}
+        yield self._event(part, f"{kind}.delta", {"delta": text, **more})
+
+    def end(self) -> Iterator[Event]:
+        """Say what each part is as a whole."""
+        for part in self.parts.values():
+            yield self._event(part, f"{part.kind}.done", part.content)
+            yield self._event(part, "content_part.done", {"part": part.to_json()})
+
+    def _event(self, part: _Part, kind: str, content: Event) -> Event:
+        where = {"item_id": self.id, "output_index": self.index, "content_index": part.index}
+        return {"type": f"response.{kind}", **where, **content}
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of a function."""
+
+    id: str
+    index: int
+    call_id: str
+    name: str
+    arguments: list[str] = field(default_factory=list)
+
+    def to_json(self, status: str) -> dict[str, Any]:
+        """As an item of a response."""
+        call = {"call_id": self.call_id, "name": self.name, "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function_call", "status": status, **call}
+
+    def say(self, text: str) -> Iterator[Event]:
+        """Add to its arguments."""
+        self.arguments.append(text)
+        yield self._event("delta", delta=text)
+
+    def end(self) -> Iterator[Event]:
+        """Say what its arguments are as a whole."""
+        yield self._event("done", name=self.name, arguments="".join(self.arguments))
+
+    def _event(self, kind: str, **content: str) -> Event:
+        event = f"response.function_call_arguments.{kind}"
+        return {"type": event, "item_id": self.id, "output_index": self.index, **content}
+
+
+#: Fields of a chunk that a response has in other words, or that are of the chunk alone.
+_REWORDED = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
+
+
+#: The item that a part is of.
+_ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "reasoning"}
+
+
+_PREFIXES = {"message": "msg", "reasoning": "rs"}  # of the ids of items
+
+
+#: Where servers tell what a model thinks before it answers.
+_REASONING = ("reasoning_content", "reasoning")
+
+
+#: Why an answer is not complete, by the reason of a completion.
+_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+@dataclass(slots=True)
+class ResponseAssembly:
+    """A response, put together from the chunks of a completion.
+
+    >>> whole = ResponseAssembly({})
+    >>> head = {"id": "1", "created": 1, "model": "small"}
+    >>> said = {"index": 0, "delta": {"content": "B"}, "finish_reason": "length"}
+    >>> [event["type"] for event in whole.add({**head, "choices": [said]})][:3]
+    ['response.created', 'response.in_progress', 'response.output_item.added']
+    >>> whole.ending, [event["type"] for event in whole.end()][-1]
+    ('incomplete', 'response.incomplete')
+    """
+
+    asked: Mapping[str, Any]
+    """What it repeats of its request."""
+    _id: str = ""
+    """Of the completion."""
+    _head: dict[str, Any] = field(default_factory=dict)
+    _items: list[_Said | _Call] = field(default_factory=list)
+    _said: dict[str, _Said] = field(default_factory=dict)
+    _calls: dict[int, _Call] = field(default_factory=dict)
+    _finish_reason: Any = None
+    _last: dict[str, Any] = field(default_factory=dict)
+    """The tokens, and what the gateway did, as far as they are known."""
+
+    @property
+    def ending(self) -> str:
+        """How it ends: "completed" or "incomplete"."""
+        return "completed" if self._reason is None else "incomplete"
+
+    @property
+    def _reason(self) -> str | None:
+        return _REASONS.get(self._finish_reason) if isinstance(self._finish_reason, str) else None
+
+    def add(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
+        """Add a chunk; the events that tell of it."""
+        begins = not self._head
+        self._head |= {name: value for name, value in chunk.items() if name not in _REWORDED}
+        if begins:
+            self._id = chunk["id"]
+            self._head |= {"id": f"resp_{self._id}", "created_at": chunk["created"], "model": chunk["model"]}
+            for kind in ("created", "in_progress"):
+                yield {"type": f"response.{kind}", "response": self.to_json("in_progress")}
+        self._last |= {name: chunk[name] for name in ("usage", "rcjax") if chunk.get(name) is not None}
+        for choice in chunk["choices"]:
+            if choice.get("index", 0) == 0:
+                yield from self._add_delta(choice.get("delta"), choice.get("logprobs"))
+                self._finish_reason = choice.get("finish_reason") or self._finish_reason
+
+    def end(self) -> Iterator[Event]:
+        """The events that say what each item is as a whole, and the response."""
+        status = self.ending
+        for item in self._items:
+            yield from item.end()
+            yield self._item_event("done", item, status)
+        yield {"type": f"response.{status}", "response": self.to_json(status)}
+
+    def fail(self, problem: ApiError) -> Iterator[Event]:
+        """The events that say that the rest does not come; the first is what clients raise."""
+        error = problem.to_json()["error"]
+        yield {**error, "type": "error", "error": error}
+        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"  # of those that there are
+        yield {"type": "response.failed", "response": self.to_json("failed") | {"error": error | {"code": code}}}
+
+    def to_json(self, status: str) -> dict[str, Any]:
+        """The response, with this status."""
+        reason = self._reason if status == "incomplete" else None
+        of_items = "incomplete" if status == "failed" else status
+        return {
+            **self._head,
+            **self.asked,
+            "object": "response",
+            "status": status,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "error": None,
+            "incomplete_details": None if reason is None else {"reason": reason},
+            "output": [item.to_json(of_items) for item in self._items],
+            "usage": _usage(self._last.get("usage")),
+            **({"rcjax": self._last["rcjax"]} if "rcjax" in self._last else {}),
+        }
+
+    def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
+        said = delta if isinstance(delta, Mapping) else {}
+        tokens = _tokens(logprobs.get("content")) if isinstance(logprobs, Mapping) else []
+        thought = next(filter(None, map(said.get, _REASONING)), None)
+        yield from self._add_text("reasoning_text", thought, [])
+        yield from self._add_text("output_text", said.get("content"), tokens)
+        yield from self._add_text("refusal", said.get("refusal"), [])
+        calls = said.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            yield from self._add_call(call)
+
+    def _add_text(self, kind: str, content: Any, tokens: list[Event]) -> Iterator[Event]:
+        text, of = choice_text({"message": {"content": content}}), _ITEMS[kind]
+        if not text and not (tokens and of in self._said):  # tokens of the end have no text
+            return
+        if of not in self._said:
+            self._said[of] = _Said(f"{_PREFIXES[of]}_{self._id}", len(self._items), of)
+            self._items.append(self._said[of])
+            yield self._item_event("added", self._said[of], "in_progress")
+        yield from self._said[of].say(kind, text, tokens)
+
+    def _add_call(self, call: Any) -> Iterator[Event]:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            return
+        number = call.get("index", 0)
+        number = number if isinstance(number, int) else 0
+        if number not in self._calls:
+            index, call_id, name = len(self._items), call.get("id"), function.get("name")
+            item_id = f"fc_{self._id}_{index}"
+            call_id = call_id if isinstance(call_id, str) and call_id else f"call_{item_id}"
+            self._calls[number] = _Call(item_id, index, call_id, name if isinstance(name, str) else "")
+            self._items.append(self._calls[number])
+            yield self._item_event("added", self._calls[number], "in_progress")
+        arguments = function.get("arguments")
+        if isinstance(arguments, str) and arguments:
+            yield from self._calls[number].say(arguments)
+
+    @staticmethod
+    def _item_event(kind: str, item: _Said | _Call, status: str) -> Event:
+        event = f"response.output_item.{kind}"
+        return {"type": event, "output_index": item.index, "item": item.to_json(status)}
+
+
+def _tokens(content: Any) -> list[Event]:
+    """The tokens of a text with their log-probabilities, as far as they are such."""
+    tokens = _with_logprobs(content)
+    likeliest = [_with_logprobs(token.get("top_logprobs")) for token in tokens]
+    return [
+        {**_token(token), "top_logprobs": [_token(one) for one in others]}
+        for token, others in zip(tokens, likeliest, strict=True)
+    ]
+
+
+def _with_logprobs(tokens: Any) -> list[Mapping[str, Any]]:
+    entries = [one for one in tokens if isinstance(one, Mapping)] if isinstance(tokens, list) else []
+    return [one for one in entries if isinstance(one.get("token"), str) and type(one.get("logprob")) in (int, float)]
+
+
+def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A token; its bytes, which must be there, are those of its text where the server tells none."""
+    text, octets = entry["token"], entry.get("bytes")
+    octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
+    return {"token": text, "logprob": entry["logprob"], "bytes": octets}
+
+
+def _usage(usage: Any) -> dict[str, Any] | None:
+    """The tokens of a completion by the names of a response, with all that is told besides.
+
+    >>> _usage({"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9})["input_tokens_details"]
+    {'cached_tokens': 0, 'cache_write_tokens': 0}
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    return {
+        **{name: value for name, value in usage.items() if not name.startswith(("prompt_tokens", "completion_tokens"))},
+        "input_tokens": usage.get("prompt_tokens"),
+        "output_tokens": usage.get("completion_tokens"),
+        "input_tokens_details": _counts(read, ("cached_tokens", "cache_write_tokens")),
+        "output_tokens_details": _counts(written, ("reasoning_tokens",)),
+    }
+
+
+def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Parts of the tokens, of which these must be numbers."""
+    counts = details if isinstance(details, Mapping) else {}
+    return {**counts, **{name: counts[name] if type(counts.get(name)) is int else 0 for name in names}}
