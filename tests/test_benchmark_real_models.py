@@ -23,13 +23,13 @@ def test_questions_are_of_all_kinds_and_none_comes_twice():
         if row["kind"] == "total":
             a, b = (int(word.strip("?")) for word in row["prompt"].split() if word.strip("?").isdecimal())
             assert int(row["answer"]) == a + b
-        if row["kind"] in ("holder", "group"):
+        if row["kind"] in ("holder", "larger"):
             assert row["answer"] in row["prompt"]
 
 
 def test_templates_end_where_the_answer_begins():
     by_name = {model.name: model.template() for model in MODELS}
-    assert by_name[SMOL].endswith("<|im_start|>assistant\n")
+    assert by_name[SMOL].endswith("<|im_start|>assistant{{ '\\n' }}")  # Jinja drops a newline at the end
     assert by_name[GEMMA + SHOWN].endswith("\nAnswer:")
     for template in by_name.values():
         assert template.count("{{ messages[-1]['content'] }}") == 1

@@ -31,10 +31,10 @@ from benchmarks.real_models.models import models_toml, served, server_program
 from benchmarks.real_models.questions import make
 from benchmarks.report import machine, markdown, progress
 from rcjax.collecting.graders.attempt import Attempt
-from rcjax.collecting.graders.numbers import right_number
-from rcjax.collecting.graders.texts import exact
+from rcjax.collecting.graders.texts import contains
 
 PROGRAM = str(Path(sys.executable).parent / "rcjax")
+GRADER = "contains"  # models of this size answer in sentences
 SHADOWS = "100%"  # so that `check` and `retune` have the answers of all models of the policy
 
 
@@ -59,10 +59,10 @@ def rcjax(folder: Path, *words: str, fine: Sequence[int] = (0,)) -> dict[str, An
 
 
 def write_questions(folder: Path, count: int, fresh: int) -> list[dict[str, Any]]:
-    """questions.jsonl to tune on; the fresh ones, which no file has but labels.csv."""
+    """questions.jsonl to tune on; fresh.jsonl, which the service is asked and nobody tunes on."""
     rows = make(count + fresh, seed=0)
-    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:count]), "utf-8")
-    pl.DataFrame(rows[count:]).select("query", "answer").write_csv(folder / "labels.csv")
+    for name, some in (("questions.jsonl", rows[:count]), ("fresh.jsonl", rows[count:])):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in some), "utf-8")
     return rows[count:]
 
 
@@ -113,9 +113,8 @@ def ask(client: OpenAI, row: dict[str, Any]) -> Reply:
 
 
 def is_right(text: str, answer: str) -> bool:
-    """As `rcjax collect` grades where nobody says how."""
-    grade = right_number if answer.isdecimal() else exact
-    return bool(grade(Attempt("", text, text, (answer,))))
+    """As the grader has it."""
+    return bool(contains(Attempt("", text, text, (answer,))))
 
 
 def of_replies(replies: list[Reply], fresh: list[dict[str, Any]]) -> tuple[float, float, pl.DataFrame]:
@@ -132,41 +131,58 @@ def of_replies(replies: list[Reply], fresh: list[dict[str, Any]]) -> tuple[float
     return float(1 - right.mean()), float(np.mean([reply.cost for reply in replies])), pl.DataFrame(lines)
 
 
-def run(folder: Path, urls: dict[str, str], count: int, fresh: int) -> None:
-    """The whole way, printed."""
-    (folder / "models.toml").write_text(models_toml(urls), "utf-8")
-    later = write_questions(folder, count, fresh)
+def collected(folder: Path) -> pl.DataFrame:
+    """Ask all models the questions that are tuned on; what each model is (`of_models`)."""
     probe = rcjax(folder, "collect", "--probe", "--models", "models.toml")
     print(f"Probe: {json.dumps(probe, ensure_ascii=False)[:2000]}\n")
-    rcjax(folder, "collect", "questions.jsonl", "--models", "models.toml", "--out", "log.jsonl", "--concurrency", "1")
+    words = ["questions.jsonl", "--models", "models.toml", "--out", "log.jsonl", "--grade", GRADER]
+    rcjax(folder, "collect", *words, "--concurrency", "1")
     models = of_models(pl.read_ndjson(folder / "log.jsonl", infer_schema_length=None))
     print(markdown(models))
     for line in models.iter_rows(named=True):
-        told = f"{line['right, %']:.0f} %; {line['its confidence tells, %']:.0f} %"
+        figures = f"{line['right, %']:.0f} %; {line['its confidence tells, %']:.0f} %"
         record.headline(
-            f"{line['model']}: right; how often its confidence ranks a right answer above a wrong one", told
+            f"{line['model']}: right; how often its confidence ranks a right answer above a wrong one", figures
         )
-    bills = models["dollars per million"].to_numpy()
-    budget = f"{float(np.sqrt(bills.min() * bills.max())):.3g}/M"
+    return models
+
+
+def tuned_and_asked(folder: Path, budget: str, later: list[dict[str, Any]]) -> None:
+    """Tune for a budget, serve the policy, ask it fresh questions, and hold what it had predicted to what comes."""
     rcjax(folder, "tune", "log.jsonl", "--budget", budget, "--out", "policy.json")
     expected = json.loads((folder / "policy.json").read_text("utf-8"))["expected"]
+    replies, fresh = [], len(later)
     with service(folder) as client:
-        replies = []
         for row in later:
             replies.append(ask(client, row))
             progress(f"{len(replies)} of {fresh} fresh questions")
     error, cost, answered = of_replies(replies, later)
     print(f"\nBudget {budget}: predicted and seen on {fresh} fresh questions.\n\n{markdown(answered)}")
-    said = f"{100 * expected['error']:.1f} %; {100 * error:.1f} ± {100 * np.sqrt(error * (1 - error) / fresh):.1f} %"
-    record.headline(f"errors for a budget of ${budget}, predicted; seen on {fresh} fresh questions", said)
+    spread = np.sqrt(error * (1 - error) / fresh)
+    figures = f"{100 * expected['error']:.1f} %; {100 * error:.1f} ± {100 * spread:.1f} %"
+    record.headline(f"errors for a budget of ${budget}, predicted; seen on {fresh} fresh questions", figures)
     record.headline("bill per million, predicted; seen", f"${1e6 * expected['cost']:.3g}; ${1e6 * cost:.3g}")
-    checked = rcjax(folder, "check", "policy.json", "calls.jsonl", "--labels", "labels.csv", fine=(0, 1))
-    record.headline("`rcjax check` on the service's log", str(checked["verdict"]))
-    again = rcjax(
-        folder, "retune", "policy.json", "calls.jsonl", "--labels", "labels.csv", "--out", "next.json", fine=(0, 1)
+
+
+def kept_up(folder: Path) -> None:
+    """Grade the service's log as the first one was, check the policy by it, and tune it again."""
+    rcjax(
+        folder, "grade", "calls.jsonl", "--grade", GRADER, "--questions", "fresh.jsonl", "--out", "calls.judged.jsonl"
     )
+    checked = rcjax(folder, "check", "policy.json", "calls.judged.jsonl", fine=(0, 1))
+    again = rcjax(folder, "retune", "policy.json", "calls.judged.jsonl", "--out", "next.json", fine=(0, 1))
     print(f"\nCheck: {json.dumps(checked)[:1500]}\n\nRetune: {json.dumps(again)[:1500]}")
+    record.headline("`rcjax check` on the service's log", str(checked["verdict"]))
     record.headline("`rcjax retune` on it writes a new policy", "yes" if (folder / "next.json").exists() else "no")
+
+
+def run(folder: Path, urls: dict[str, str], count: int, fresh: int) -> None:
+    """The whole way, printed."""
+    (folder / "models.toml").write_text(models_toml(urls), "utf-8")
+    later = write_questions(folder, count, fresh)
+    bills = collected(folder)["dollars per million"].to_numpy()
+    tuned_and_asked(folder, f"{float(np.sqrt(bills.min() * bills.max())):.3g}/M", later)
+    kept_up(folder)
 
 
 def main() -> None:

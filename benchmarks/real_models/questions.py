@@ -15,20 +15,52 @@ CAPITALS = _pairs(
     "Sweden:Stockholm Finland:Helsinki Denmark:Copenhagen Turkey:Ankara Iran:Tehran Iraq:Baghdad Cuba:Havana "
     "Canada:Ottawa Australia:Canberra Peru:Lima Chile:Santiago Kenya:Nairobi Ghana:Accra Senegal:Dakar "
     "Thailand:Bangkok Vietnam:Hanoi Nepal:Kathmandu Mongolia:Ulaanbaatar Latvia:Riga Estonia:Tallinn "
-    "Bulgaria:Sofia Romania:Bucharest Serbia:Belgrade Croatia:Zagreb Slovenia:Ljubljana"
+    "Bulgaria:Sofia Romania:Bucharest Serbia:Belgrade Croatia:Zagreb Slovenia:Ljubljana Belgium:Brussels "
+    "Iceland:Reykjavik Ukraine:Kyiv Armenia:Yerevan Georgia:Tbilisi Lebanon:Beirut Syria:Damascus Jordan:Amman "
+    "Afghanistan:Kabul Indonesia:Jakarta Philippines:Manila Morocco:Rabat Tunisia:Tunis "
+    "Libya:Tripoli Sudan:Khartoum Uganda:Kampala Zimbabwe:Harare Angola:Luanda"
 )
 OPPOSITES = _pairs(
     "hot:cold big:small up:down left:right day:night black:white open:closed wet:dry old:young fast:slow "
-    "high:low rich:poor happy:sad hard:soft light:dark early:late strong:weak thick:thin win:lose begin:end "
+    "high:low rich:poor happy:sad hard:soft early:late strong:weak thick:thin win:lose begin:end "
     "buy:sell love:hate true:false deep:shallow wide:narrow full:empty clean:dirty loud:quiet ancient:modern "
-    "expand:contract"
+    "expand:contract hero:villain friend:enemy war:peace question:answer push:pull teach:learn arrive:leave "
+    "remember:forget laugh:cry inside:outside sharp:dull smooth:rough heavy:light cheap:expensive brave:cowardly "
+    "polite:rude guilty:innocent odd:even north:south victory:defeat increase:decrease accept:refuse"
 )
-GROUPS = {
-    "animal": ("dog", "cat", "horse", "lion", "whale", "eagle", "salmon", "frog", "tiger", "rabbit"),
-    "fruit": ("apple", "banana", "cherry", "grape", "lemon", "mango", "peach", "pear", "plum", "orange"),
-    "metal": ("iron", "copper", "gold", "silver", "tin", "zinc", "lead", "nickel", "titanium", "aluminium"),
-    "color": ("red", "green", "blue", "yellow", "purple", "pink", "brown", "gray", "violet", "turquoise"),
-}
+LANGUAGES = _pairs(
+    "France:French Germany:German Italy:Italian Spain:Spanish Japan:Japanese China:Chinese Russia:Russian Greece:Greek "
+    "Portugal:Portuguese Poland:Polish Sweden:Swedish Brazil:Portuguese Mexico:Spanish Turkey:Turkish Austria:German "
+    "Thailand:Thai Denmark:Danish Finland:Finnish Hungary:Hungarian Egypt:Arabic Norway:Norwegian Bulgaria:Bulgarian "
+    "Romania:Romanian Iraq:Arabic Cuba:Spanish Vietnam:Vietnamese Australia:English Peru:Spanish "
+    "Chile:Spanish Argentina:Spanish Colombia:Spanish "
+    "Iceland:Icelandic Ukraine:Ukrainian Serbia:Serbian Croatia:Croatian Slovenia:Slovenian Latvia:Latvian "
+    "Estonia:Estonian Lithuania:Lithuanian Israel:Hebrew Iran:Persian Mongolia:Mongolian Angola:Portuguese "
+    "Senegal:French Jamaica:English Jordan:Arabic Morocco:Arabic Cambodia:Khmer Nepal:Nepali Laos:Lao Korea:Korean"
+)
+YOUNG = _pairs(
+    "dog:puppy cat:kitten cow:calf horse:foal sheep:lamb pig:piglet hen:chick duck:duckling lion:cub goat:kid "
+    "deer:fawn bear:cub goose:gosling frog:tadpole swan:cygnet kangaroo:joey"
+)
+PLURALS = _pairs(
+    "child:children mouse:mice foot:feet tooth:teeth man:men woman:women goose:geese leaf:leaves box:boxes city:cities "
+    "baby:babies knife:knives wolf:wolves ox:oxen potato:potatoes life:lives "
+    "wife:wives half:halves shelf:shelves thief:thieves loaf:loaves party:parties lady:ladies story:stories fly:flies "
+    "bus:buses glass:glasses dish:dishes watch:watches fox:foxes tomato:tomatoes hero:heroes crisis:crises "
+    "cactus:cacti fungus:fungi person:people penny:pennies wish:wishes church:churches class:classes"
+)
+PASTS = _pairs(
+    "go:went see:saw eat:ate run:ran take:took write:wrote speak:spoke buy:bought think:thought bring:brought fly:flew "
+    "give:gave know:knew drink:drank sing:sang swim:swam find:found lose:lost build:built sleep:slept "
+    "catch:caught choose:chose draw:drew drive:drove fall:fell feel:felt fight:fought forget:forgot freeze:froze "
+    "grow:grew hear:heard hide:hid hold:held keep:kept leave:left lend:lent make:made meet:met ride:rode rise:rose "
+    "sell:sold send:sent shake:shook steal:stole teach:taught tear:tore tell:told wear:wore win:won"
+)
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry")
 THINGS = ("book", "ball", "cup", "hat", "key", "lamp", "shoe", "spoon", "coat", "drum")
 ITEMS = ("red", "blue", "green", "small", "large", "old", "new", "wooden")
@@ -47,44 +79,67 @@ def opposite(rng: random.Random) -> tuple[str, str]:
     return f"What is the opposite of {word}?", OPPOSITES[word]
 
 
-def group(rng: random.Random) -> tuple[str, str]:
-    """One of four choices, which stand in the question."""
-    kind = rng.choice([*GROUPS])
-    names = list(GROUPS)
-    rng.shuffle(names)
-    return f"Is {rng.choice(GROUPS[kind])} a kind of {', '.join(names[:-1])} or {names[-1]}?", kind
+def country(rng: random.Random) -> tuple[str, str]:
+    """A capital's country, which is easier than the other way round."""
+    name = rng.choice([*CAPITALS])
+    return f"{CAPITALS[name]} is the capital of which country?", name
+
+
+def language(rng: random.Random) -> tuple[str, str]:
+    """What the name of a country mostly tells."""
+    name = rng.choice([*LANGUAGES])
+    return f"Which language is spoken in {name}?", LANGUAGES[name]
+
+
+def young(rng: random.Random) -> tuple[str, str]:
+    """A word for a young animal."""
+    animal = rng.choice([*YOUNG])
+    return f"What is a young {animal} called?", YOUNG[animal]
+
+
+def plural(rng: random.Random) -> tuple[str, str]:
+    """A plural, most of them irregular."""
+    word = rng.choice([*PLURALS])
+    return f'What is the plural of "{word}"?', PLURALS[word]
+
+
+def past(rng: random.Random) -> tuple[str, str]:
+    """An irregular past tense."""
+    word = rng.choice([*PASTS])
+    return f'What is the past tense of "{word}"?', PASTS[word]
+
+
+def calendar(rng: random.Random) -> tuple[str, str]:
+    """The day or month before or after another."""
+    kind, names = rng.choice((("day", DAYS), ("month", MONTHS)))
+    index, (word, step) = rng.randrange(len(names)), rng.choice((("after", 1), ("before", -1)))
+    return f"Which {kind} comes {word} {names[index]}?", names[(index + step) % len(names)]
+
+
+def larger(rng: random.Random) -> tuple[str, str]:
+    """The larger one of two numbers below 100."""
+    a, b = rng.sample(range(1, 100), 2)
+    return f"Which number is larger, {a} or {b}?", str(max(a, b))
 
 
 def holder(rng: random.Random) -> tuple[str, str]:
     """What must be read off the question, from two to four sentences."""
     people = rng.sample(NAMES, rng.randint(2, 4))
     things = rng.sample(THINGS, len(people))
-    told = " ".join(f"{who} has a {rng.choice(ITEMS)} {what}." for who, what in zip(people, things, strict=True))
-    place = rng.randrange(len(people))
-    return f"{told} Who has the {things[place]}?", people[place]
-
-
-def following(rng: random.Random) -> tuple[str, str]:
-    """The next number of a row that rises by 1 to 5."""
-    start, step = rng.randint(1, 20), rng.randint(1, 5)
-    row = [start + step * place for place in range(5)]
-    return f"Which number comes next: {', '.join(map(str, row[:4]))}?", str(row[4])
+    sentences = " ".join(f"{who} has a {rng.choice(ITEMS)} {what}." for who, what in zip(people, things, strict=True))
+    index = rng.randrange(len(people))
+    return f"{sentences} Who has the {things[index]}?", people[index]
 
 
 def total(rng: random.Random) -> tuple[str, str]:
-    """A sum of one or two digits."""
-    most = rng.choice((9, 30))
-    a, b = rng.randint(1, most), rng.randint(1, most)
+    """A sum of two digits."""
+    a, b = rng.randint(1, 9), rng.randint(1, 9)
     return f"What is {a} plus {b}?", str(a + b)
 
 
 KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
-    "capital": capital,
-    "opposite": opposite,
-    "group": group,
-    "holder": holder,
-    "following": following,
-    "total": total,
+    kind.__name__: kind
+    for kind in (capital, country, language, opposite, young, plural, past, calendar, larger, total, holder)
 }
 
 
@@ -106,7 +161,7 @@ def make(count: int, seed: int) -> list[dict[str, Any]]:
             rows.append({"prompt": prompt, "answer": answer, "kind": kind})
             misses = 0
     rng.shuffle(rows)
-    return [{"query": f"q{place}"} | row for place, row in enumerate(rows)]
+    return [{"query": f"q{index}"} | row for index, row in enumerate(rows)]
 
 
 def examples() -> list[tuple[str, str]]:
