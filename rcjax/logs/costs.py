@@ -76,6 +76,6 @@ def mend_matrix(held: Matrices) -> Lost:
 
 def tell_lost(lost: Lost) -> str | None:
     """How many answers had lost their cost, in words; None where none has."""
-    told = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
+    by_model = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
     what = "left out of the mean cost, as they cost 0 and others of the same model do not"
-    return f"{what}: {told} (streamed calls that lost their usage?)" if told else None
+    return f"{what}: {by_model} (streamed calls that lost their usage?)" if by_model else None

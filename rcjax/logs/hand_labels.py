@@ -41,11 +41,11 @@ class HandLabels:
         fair sample, always the same. One without a probability beside others that have one was labelled for certain.
         """
         labelled, said = np.asarray(self.labelled), np.asarray(self.probability, float)
-        told = labelled & np.isfinite(said)
-        chance = np.where(told, said, 1.0)
+        stated = labelled & np.isfinite(said)
+        chance = np.where(stated, said, 1.0)
         least = np.where(labelled, chance, 1.0).min(axis=0)
         thinned = labelled & (np.random.default_rng(0).random(labelled.shape) * chance <= least)
-        return np.where(told.any(axis=0), thinned, labelled)
+        return np.where(stated.any(axis=0), thinned, labelled)
 
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""

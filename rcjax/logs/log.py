@@ -234,8 +234,8 @@ class Log:
         facts |= {"errors": self.errors and self.errors.with_waiting(second_cost)}
         if second_cost == 0:
             return self._with(logprob, correct, money, answered, **facts)
-        told = None if self.seconds is None else np.asarray(self.seconds)
-        waits = require_all_seconds(self.source, told, answered, self.models, self.queries)
+        seconds = None if self.seconds is None else np.asarray(self.seconds)
+        waits = require_all_seconds(self.source, seconds, answered, self.models, self.queries)
         waiting = Waiting(float(second_cost), jax.device_put(money))
         costs = (money + second_cost * waits).astype(held.dtype)
         return self._with(logprob, correct, costs, answered, **facts, waiting=waiting)
@@ -258,14 +258,14 @@ class Log:
         timed = ""
         if self.seconds is not None:
             timed = f"; {tell_seconds(self.models, np.asarray(self.seconds), np.asarray(self.answered))}"
-        told = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
-        told += "" if self.reference is None else f" {self.reference.describe()}"
-        told += "" if self.scores is None else f" {self.scores.describe()}"
+        text = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
+        text += "" if self.reference is None else f" {self.reference.describe()}"
+        text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:
-            return told
+            return text
         labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
-        sentence = labels.told()
-        return f"{told} {sentence[:1].upper()}{sentence[1:]}."
+        sentence = labels.describe()
+        return f"{text} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe
 
@@ -308,12 +308,12 @@ def _log(*matrices: np.ndarray, answer: Any = None, seconds: Any = None, **facts
     return Log(**columns, answer=codes, seconds=waits, **facts)
 
 
-def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[str, ...]:
+def _chosen(models: Iterable[str], available: Sequence[str], where: str) -> tuple[str, ...]:
     """Check a choice of models against the known ones."""
     names = (models,) if isinstance(models, str) else tuple(models)
     for name in names:
-        if name not in known:
-            raise LogError(f"{where}: no model {brief(name)!r}{near(name, known)}: it has {listed(known)}")
+        if name not in available:
+            raise LogError(f"{where}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")
     if not names or len(names) > len({*names}):
         raise LogError(f"{where}: models {listed(names)!r}: name at least one, and each once")
     return names

@@ -233,12 +233,12 @@ def _read(
     matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
     matrices[1] = as_labels(matrices[1])
-    told = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
+    asked = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
     facts: dict[str, Any] = {
         "task": task,
         "source": str(source) if isinstance(source, str | os.PathLike) else name,
         "prices": rates and {name: price_for(rates, name) for name in names},
-        "asked": {name: told[name] for name in names if name in told} or None,
+        "asked": {name: asked[name] for name in names if name in asked} or None,
         "hand": hand_labels_of(held, columns),
         "answer": compared.codes(held, columns),
         "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
@@ -303,28 +303,28 @@ def _scattered(
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if not rows.frame.height:
             continue
-        place = held.place(rows)
+        cells = held.cells_of(rows)
         if segments is not None:
             segments.put(rows)
         if sameness is not None:
-            sameness.put(held, place, rows)
+            sameness.put(held, cells, rows)
         values = {"logprob": logprobs(rows), **label_cells(rows), **seconds_cells(rows)}
-        values["cost"] = cost_cells(rows, list(held.models), place[1], rates)
+        values["cost"] = cost_cells(rows, list(held.models), cells[1], rates)
         ways = calls.ways.of(rows)
         if SAMPLE in rows.frame.columns:
-            sampled.add(rows, place, compared.hashes(rows), way=ways, **values)
+            sampled.add(rows, cells, compared.hashes(rows), way=ways, **values)
             continue
-        again = held.repeated(rows, place)
+        again = held.repeated(rows, cells)
         if again.any():
             i = int(np.argmax(again))
-            first = rows.place(int(held.take("row")[place[0][i], place[1][i]]))
+            first = rows.row_in_words(int(held.take("row")[cells[0][i], cells[1][i]]))
             rows.refuse(again, "query", f"was answered already in {first}: {_ONE_ROW}")
         for name in values:
             held.add(name, empty_cell(name))
         if (ways != UNTOLD).any():
             held.add("way", UNTOLD)
-        held.put(place, **values, **({"way": ways} if held.has("way") else {}))
-        compared.put(held, place, rows)
+        held.put(cells, **values, **({"way": ways} if held.has("way") else {}))
+        compared.put(held, cells, rows)
     compared.finish(files.name, held)
     if sampled.any:
         sampled.leave_out(lambda model, way: calls.ways.settle(files.name, held.models, model, way))
@@ -336,7 +336,7 @@ def _scattered(
         warnings.warn(f"{files.name}: {lost}", LeftOutWarning, stacklevel=4)
     if sampled.any:
         held = sampled.voted(held)
-        if (said := sampled.told()) is not None:
+        if (said := sampled.describe()) is not None:
             warnings.warn(f"{files.name}: {said}", LeftOutWarning, stacklevel=4)
     return held, list(every), files.name
 
@@ -356,12 +356,12 @@ def _judged_rows(
 
     `every` gets the names of all models of the source by first appearance, those with no row to use too.
     """
-    known = None if beside.labels is None else read_labels(beside.labels, files.source, beside.scoring)
+    labels = None if beside.labels is None else read_labels(beside.labels, files.source, beside.scoring)
     needed = beside.needed and beside.sameness is None
-    told_by = "answer" if known and known.by == "answer" else "correct" if known is None and needed else None
-    labeller = known and Labeller(known)
+    needed_label = "answer" if labels and labels.by == "answer" else "correct" if labels is None and needed else None
+    labeller = labels and Labeller(labels)
     read, usable, untold = 0, set[str](), False
-    for rows in files.rows(priced, told_by):
+    for rows in files.rows(priced, needed_label):
         untold = tells_no_confidence(rows.frame.columns)
         read += rows.frame.height
         every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
@@ -380,8 +380,8 @@ def _judged_rows(
             "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"
         )
         warnings.warn(f"{files.name}: {what}", NoConfidenceWarning, stacklevel=5)
-    if files.told:
-        warnings.warn(files.told, PartsWarning, stacklevel=5)
+    if files.parts_read:
+        warnings.warn(files.parts_read, PartsWarning, stacklevel=5)
     if any(left_out.values()):
         reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
         lost = [model for model in every if model not in usable]
@@ -391,8 +391,8 @@ def _judged_rows(
 
 
 def _warn_of_labels(log: Log, replaced: bool) -> None:
-    own = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
+    unused = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
     assert log.hand is not None
-    said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).told()
+    said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
     name = os.path.basename(log.source)
-    warnings.warn("; ".join(filter(None, [f"{name}: {said}", own])), UnlabelledWarning, stacklevel=4)
+    warnings.warn("; ".join(filter(None, [f"{name}: {said}", unused])), UnlabelledWarning, stacklevel=4)
