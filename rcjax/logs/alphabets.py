@@ -78,9 +78,8 @@ class Alphabets:
         by_chance = [self._by_chance(model, luck) for model, luck in lucky.items()]
         if all(shares[model] < luck for model, luck in lucky.items()) and min(by_chance) < _RARE:
             models = listed(f"{model} {percent(share)}" for model, share in shares.items())
-            what = (
-                f"every model is right less often than by guessing ({models}; guessing {percent(min(lucky.values()))}"
-            )
+            guess = percent(min(lucky.values()))
+            what = f"every model is right less often than by guessing ({models}; guessing {guess}"
             sure = "if they are, give the labels by query, model and correct"
             raise LogError(f"{self._source}: {what}; {both}): {advice}; {sure}")
 

@@ -7,7 +7,7 @@ small number that the equal answers to one query share.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +105,7 @@ class Compared:
             self._table.finish(where, held.queries, held.models)
 
     @staticmethod
-    def codes(held: Matrices, columns: Any) -> np.ndarray | None:
+    def codes(held: Matrices, columns: Sequence[int]) -> np.ndarray | None:
         """(n, k) the codes of some models' answers; None where there is nothing to compare."""
         return equal_answers(held.take("answer")[:, columns]) if held.has("answer") else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -59,7 +59,7 @@ class HandLabels:
         """Those of some models, by position."""
         return self._of(lambda column: column[:, columns])
 
-    def _of(self, part: Any) -> HandLabels:
+    def _of(self, part: Callable[[np.ndarray], np.ndarray]) -> HandLabels:
         parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
         samples = None if self.samples is None else part(self.samples)
         return HandLabels(*jax.device_put(parts), judges=self.judges, samples=samples)

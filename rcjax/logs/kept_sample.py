@@ -72,9 +72,8 @@ def describe_reference(log: Log) -> dict[str, Any]:
             models[name]["answer"] = _packed(codes[:, j].tobytes())
     if log.seconds is not None:
         waits = np.asarray(log.seconds)[rows]
-        longest = np.nan_to_num(np.asarray(log.seconds, float)).max(
-            0
-        )  # of which they are parts: what is unknown is NaN
+        # Of which they are parts; what is unknown is NaN.
+        longest = np.nan_to_num(np.asarray(log.seconds, float)).max(0)
         for j, name in enumerate(log.models):
             packed = _packed(_relative(waits[:, j], longest[j]).tobytes())
             models[name] |= {"seconds": packed, "longest": float(longest[j])}
@@ -92,7 +91,7 @@ def _packed_labels(correct: np.ndarray) -> dict[str, str]:
     return {"score": _packed(correct.astype("<f4").tobytes())}
 
 
-def _relative(values: np.ndarray, unit: Any) -> np.ndarray:
+def _relative(values: np.ndarray, unit: np.ndarray | float) -> np.ndarray:
     """Values as multiples of a unit, in half precision."""
     return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 

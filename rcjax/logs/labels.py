@@ -293,9 +293,8 @@ class UsableCalls:
         require_models(rows)
         self.ways.of(rows)  # refuses a model that was asked for its confidence in two ways
         apart = _samples_apart(rows)
-        return self._drop(
-            rows, pl.Series(self._answered.repeated(apart, self._answered.cells_of(apart))), "repeated answers"
-        )
+        again = self._answered.repeated(apart, self._answered.cells_of(apart))
+        return self._drop(rows, pl.Series(again), "repeated answers")
 
     def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
         self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())

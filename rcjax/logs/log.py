@@ -146,8 +146,7 @@ class Log:
         """
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
-        own = self.with_waiting(0.0)._matrices()
-        matrices = own if self.hand is None else [*own, *self.hand.matrices()]
+        matrices = self.with_waiting(0.0)._matrices() + ([] if self.hand is None else self.hand.matrices())
         content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
@@ -167,16 +166,16 @@ class Log:
             raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
         if not rows.size:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
-        ids = tuple(self.queries[i] for i in rows)
-        answer = None if self.answer is None else np.asarray(self.answer)[rows]
-        segment = self.segment and tuple(self.segment[i] for i in rows)
-        changes: dict[str, Any] = {"queries": ids, "segment": segment, "hand": self.hand and self.hand.take(rows)}
-        changes |= {
-            "waiting": self.waiting and self.waiting.take(rows),
-            "errors": self.errors and self.errors.take(rows),
-        }
-        changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[rows]}
-        return self._with(*(matrix[rows] for matrix in self._matrices()), **changes, answer=answer)
+        return self._with(
+            *(matrix[rows] for matrix in self._matrices()),
+            queries=tuple(self.queries[i] for i in rows),
+            segment=self.segment and tuple(self.segment[i] for i in rows),
+            hand=self.hand and self.hand.take(rows),
+            waiting=self.waiting and self.waiting.take(rows),
+            errors=self.errors and self.errors.take(rows),
+            seconds=None if self.seconds is None else np.asarray(self.seconds)[rows],
+            answer=None if self.answer is None else np.asarray(self.answer)[rows],
+        )
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -200,14 +199,17 @@ class Log:
         check_arguments(Log.select, locals())
         names = _chosen(models, self.models, self.source)
         columns = [self.models.index(name) for name in names]
-        prices = self.prices and {name: self.prices[name] for name in names}
-        asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
-        changes = {"models": names, "prices": prices, "asked": asked, "hand": self.hand and self.hand.select(columns)}
-        changes |= {"waiting": self.waiting and self.waiting.select(columns)}
-        changes |= {"errors": self.errors and self.errors.select(names)}
-        changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[:, columns]}
-        answer = None if self.answer is None else np.asarray(self.answer)[:, columns]
-        return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
+        return self._with(
+            *(matrix[:, columns] for matrix in self._matrices()),
+            models=names,
+            prices=self.prices and {name: self.prices[name] for name in names},
+            asked=self.asked and {name: self.asked[name] for name in names if name in self.asked},
+            hand=self.hand and self.hand.select(columns),
+            waiting=self.waiting and self.waiting.select(columns),
+            errors=self.errors and self.errors.select(names),
+            seconds=None if self.seconds is None else np.asarray(self.seconds)[:, columns],
+            answer=None if self.answer is None else np.asarray(self.answer)[:, columns],
+        )
 
     def with_waiting(self, second_cost: float) -> Log:
         """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
@@ -230,8 +232,8 @@ class Log:
             return self
         logprob, correct, held, answered = self._matrices()
         money = held if self.waiting is None else np.asarray(self.waiting.money)
-        facts: dict[str, Any] = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds}
-        facts |= {"errors": self.errors and self.errors.with_waiting(second_cost)}
+        errors = self.errors and self.errors.with_waiting(second_cost)
+        facts: dict[str, Any] = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds, "errors": errors}
         if second_cost == 0:
             return self._with(logprob, correct, money, answered, **facts)
         seconds = None if self.seconds is None else np.asarray(self.seconds)

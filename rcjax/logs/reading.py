@@ -234,20 +234,22 @@ def _read(
     matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
     matrices[1] = as_labels(matrices[1])
     asked = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
+    answer = compared.codes(held, columns)
+    scores = Scores(beside.scoring.most)
     facts: dict[str, Any] = {
         "task": task,
         "source": str(source) if isinstance(source, str | os.PathLike) else name,
         "prices": rates and {name: price_for(rates, name) for name in names},
         "asked": {name: asked[name] for name in names if name in asked} or None,
         "hand": hand_labels_of(held, columns),
-        "answer": compared.codes(held, columns),
+        "answer": answer,
+        "compare": None if answer is None else compared.how,
         "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
+        "reference": reference,
+        "scores": None if matrices[1].dtype == bool else scores,
+        "by": beside.by,
+        "segment": segments and segments.of(held.queries),
     }
-    facts |= {} if facts["answer"] is None else {"compare": compared.how}
-    facts["reference"] = reference
-    scores = Scores(beside.scoring.most)
-    facts["scores"] = None if matrices[1].dtype == bool else scores
-    facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
     queries = query_ids(held.queries)
     del held  # before jax has matrices of its own
     log = _log(*matrices, models=names, queries=queries, **facts)

@@ -105,10 +105,9 @@ class Sameness:
         if not there.any():
             raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
         if lost.any():
-            left_out = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
-            warnings.warn(
-                f"{name}: {left_out}, as {model}, the reference, gave no answer", LeftOutWarning, stacklevel=4
-            )
+            queries = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
+            why = f"as {model}, the reference, gave no answer"
+            warnings.warn(f"{name}: {queries}, {why}", LeftOutWarning, stacklevel=4)
             row, column = np.nonzero(answered & lost[:, None])
             held.clear((row, column))
         labelled = bool((held.take("labelled") & (held.take("row") >= 0)).any())

@@ -252,7 +252,7 @@ def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], size: int)
     index = columns["query"][first], columns["model"][first], rank[first]
     also = [name for name in columns if name not in (*_COLUMNS, *_KEYS)]
 
-    def laid_out(values: np.ndarray, empty: Any) -> np.ndarray:
+    def laid_out(values: np.ndarray, empty: float) -> np.ndarray:
         whole = np.full((*shape, size), empty, values.dtype)
         whole[index] = values[first]
         return whole
