@@ -85,13 +85,13 @@ class Details:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Details":
         """The inverse of `to_json`."""
-        own = {name: data[name] for name in _KEPT if name in data}
-        return cls(**own, others={name: value for name, value in data.items() if name not in _KEPT})
+        fields = {name: data[name] for name in _FIELDS if name in data}
+        return cls(**fields, others={name: value for name, value in data.items() if name not in _FIELDS})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
-        own = {name: getattr(self, name) for name in _KEPT}
-        return {name: value for name, value in own.items() if value is not None} | dict(self.others)
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        return {name: value for name, value in fields.items() if value is not None} | dict(self.others)
 
     @cached_property
     def _text(self) -> str:
@@ -106,4 +106,4 @@ class Details:
         return hash(self._text)
 
 
-_KEPT = ("provenance", "reference", "fit", "copulas", "prices")
+_FIELDS = ("provenance", "reference", "fit", "copulas", "prices")
