@@ -235,12 +235,9 @@ def _locate(chain: Chain, rows: jax.Array, batch: Shape) -> _Placed:
     atoms = max(map(_atoms, chain.margins))
     placed, first = [], 0
     for margin in chain.margins:
-        last = first + _width(margin)
-        margin_rows = rows[..., first:last]
-        placed.append(
-            _among(margin, margin_rows, batch, atoms) if isinstance(margin, Marginal) else _beside(margin, margin_rows)
-        )
-        first = last
+        values = rows[..., first : first + _width(margin)]
+        placed.append(_among(margin, values, batch, atoms) if isinstance(margin, Marginal) else _beside(margin, values))
+        first += values.shape[-1]
     if not any(isinstance(margin, Marginal) for margin in chain.margins):
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), *placed)
     sided = [p if p.ranks.side is not None else _with_sides(p, atoms) for p in placed]

@@ -123,7 +123,7 @@ def _of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return (held.sum(1, keepdims=True) - held) / np.maximum(count, 1)
 
 
-def _design(columns: Any, model: Any, k: int) -> jax.Array:
+def _design(columns: jax.Array, model: jax.Array, k: int) -> jax.Array:
     """(m, F·(k + 1)) features, and again for each answer's own model."""
     indicator = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
     return jnp.concatenate([columns, (indicator[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)

@@ -318,7 +318,7 @@ def masses_of(margin: Ranks) -> tuple[jax.Array, jax.Array]:
 
 
 def mass_number(margin: Ranks) -> jax.Array:
-    """(n,) the place of each observation's mass among `masses_of`; 0 for those in the smooth part."""
+    """(n,) the index of each observation’s mass in `masses_of`; 0 for those in the smooth part."""
     count = 0 if margin.atoms is None else margin.atoms[0].shape[-1]
     side = jnp.asarray(margin.side)
     return jnp.where(side == HIGHEST, count + 1, jnp.where(side >= ATOMS, side - ATOMS + 1, 0))
