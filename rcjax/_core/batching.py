@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 
-def part(tree: Any, place: Any) -> Any:
+def part(tree: Any, index: Any) -> Any:
     """The entries of a batched pytree at a place (an index, slice or array) of its leading axis.
 
     >>> import numpy as np
@@ -17,10 +17,10 @@ def part(tree: Any, place: Any) -> Any:
     >>> {name: leaf.tolist() for name, leaf in part(batch, 1).items()}
     {'mean': 2.0, 'weights': [0.0, 1.0, 0.0]}
     """
-    return jax.tree.map(lambda leaf: leaf[place], tree)
+    return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def replaced(own: Any, others: Any, where: np.ndarray) -> Any:
+def replaced(tree: Any, others: Any, where: np.ndarray) -> Any:
     """Batched pytrees of numpy's arrays, at some places of the leading axis (bool) those of others.
 
     >>> replaced({"mean": np.zeros((2, 3))}, {"mean": np.ones((2, 3))}, np.array([False, True]))["mean"].tolist()
@@ -30,7 +30,7 @@ def replaced(own: Any, others: Any, where: np.ndarray) -> Any:
     def one(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), other, mine)
 
-    return jax.tree.map(one, own, others)
+    return jax.tree.map(one, tree, others)
 
 
 def stack(trees: Sequence[Any]) -> Any:
