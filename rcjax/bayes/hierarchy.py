@@ -116,8 +116,8 @@ def gather(
     """
     calibrators, marginals, copulas = fitted
     family, answered = type(copulas), answered.T
-    known = jnp.where(answered, logprob.T, -1.0)
-    features = jax.vmap(Calibrator.features)(calibrators, known)
+    finite = jnp.where(answered, logprob.T, -1.0)
+    features = jax.vmap(Calibrator.features)(calibrators, finite)
     if calibrators.stated is None:
         features = jnp.clip(features, calibrators.smallest[:, None], calibrators.largest[:, None])
     total = jnp.maximum(answered.sum(1), 1)
@@ -131,7 +131,7 @@ def gather(
     if calibrators.stated is None:
         confidence = special.expit(intercept[:, None] + slope[:, None] * features)
     else:
-        confidence = jax.vmap(Calibrator.__call__)(calibrators, known)
+        confidence = jax.vmap(Calibrator.__call__)(calibrators, finite)
     # The extremes of these very numbers: another program's may differ by a unit in the last place.
     lowest, highest = (edge[:, None] for edge in extremes(confidence, answered))
     side = jnp.where(confidence >= highest, HIGHEST, jnp.where(confidence <= lowest, LOWEST, SMOOTH))
@@ -332,9 +332,9 @@ def draw_masses(evidence: Evidence, key: jax.Array, draws: int) -> jax.Array:
 def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
     """The sites of one draw in terms that people read, as `Posterior.sites` has them; `vmap` it over draws."""
     a, b = _shapes(sites["lower"], sites["gap"], sites["concentration"])
-    kept = ("intercept", "slope", "slope_pool", "share")
+    names = ("intercept", "slope", "slope_pool", "share")
     return {
-        **{name: sites[name] for name in kept},
+        **{name: sites[name] for name in names},
         "mean": a / (a + b),
         "concentration": a + b,
         "tau": as_tau(sites["dependence"], tau_range),
