@@ -1,4 +1,8 @@
-"""Large JSON files a piece at a time: the members of an object, and the entries of one list in it."""
+"""Large JSON files a piece at a time: the members of an object, and the entries of one list in it.
+
+By Python's own decoder, which takes what evaluations write: ijson is no faster, and refuses NaN and whole numbers of
+more than 64 bits.
+"""
 
 import json
 from collections.abc import Iterator
