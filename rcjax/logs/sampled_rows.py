@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,9 +152,13 @@ class SampledRows:
             part["cost"] = values
         return lost
 
-    def leave_out(self, otherwise: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Leave out the rows that `otherwise` tells by their models' numbers and their ways of being asked."""
-        bad = otherwise(*(np.concatenate([part[name] for part in self._parts]) for name in ("model", "way")))
+    def models_and_ways(self) -> tuple[np.ndarray, np.ndarray]:
+        """(model, way of being asked) of each row that was taken, (N,), by number."""
+        models, ways = (np.concatenate([part[name] for part in self._parts]) for name in ("model", "way"))
+        return models, ways
+
+    def leave_out(self, bad: np.ndarray) -> None:
+        """Leave out some (N,) of the rows that were taken; from then on nobody asks for their ways."""
         starts = np.cumsum([len(part["model"]) for part in self._parts])[:-1]
         self._parts = [
             {name: values[~left_out] for name, values in part.items() if name != "way"}
