@@ -10,7 +10,7 @@ from jax import lax
 
 
 def part(tree: Any, index: Any) -> Any:
-    """The entries of a batched pytree at a place (an index, slice or array) of its leading axis.
+    """The entries of a batched pytree at an index, a slice or an array of indices of its leading axis.
 
     >>> import numpy as np
     >>> batch = {"mean": np.array([1.0, 2.0, 3.0]), "weights": np.eye(3)}
@@ -21,7 +21,7 @@ def part(tree: Any, index: Any) -> Any:
 
 
 def replaced(tree: Any, others: Any, where: np.ndarray) -> Any:
-    """Batched pytrees of numpy's arrays, at some places of the leading axis (bool) those of others.
+    """A batched pytree of numpy's arrays with the entries of others where a mask of the leading axis is true.
 
     >>> replaced({"mean": np.zeros((2, 3))}, {"mean": np.ones((2, 3))}, np.array([False, True]))["mean"].tolist()
     [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]

@@ -132,6 +132,27 @@ def gather(
         confidence = special.expit(intercept[:, None] + slope[:, None] * features)
     else:
         confidence = jax.vmap(Calibrator.__call__)(calibrators, finite)
+    x, placed = _located(marginals, confidence, answered)
+    left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
+    return Evidence(
+        z=(features - center[:, None]) * steepness[:, None],
+        center=center,
+        steepness=steepness,
+        correct=correct.T.astype(bool),
+        answered=answered,
+        labelled=labelled.T,
+        log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
+        side=jnp.asarray(placed.side),
+        pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
+        tau_range=_tau_range(family),
+        atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
+        placed=placed,
+        priors=priors,
+    )
+
+
+def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[jax.Array, Ranks]:
+    """((k, n) confidences between a model's extremes, scaled to (0, 1), (k, n) ranks) of confidences (k, n)."""
     # The extremes of these very numbers: another program's may differ by a unit in the last place.
     lowest, highest = (edge[:, None] for edge in extremes(confidence, answered))
     side = jnp.where(confidence >= highest, HIGHEST, jnp.where(confidence <= lowest, LOWEST, SMOOTH))
@@ -142,27 +163,10 @@ def gather(
         atoms = jax.vmap(Marginal.atom_ranks)(marginals)
     x = jnp.where(side == SMOOTH, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     info = jnp.finfo(x.dtype)
-    x = jnp.clip(x, info.tiny, 1 - info.epsneg)
-
     inside = jnp.where(side == SMOOTH, confidence, (lowest + highest) / 2)
     ends = marginals.mass_lowest, 1 - marginals.mass_highest
     placed = Ranks(jax.vmap(Marginal.cdf)(marginals, inside), *ends, side, atoms)
-    left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
-    return Evidence(
-        z=(features - center[:, None]) * steepness[:, None],
-        center=center,
-        steepness=steepness,
-        correct=correct.T.astype(bool),
-        answered=answered,
-        labelled=labelled.T,
-        log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
-        side=side,
-        pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
-        tau_range=_tau_range(family),
-        atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
-        placed=placed,
-        priors=priors,
-    )
+    return jnp.clip(x, info.tiny, 1 - info.epsneg), placed
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:

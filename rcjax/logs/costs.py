@@ -30,7 +30,7 @@ def cost_cells(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Ma
     Args:
         rows: m of a log.
         names: of all models so far.
-        by_model: (m,) the place of each row's model among them.
+        by_model: (m,) the index of each row's model among them.
         rates: money per million tokens of input and of output, by model; None where the log tells costs.
 
     Raises `LogError` for what is no money, and for a model without a price.

@@ -37,8 +37,8 @@ class HandLabels:
     def even(self) -> np.ndarray:
         """(n, k) bool: labels of which a model's answers were all as likely to be one.
 
-        Of labels that were drawn unevenly, each stays with a probability of the least over its own: what is left is a
-        fair sample, always the same. One without a probability beside others that have one was labelled for certain.
+        A label that was drawn with probability p stays with probability (the least p of its model's labels) / p: what
+        is left is a fair sample, always the same. Beside labels that state p, one that does not was drawn for certain.
         """
         labelled, said = np.asarray(self.labelled), np.asarray(self.probability, float)
         stated = labelled & np.isfinite(said)

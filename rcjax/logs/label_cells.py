@@ -46,7 +46,7 @@ def empty_cell(name: str) -> bool | float:
 
 
 def settle_labels(held: Matrices) -> bool:
-    """Bring labels from elsewhere together with the log's own; whether the latter were not needed.
+    """Bring labels from elsewhere together with the log's own; True where these are replaced, False where they stay.
 
     A full column of the log is replaced. One that is filled in part is added to: of an answer that has two labels, that
     from elsewhere counts.

@@ -311,7 +311,7 @@ def _log(*matrices: np.ndarray, answer: Any = None, seconds: Any = None, **facts
 
 
 def _chosen(models: Iterable[str], available: Sequence[str], where: str) -> tuple[str, ...]:
-    """Check a choice of models against the known ones."""
+    """Check a choice of models against those that are available."""
     names = (models,) if isinstance(models, str) else tuple(models)
     for name in names:
         if name not in available:

@@ -194,7 +194,7 @@ class Marginal:
 
 
 def first_true(condition: jax.Array) -> jax.Array:
-    """(…, A) bool: the place of the first that is true along the last axis; of none, the first place."""
+    """(…, A) bool: where the first that is true stands along the last axis; where none is, the first of all."""
     return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
 
 
