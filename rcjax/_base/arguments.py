@@ -123,12 +123,12 @@ def _kinds_now(function: Callable[..., Any], jax: bool) -> dict[str, Any]:
 class _Names(dict[str, Any]):
     """What a module imports for type checkers only: public names of rcjax, JAX where it is there, else anything."""
 
-    def __init__(self, known: Mapping[str, Any]) -> None:
+    def __init__(self, module_names: Mapping[str, Any]) -> None:
         super().__init__()
-        self.known = known
+        self.module_names = module_names
 
     def __missing__(self, name: str) -> Any:
-        if name in self.known or hasattr(builtins, name):
+        if name in self.module_names or hasattr(builtins, name):
             raise KeyError(name)  # Python then looks there
         package = importlib.import_module("rcjax")
         if name in package.__all__:

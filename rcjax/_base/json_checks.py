@@ -104,11 +104,11 @@ def name(value: Any, where: str) -> str:
     return value
 
 
-def choice(value: Any, known: tuple[str, ...], where: str) -> str:
-    """One of the known words; others may be from a newer rcjax."""
-    if type(value) is not str or value not in known:
-        what = f"this rcjax knows {', '.join(known)} only (upgrade it for more)"
-        require(name(value, where) in known, where, what, value)
+def choice(value: Any, allowed: tuple[str, ...], where: str) -> str:
+    """One of the words allowed; others may be from a newer rcjax."""
+    if type(value) is not str or value not in allowed:
+        what = f"this rcjax knows {', '.join(allowed)} only (upgrade it for more)"
+        require(name(value, where) in allowed, where, what, value)
     return value
 
 
@@ -152,11 +152,11 @@ def names(value: Any, where: str) -> tuple[str, ...]:
     return listed
 
 
-def names_among(value: Any, where: str, known: Sequence[str]) -> tuple[str, ...]:
-    """A list of different ones of the known names, not empty, in their order."""
+def names_among(value: Any, where: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """A list of different ones of the names allowed, not empty, in their order."""
     listed = names(value, where)
-    right = [name for name in known if name in listed]
-    require(right == list(listed), where, f"must name some of {', '.join(known)}, in this order", listed)
+    right = [name for name in allowed if name in listed]
+    require(right == list(listed), where, f"must name some of {', '.join(allowed)}, in this order", listed)
     return listed
 
 
@@ -171,18 +171,18 @@ def items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
     return MappingProxyType({name(k, where): check(entry, f"{where}[{k!r}]") for k, entry in value.items()})
 
 
-def by_name(value: Any, where: str, known: Sequence[str], check: Check[T]) -> Mapping[str, T]:
-    """An object with known names as its keys, each of its entries checked.
+def by_name(value: Any, where: str, keys: Sequence[str], check: Check[T]) -> Mapping[str, T]:
+    """An object with these names as its keys, each of its entries checked.
 
     Args:
         value: what the file holds there.
         where: the place, for the message.
-        known: the names, in the order in which the entries are returned.
+        keys: the names, in the order in which the entries are returned.
         check: of an entry.
     """
     entries = items(value, where, check)
-    require(set(entries) == set(known), where, f"must have as keys {tuple(known)}", list(entries))
-    return MappingProxyType({name: entries[name] for name in known})
+    require(set(entries) == set(keys), where, f"must have as keys {tuple(keys)}", list(entries))
+    return MappingProxyType({name: entries[name] for name in keys})
 
 
 amount = partial(number, low=0.0)
@@ -237,8 +237,8 @@ def header(data: Any, kind: str, newest: int) -> None:
     require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
     require(type(version) is int and version > 0, "schema_version", "must be a whole number", version)
     if version > newest:
-        known = f"this rcjax reads up to {newest}: upgrade rcjax"
-        raise ValueError(f"schema_version: this file has schema version {shown(version)}, {known}")
+        advice = f"this rcjax reads up to {newest}: upgrade rcjax"
+        raise ValueError(f"schema_version: this file has schema version {shown(version)}, {advice}")
 
 
 @contextmanager
@@ -274,7 +274,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        twice = next(key for i, key in enumerate(keys) if key in keys[:i])
         raise ValueError(f"the key {shown(twice)} is there twice in one object")
     return unique
 

@@ -60,7 +60,7 @@ class LineFile:
 
     def __init__(self, path: str | os.PathLike[str], rolling: Rolling | None = None) -> None:
         self.path = os.fspath(path)
-        self._place = os.path.abspath(self.path)  # wherever the process goes
+        self._full_path = os.path.abspath(self.path)  # wherever the process goes
         self._rolling = rolling
         self._turn = threading.Lock()  # threads share the place in the file that is read at
         self._closed = False
@@ -116,11 +116,11 @@ class LineFile:
         self._first: date | None = None  # the day of its first line, once that is read
         if self._mode is not None:
             with suppress(FileExistsError):
-                self._file = os.open(self._place, _FLAGS | os.O_EXCL, self._mode)
+                self._file = os.open(self._full_path, _FLAGS | os.O_EXCL, self._mode)
                 if hasattr(os, "fchmod"):  # whatever the umask is
                     os.fchmod(self._file, self._mode)
                 return
-        self._file = os.open(self._place, _FLAGS, 0o666)
+        self._file = os.open(self._full_path, _FLAGS, 0o666)
 
     def _release(self) -> None:
         """Let go of the file, and of its lock unless that is shared with the process that this one was forked from."""
@@ -142,7 +142,7 @@ class LineFile:
 
     def _has_the_name(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self._place), os.fstat(self._file))
+            return os.path.samestat(os.stat(self._full_path), os.fstat(self._file))
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:  # who may not look keeps what is open
@@ -192,7 +192,7 @@ class LineFile:
 
     def _roll(self, day: date) -> None:
         """Rename the file to a part. A kill leaves the file or the part, and at most an empty part besides."""
-        real = os.path.realpath(self._place)  # a link stays one
+        real = os.path.realpath(self._full_path)  # a link stays one
         part = new_part(real, day)
         try:
             if fcntl is None:  # Windows renames no file that is open, and one process writes alone there

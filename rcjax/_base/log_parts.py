@@ -29,8 +29,8 @@ def parts_of(path: str | os.PathLike[str]) -> list[Path]:
         real = Path(os.path.realpath(path))
     except ValueError:  # no file has such a name
         return []
-    places = _places(real)
-    return [real.with_name(name) for name in sorted(places, key=places.__getitem__)]
+    dated = _dated_parts(real)
+    return [real.with_name(name) for name in sorted(dated, key=dated.__getitem__)]
 
 
 def new_part(path: str | os.PathLike[str], day: date) -> Path:
@@ -43,7 +43,7 @@ def new_part(path: str | os.PathLike[str], day: date) -> Path:
     Raises OSError where no file can be made there.
     """
     path, number = Path(path), 0
-    latest = max(_places(path).values(), default=(day, number))
+    latest = max(_dated_parts(path).values(), default=(day, number))
     if latest[0] >= day:
         day, number = latest
     while True:
@@ -56,16 +56,16 @@ def new_part(path: str | os.PathLike[str], day: date) -> Path:
         return part
 
 
-def _places(path: Path) -> dict[str, tuple[date, int]]:
+def _dated_parts(path: Path) -> dict[str, tuple[date, int]]:
     """The day and the number of each part of a log, by its name."""
     try:
         names = os.listdir(path.parent)
     except OSError:  # there is no such folder, or nobody may look into it
         return {}
-    return {name: place for name in names if (place := _place(path, name)) is not None}
+    return {name: dated for name in names if (dated := _day_and_number(path, name)) is not None}
 
 
-def _place(path: Path, name: str) -> tuple[date, int] | None:
+def _day_and_number(path: Path, name: str) -> tuple[date, int] | None:
     """(the day, the number) of a part by its name; None of what is no part of this log."""
     form = rf"{re.escape(path.stem)}\.([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})\.([0-9]{{4,}}){re.escape(path.suffix)}"
     match = re.fullmatch(form, name, re.DOTALL)

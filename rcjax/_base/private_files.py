@@ -31,10 +31,10 @@ def _only_ours(status: os.stat_result, above: bool = False) -> bool:
         return False
     if above and status.st_mode & stat.S_ISVTX:
         return True
-    return not status.st_mode & stat.S_IWOTH and (not status.st_mode & stat.S_IWGRP or _is_own_group(status.st_gid))
+    return not status.st_mode & stat.S_IWOTH and (not status.st_mode & stat.S_IWGRP or _is_private_group(status.st_gid))
 
 
-def _is_own_group(number: int) -> bool:
+def _is_private_group(number: int) -> bool:
     """Whether a group is the user's own, as most distributions have it: of the user's name, with no other member."""
     import grp
     import pwd

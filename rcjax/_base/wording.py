@@ -46,10 +46,10 @@ def budget_between(costs: Sequence[float | None]) -> str:
     >>> budget_between([2e-5, 8e-4]), budget_between([0.0, 3e-4]), budget_between([None, 0.0])
     ('130/M', '150/M', '150/M')
     """
-    known = [cost for cost in costs if cost]
-    if not known:
+    positive = [cost for cost in costs if cost]
+    if not positive:
         return "150/M"
-    middle = math.sqrt(min(known) * max(known)) if len(known) > 1 else known[0] / 2
+    middle = math.sqrt(min(positive) * max(positive)) if len(positive) > 1 else positive[0] / 2
     return f"{float(f'{1e6 * middle:.2g}'):.6g}/M"
 
 
@@ -182,9 +182,9 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
         pieces = [name if name in always else f"{name} {_answers(cuts[name], splits.get(name))}" for name in names[:-1]]
         refused = [0.0 if name in agreements else refusals.get(name, 0.0) for name in names]
         parts = zip([*pieces, *names[-1:]], refused, strict=True)
-        told = [f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts]
-        told = [one + _agreeing(agreements.get(name)) for name, one in zip(names, told, strict=True)]
-        return _wrap(told, _ARROW, width)
+        steps = [f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts]
+        steps = [one + _agreeing(agreements.get(name)) for name, one in zip(names, steps, strict=True)]
+        return _wrap(steps, _ARROW, width)
     return "\n".join(_describe_rules(name, point["rules"][name], width, agreements.get(name)) for name in names)
 
 

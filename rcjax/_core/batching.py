@@ -9,19 +9,19 @@ import numpy as np
 from jax import lax
 
 
-def part(tree: Any, place: Any) -> Any:
-    """The entries of a batched pytree at a place (an index, slice or array) of its leading axis.
+def part(tree: Any, index: Any) -> Any:
+    """The entries of a batched pytree at an index, a slice or an array of indices of its leading axis.
 
     >>> import numpy as np
     >>> batch = {"mean": np.array([1.0, 2.0, 3.0]), "weights": np.eye(3)}
     >>> {name: leaf.tolist() for name, leaf in part(batch, 1).items()}
     {'mean': 2.0, 'weights': [0.0, 1.0, 0.0]}
     """
-    return jax.tree.map(lambda leaf: leaf[place], tree)
+    return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def replaced(own: Any, others: Any, where: np.ndarray) -> Any:
-    """Batched pytrees of numpy's arrays, at some places of the leading axis (bool) those of others.
+def replaced(tree: Any, others: Any, where: np.ndarray) -> Any:
+    """A batched pytree of numpy's arrays with the entries of others where a mask of the leading axis is true.
 
     >>> replaced({"mean": np.zeros((2, 3))}, {"mean": np.ones((2, 3))}, np.array([False, True]))["mean"].tolist()
     [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
@@ -30,7 +30,7 @@ def replaced(own: Any, others: Any, where: np.ndarray) -> Any:
     def one(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), other, mine)
 
-    return jax.tree.map(one, own, others)
+    return jax.tree.map(one, tree, others)
 
 
 def stack(trees: Sequence[Any]) -> Any:

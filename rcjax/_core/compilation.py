@@ -33,7 +33,7 @@ _FILES: list[ProgramFiles] = []
 
 
 #: The kept programmes of every function.
-_ALL_KEPT: "list[_Kept]" = []
+_ALL_PROGRAMS: "list[_Programs]" = []
 
 
 def keep_programs(cache_folder: Path | None) -> bool:
@@ -48,8 +48,8 @@ def keep_programs(cache_folder: Path | None) -> bool:
 
 def forget_programs() -> None:
     """Let go of the kept programmes that this process holds in memory; the files stay."""
-    for kept in _ALL_KEPT:
-        kept.runners.clear()
+    for programs in _ALL_PROGRAMS:
+        programs.runners.clear()
 
 
 def in_full(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def compiled(
     def program(backend: str, level: int | None) -> Callable[..., Any]:
         return jax.jit(traced, static_argnames=static_argnames, compiler_options=_options(backend, level))
 
-    kept = _Kept(function, traced, static)
+    programs = _Programs(function, traced, static)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -101,13 +101,13 @@ def compiled(
         level = _level(runs)
         # What JAX has loaded from a cache of its own cannot be saved again.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-            return kept(program(backend, level), _options(backend, level), *args, **kwargs)
+            return programs(program(backend, level), _options(backend, level), *args, **kwargs)
         return program(backend, level)(*args, **kwargs)
 
     return call
 
 
-class _Kept:
+class _Programs:
     """The programmes of one function, by the signature of the call."""
 
     def __init__(self, function: Callable[..., Any], traced: Callable[..., Any], static: set[str]) -> None:
@@ -115,7 +115,7 @@ class _Kept:
         self.parameters = inspect.signature(function)
         self.runners: dict[Any, Callable[..., Any] | None] = {}
         self.locks: dict[Any, Lock] = {}
-        _ALL_KEPT.append(self)
+        _ALL_PROGRAMS.append(self)
 
     def __call__(self, plain: Callable[..., Any], options: Any, *args: Any, **kwargs: Any) -> Any:
         bound = self.parameters.bind(*args, **kwargs).arguments
@@ -124,11 +124,11 @@ class _Kept:
         if is_elsewhere(leaves):
             return plain(*args, **kwargs)
         look = signature(leaves, tree, static)
-        place = look, repr(options), *_FILES
-        with self.locks.setdefault(place, Lock()):  # another thread may be at it
-            if place not in self.runners:
-                self.runners[place] = self._runner(look, options, static, leaves)
-            runner = self.runners[place]
+        slot = look, repr(options), *_FILES
+        with self.locks.setdefault(slot, Lock()):  # another thread may be at it
+            if slot not in self.runners:
+                self.runners[slot] = self._runner(look, options, static, leaves)
+            runner = self.runners[slot]
         return plain(*args, **kwargs) if runner is None else runner(*leaves)
 
     def _runner(

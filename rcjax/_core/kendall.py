@@ -35,11 +35,11 @@ def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
 
     def add(number: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         one, other = tiles[:, number]
-        (a, known_a), (b, known_b) = (
+        (a, present_a), (b, present_b) = (
             [lax.dynamic_slice_in_dim(matrix, start, _TILE, 1) for matrix in (values, there)] for start in (one, other)
         )
         # Whole numbers, which single precision holds exactly.
-        both = (known_a[:, :, None] & known_b[:, None, :]).astype(jnp.float32)
+        both = (present_a[:, :, None] & present_b[:, None, :]).astype(jnp.float32)
         sign = jnp.where(a[:, :, None] > b[:, None, :], both, jnp.where(a[:, :, None] < b[:, None, :], -both, 0.0))
         both, sign = both.reshape(k, -1), sign.reshape(k, -1)
         count = jnp.where(one == other, 1.0, 2.0).astype(jnp.float32)
@@ -82,22 +82,22 @@ def kendall_counts(x: jax.Array, y: jax.Array, present: jax.Array) -> tuple[jax.
     order = order[jnp.argsort(x[order], stable=True)]
     x, y = x[order], y[order]
     by_y = jnp.argsort(y, stable=True)  # ties in y by x: not one of them is out of order
-    ordered_y, place = y[by_y], jnp.arange(len(y), dtype=jnp.int32)
+    ordered_y, index = y[by_y], jnp.arange(len(y), dtype=jnp.int32)
     same_x = x[1:] == x[:-1]
     tied_x, tied_y = _pairs_in_runs(same_x), _pairs_in_runs(ordered_y[1:] == ordered_y[:-1])
     tied_both = _pairs_in_runs(same_x & (y[1:] == y[:-1]))
     m = present.sum().astype(tied_x.dtype)
     total = m * (m - 1) / 2
-    discordant = _inversions(jnp.zeros_like(place).at[by_y].set(place, unique_indices=True))
+    discordant = _inversions(jnp.zeros_like(index).at[by_y].set(index, unique_indices=True))
     concordant = total - tied_x - tied_y + tied_both - discordant
     return concordant - discordant, total - tied_x, total - tied_y
 
 
 def _pairs_in_runs(same: jax.Array) -> jax.Array:
     """Pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
-    place = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
-    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, place))
-    return _total(place - start)
+    index = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
+    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, index))
+    return _total(index - start)
 
 
 def _inversions(order: jax.Array) -> jax.Array:
@@ -109,16 +109,16 @@ def _inversions(order: jax.Array) -> jax.Array:
     """
     n = order.shape[0]
     bits = max(n - 1, 1).bit_length()
-    place = jnp.arange(2**bits, dtype=order.dtype)
-    order = jnp.concatenate([order, place[n:]])
+    index = jnp.arange(2**bits, dtype=order.dtype)
+    order = jnp.concatenate([order, index[n:]])
 
     def part(step: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         count, order = state
         bit = bits - 1 - step
-        start = (place >> (bit + 1)) << (bit + 1)
+        start = (index >> (bit + 1)) << (bit + 1)
         one = (order >> bit) & 1
         ones_before = jnp.cumsum(one) - one - start // 2
-        target = jnp.where(one == 1, start + (1 << bit) + ones_before, place - ones_before)
+        target = jnp.where(one == 1, start + (1 << bit) + ones_before, index - ones_before)
         parted = jnp.zeros_like(order).at[target].set(order, unique_indices=True, mode="promise_in_bounds")
         return count + _total(jnp.where(one == 1, 0, ones_before)), parted
 

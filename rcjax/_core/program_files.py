@@ -81,8 +81,8 @@ class ProgramFiles:
         """
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)
-            kept = executable, leaves, example, b"lapack_" in executable  # the names of what it calls are in there
-            content = zlib.compress(pickle.dumps(kept), level=1)
+            record = executable, leaves, example, b"lapack_" in executable  # the names of what it calls are in there
+            content = zlib.compress(pickle.dumps(record), level=1)
             write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
             self._make_room()
 

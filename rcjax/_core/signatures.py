@@ -56,11 +56,11 @@ def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], opti
     code of a copula family of the user's may change from run to run.
     """
     tree, shapes, static, settings = signature
-    own = fingerprint()
+    code = fingerprint()
     parts = [*_nested(tree), *(_named(value) for _, value in static)]
-    if own is None or None in parts or not _is_ours(function) or "<" in function.__qualname__:
+    if code is None or None in parts or not _is_ours(function) or "<" in function.__qualname__:
         return None
-    whole = (own, _named(function), repr(tree), shapes, parts, [name for name, _ in static], settings, options)
+    whole = (code, _named(function), repr(tree), shapes, parts, [name for name, _ in static], settings, options)
     return hashlib.sha256(repr(whole).encode()).hexdigest()
 
 
@@ -147,5 +147,5 @@ def _features() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    told = ("model name", "flags", "Features", "CPU implementer", "CPU part")
-    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(told)))
+    fields = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(fields)))

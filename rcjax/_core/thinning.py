@@ -19,8 +19,8 @@ def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int
     """
     costs, errors = np.asarray(cost, float), np.asarray(error, float)
     # Points that would be printed alike are one point.
-    places = {(f"{c:.3g}", f"{e:.3f}"): i for i, (c, e) in reversed([*enumerate(zip(costs, errors, strict=True))])}
-    order = sorted(places.values(), key=lambda i: (costs[i], errors[i]))
+    positions = {(f"{c:.3g}", f"{e:.3f}"): i for i, (c, e) in reversed([*enumerate(zip(costs, errors, strict=True))])}
+    order = sorted(positions.values(), key=lambda i: (costs[i], errors[i]))
     if len(order) <= most:
         return order
     steps = np.hypot(*(np.abs(np.diff(x[order])) / max(np.ptp(x[order]), 1e-300) for x in (costs, errors)))

@@ -134,14 +134,16 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     count = model.cost.shape[0]
     if draws is not None and draws < 1:
         raise ValueError(f"draws is {draws}; it must be at least 1")
-    kept = count if draws is None else min(draws, count)
-    return part(dataclasses.replace(model, models=()), np.arange(kept) * count // kept)
+    number = count if draws is None else min(draws, count)
+    return part(dataclasses.replace(model, models=()), np.arange(number) * count // number)
 
 
 def _cascades(frontier: Frontier, refusing: bool) -> Policies:
     """The policies of a frontier on the host, with their refusals or without."""
-    own = frontier.policies.on_host()
-    return own if refusing or own.refusals is None else Policies.of_cascades(own.thresholds, own.members)
+    policies = frontier.policies.on_host()
+    if refusing or policies.refusals is None:
+        return policies
+    return Policies.of_cascades(policies.thresholds, policies.members)
 
 
 def _quantile(calibrators: Calibrator, reference: Calibrator, quantile: jax.Array) -> jax.Array:
@@ -160,8 +162,8 @@ def _figures(drawn: CascadeModel, reference: CascadeModel, policies: Policies) -
     size = min(count, _BATCH)
     following = policies.actions[..., -2]  # what a model does below its threshold
     links = np.zeros((count, k * (k - 1) // 2), bool)
-    for place, (i, j) in enumerate(pairs(k)):
-        links[:, place] = members[:, i] & (following[:, i] == j)
+    for p, (i, j) in enumerate(pairs(k)):
+        links[:, p] = members[:, i] & (following[:, i] == j)
     batches = jax.tree.map(
         lambda rows: np.pad(rows, [(0, -count % size)] + [(0, 0)] * (rows.ndim - 1), "edge").reshape(
             -1, size, *rows.shape[1:]

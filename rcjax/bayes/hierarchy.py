@@ -116,8 +116,8 @@ def gather(
     """
     calibrators, marginals, copulas = fitted
     family, answered = type(copulas), answered.T
-    known = jnp.where(answered, logprob.T, -1.0)
-    features = jax.vmap(Calibrator.features)(calibrators, known)
+    finite = jnp.where(answered, logprob.T, -1.0)
+    features = jax.vmap(Calibrator.features)(calibrators, finite)
     if calibrators.stated is None:
         features = jnp.clip(features, calibrators.smallest[:, None], calibrators.largest[:, None])
     total = jnp.maximum(answered.sum(1), 1)
@@ -131,7 +131,28 @@ def gather(
     if calibrators.stated is None:
         confidence = special.expit(intercept[:, None] + slope[:, None] * features)
     else:
-        confidence = jax.vmap(Calibrator.__call__)(calibrators, known)
+        confidence = jax.vmap(Calibrator.__call__)(calibrators, finite)
+    x, placed = _located(marginals, confidence, answered)
+    left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
+    return Evidence(
+        z=(features - center[:, None]) * steepness[:, None],
+        center=center,
+        steepness=steepness,
+        correct=correct.T.astype(bool),
+        answered=answered,
+        labelled=labelled.T,
+        log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
+        side=jnp.asarray(placed.side),
+        pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
+        tau_range=_tau_range(family),
+        atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
+        placed=placed,
+        priors=priors,
+    )
+
+
+def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[jax.Array, Ranks]:
+    """((k, n) confidences between a model's extremes, scaled to (0, 1), (k, n) ranks) of confidences (k, n)."""
     # The extremes of these very numbers: another program's may differ by a unit in the last place.
     lowest, highest = (edge[:, None] for edge in extremes(confidence, answered))
     side = jnp.where(confidence >= highest, HIGHEST, jnp.where(confidence <= lowest, LOWEST, SMOOTH))
@@ -142,27 +163,10 @@ def gather(
         atoms = jax.vmap(Marginal.atom_ranks)(marginals)
     x = jnp.where(side == SMOOTH, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     info = jnp.finfo(x.dtype)
-    x = jnp.clip(x, info.tiny, 1 - info.epsneg)
-
     inside = jnp.where(side == SMOOTH, confidence, (lowest + highest) / 2)
     ends = marginals.mass_lowest, 1 - marginals.mass_highest
     placed = Ranks(jax.vmap(Marginal.cdf)(marginals, inside), *ends, side, atoms)
-    left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
-    return Evidence(
-        z=(features - center[:, None]) * steepness[:, None],
-        center=center,
-        steepness=steepness,
-        correct=correct.T.astype(bool),
-        answered=answered,
-        labelled=labelled.T,
-        log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
-        side=side,
-        pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
-        tau_range=_tau_range(family),
-        atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
-        placed=placed,
-        priors=priors,
-    )
+    return jnp.clip(x, info.tiny, 1 - info.epsneg), placed
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
@@ -332,9 +336,9 @@ def draw_masses(evidence: Evidence, key: jax.Array, draws: int) -> jax.Array:
 def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
     """The sites of one draw in terms that people read, as `Posterior.sites` has them; `vmap` it over draws."""
     a, b = _shapes(sites["lower"], sites["gap"], sites["concentration"])
-    kept = ("intercept", "slope", "slope_pool", "share")
+    names = ("intercept", "slope", "slope_pool", "share")
     return {
-        **{name: sites[name] for name in kept},
+        **{name: sites[name] for name in names},
         "mean": a / (a + b),
         "concentration": a + b,
         "tau": as_tau(sites["dependence"], tau_range),

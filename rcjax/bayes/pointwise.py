@@ -44,7 +44,7 @@ def query_log_likelihood(family: type[Copula], evidence: Evidence, draws: dict[s
 
     def add(total: jax.Array, pair: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         i, j, weight = pair
-        first, second = (part(evidence.placed, place) for place in (i, j))
+        first, second = (part(evidence.placed, model) for model in (i, j))
         terms = pair_terms(copulas, first, second, evidence.answered[i] & evidence.answered[j])
         return total + weight @ terms, None
 
@@ -61,8 +61,8 @@ def _of_answers(evidence: Evidence, draw: dict[str, jax.Array]) -> jax.Array:
     side = evidence.side
     slot = jnp.where(side >= ATOMS, side - ATOMS + 3, jnp.where(side == SMOOTH, 1, jnp.where(side == HIGHEST, 2, 0)))
     mass = jnp.take_along_axis(draw["masses"], slot, axis=1)
-    places = jnp.where(evidence.answered, jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)), 0.0)
-    return (labels + smooth + places).sum(0)
+    masses = jnp.where(evidence.answered, jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)), 0.0)
+    return (labels + smooth + masses).sum(0)
 
 
 def _spline_weights(tau: jax.Array, tau_range: jax.Array) -> jax.Array:

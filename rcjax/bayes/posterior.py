@@ -130,8 +130,8 @@ class Posterior:
         pair_names = [f"{self.models[i]} → {self.models[j]}" for i, j in pairs(len(self.models))]
         atoms = self.reference.marginals.atoms
         between = 0 if atoms is None else atoms.mass.shape[-1]
-        place = ["lowest", "between", "highest", *(f"atom {number}" for number in range(1, between + 1))]
-        return {"model": list(self.models), "pair": pair_names, "component": ["lower", "upper"], "place": place}
+        sides = ["lowest", "between", "highest", *(f"atom {number}" for number in range(1, between + 1))]
+        return {"model": list(self.models), "pair": pair_names, "component": ["lower", "upper"], "place": sides}
 
 
 def sample_posterior(

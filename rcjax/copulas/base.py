@@ -240,10 +240,10 @@ def check_shapes(copula: Copula, *arguments: Any) -> None:
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
-        points, own = shapes[: len(arguments)], shapes[len(arguments) :]
+        points, leaves = shapes[: len(arguments)], shapes[len(arguments) :]
         raise ValueError(
-            f"{type(copula).__name__}: arguments of shapes {points} and parameters of shapes {own} do not broadcast; "
-            "for every copula at every point, jax.vmap over the copula"
+            f"{type(copula).__name__}: arguments of shapes {points} and parameters of shapes {leaves} do not "
+            "broadcast; for every copula at every point, jax.vmap over the copula"
         ) from None
 
 

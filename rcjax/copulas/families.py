@@ -25,16 +25,16 @@ def as_family(name: str | type[Copula]) -> type[Copula]:
     """
     if isinstance(name, type) and issubclass(name, Copula):
         return name
-    known = {
+    families = {
         c.__name__.lower(): c for c in _subclasses(Copula) if c.__name__ not in ("ClosedForm", "OneOf", "Rotation")
     }
     key = str(name).lower().replace("_", "").replace("-", "")
-    if key not in known:
+    if key not in families:
         raise ValueError(
-            f"unknown copula {name!r}; the families are {', '.join(sorted(known))}, or a subclass of "
+            f"unknown copula {name!r}; the families are {', '.join(sorted(families))}, or a subclass of "
             "rcjax.copulas.Copula, which must have been defined or imported before it is named"
         )
-    return known[key]
+    return families[key]
 
 
 def _subclasses(cls) -> Iterator[Any]:

@@ -140,11 +140,11 @@ def _angle_integral(
         square = jnp.tan(omega / 2) ** 2
         return (1 + square) ** 2 / (8 * square), (1 + square) / 2, width
 
-    def add(place: jax.Array, total: jax.Array) -> jax.Array:
-        far, near, weight_here = (jnp.asarray(values)[place] for values in (s, crowded, weight))
+    def add(node: jax.Array, total: jax.Array) -> jax.Array:
+        far, near, weight_here = (jnp.asarray(values)[node] for values in (s, crowded, weight))
         # Of the correlation alone, so that a million points share them.
         ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)
-        close = coefficients(angle * near, angle * jnp.asarray(slope)[place])
+        close = coefficients(angle * near, angle * jnp.asarray(slope)[node])
         steep, rest, width = (jnp.where(from_zero, one, other) for one, other in zip(ahead, close, strict=True))
         return total + weight_here * width * jnp.exp(-apart * apart * steep - product * rest)
 

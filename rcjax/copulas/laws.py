@@ -257,8 +257,8 @@ def _single_precision(c: Copula) -> Iterator[Finding]:
         with jax.enable_x64(False):
             single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), c)
             got = method(single, jnp.asarray(u, jnp.float32), jnp.asarray(v, jnp.float32))
-            kept = got.dtype == np.float32
-        yield f"{name} in float32 keeps its type", u, v, np.asarray(got), 0.0 if kept else 1.0
+            same = got.dtype == np.float32
+        yield f"{name} in float32 keeps its type", u, v, np.asarray(got), 0.0 if same else 1.0
         yield f"{name} in float32 is close to float64", u, v, np.asarray(got), np.abs(np.asarray(got) - expected) - 2e-3
 
 

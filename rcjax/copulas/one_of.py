@@ -59,9 +59,9 @@ class OneOf(ClosedForm):
 
     def _choose(self, values: list[Any]) -> Any:
         def select(*parts: jax.Array) -> jax.Array:
-            kept = parts[0]
-            for place, value in enumerate(parts[1:], start=1):
-                kept = jnp.where(jnp.asarray(self.index) == place, value, kept)
-            return kept
+            chosen = parts[0]
+            for number, value in enumerate(parts[1:], start=1):
+                chosen = jnp.where(jnp.asarray(self.index) == number, value, chosen)
+            return chosen
 
         return jax.tree.map(select, *values)

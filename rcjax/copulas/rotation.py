@@ -32,12 +32,12 @@ class Rotation(ClosedForm):
             raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
         cls._of, cls._degrees = of, degrees
         cls.exchangeable = degrees == 180 and of.exchangeable
-        own = dict(inspect.get_annotations(cls))
+        annotations = dict(inspect.get_annotations(cls))
         for field in dataclasses.fields(of):  # pyright: ignore[reportArgumentType]
-            if field.name not in own:
-                own[field.name] = field.type
+            if field.name not in annotations:
+                annotations[field.name] = field.type
                 setattr(cls, field.name, dataclasses.field(default=field.default, metadata=field.metadata))
-        cls.__annotations__ = own
+        cls.__annotations__ = annotations
         super().__init_subclass__(**kwargs)
 
     @property

@@ -114,15 +114,15 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Any, v: Any) -> jax.Array:
     s, weight = 1 - ((1 - points) / 2) ** 2, weights * (1 - points)
     largest, inverse = jnp.finfo(x.dtype).max / 8, 1 / df
 
-    def add(place: jax.Array, total: jax.Array) -> jax.Array:
-        growth = jnp.exp(reach * jnp.asarray(s)[place])
+    def add(node: jax.Array, total: jax.Array) -> jax.Array:
+        growth = jnp.exp(reach * jnp.asarray(s)[node])
         tangent, run = scale / 2 * (growth - 1 / growth), scale / 2 * (growth + 1 / growth)
         above = 1 + tangent * tangent
         reciprocal = 1 / (above * tangent)
         part = jnp.clip((gap * above * above * reciprocal / 2) ** 2 + both * above, 0.0, largest) * inverse
         share = 1 / (1 + part)
         # dω is 2 dt/(1 + t²).
-        width = jnp.asarray(weight)[place] * run * tangent * reciprocal
+        width = jnp.asarray(weight)[node] * run * tangent * reciprocal
         return total + width * jnp.exp(df / 2 * log_of_pair(share, part * share))
 
     area = lax.fori_loop(0, _NODES, add, jnp.zeros_like(x), unroll=_UNROLLED) * reach / (2 * np.pi)
@@ -185,8 +185,8 @@ def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
     end = jnp.minimum(root, _FARTHEST_SCORE)
     whole = end / (end + 4)
     turns = np.pi * (np.arange(_TERMS) + 0.5) / _TERMS
-    places = (jnp.asarray(np.cos(turns) + 1) / 2).reshape(-1, *(1,) * df.ndim) * whole
-    values = _ratio_by_integral(df, jnp.minimum(4 * places / ((1 - places) * root), 1.0))
+    nodes = (jnp.asarray(np.cos(turns) + 1) / 2).reshape(-1, *(1,) * df.ndim) * whole
+    values = _ratio_by_integral(df, jnp.minimum(4 * nodes / ((1 - nodes) * root), 1.0))
     cosines = np.cos(np.outer(np.arange(_TERMS), turns)) * 2 / _TERMS
     cosines[0] /= 2
     series = jnp.tensordot(jnp.asarray(cosines), values, 1)

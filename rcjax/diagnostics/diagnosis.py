@@ -259,7 +259,7 @@ def _labels(log: Log) -> dict[str, Any] | None:
     if log.hand is None:
         return None
     counts = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
-    return counts.to_json() | {"told": counts.told(), "even": int(log.evenly_labelled.sum())}
+    return counts.to_json() | {"told": counts.describe(), "even": int(log.evenly_labelled.sum())}
 
 
 def _remarks_on_labels(labels: Mapping[str, Any]) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
     if "rules" in data:
         checks["rules"] = partial(check_rules, models=models)
     else:
-        by_model = partial(check.by_name, known=models, check=check.share)
+        by_model = partial(check.by_name, keys=models, check=check.share)
         checks |= {"thresholds": by_model, **({"refusals": by_model} if "refusals" in data else {})}
         checks |= {"splits": partial(check.items, check=_split)} if data.get("splits") is not None else {}
     point: dict[str, Any] = {"models": models}

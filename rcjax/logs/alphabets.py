@@ -77,8 +77,9 @@ class Alphabets:
         shares = {model: self._right[model] / self._answers[model].total() for model in lucky}
         by_chance = [self._by_chance(model, luck) for model, luck in lucky.items()]
         if all(shares[model] < luck for model, luck in lucky.items()) and min(by_chance) < _RARE:
-            told = listed(f"{model} {percent(share)}" for model, share in shares.items())
-            what = f"every model is right less often than by guessing ({told}; guessing {percent(min(lucky.values()))}"
+            models = listed(f"{model} {percent(share)}" for model, share in shares.items())
+            guess = percent(min(lucky.values()))
+            what = f"every model is right less often than by guessing ({models}; guessing {guess}"
             sure = "if they are, give the labels by query, model and correct"
             raise LogError(f"{self._source}: {what}; {both}): {advice}; {sure}")
 
@@ -86,8 +87,8 @@ class Alphabets:
         """That many queries have labels which nobody ever answers, in words; None where few do, or nobody chooses."""
         if any(len(answers) > _MOST_CHOICES for answers in self._answers.values()):
             return None
-        given = {*itertools.chain.from_iterable(self._answers.values())}
-        strange = {query: right for query, right in self._queries.items() if right.isdisjoint(given)}
+        all_answers = {*itertools.chain.from_iterable(self._answers.values())}
+        strange = {query: right for query, right in self._queries.items() if right.isdisjoint(all_answers)}
         if len(strange) < max(_FEWEST, _MANY * len(self._queries)):
             return None
         examples = {words: self._labels[words] for words in itertools.chain.from_iterable(strange.values())}

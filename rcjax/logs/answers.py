@@ -7,7 +7,7 @@ small number that the equal answers to one query share.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,12 +79,12 @@ class Compared:
         self.how = comparison("answer", task) if table is None else table.compare
         """How they are compared."""
 
-    def put(self, held: Matrices, place: tuple[np.ndarray, np.ndarray], rows: Rows) -> None:
+    def put(self, held: Matrices, cells: tuple[np.ndarray, np.ndarray], rows: Rows) -> None:
         """Put the hashes of the answers of some rows into their cells of a log's matrices."""
         hashes = self.hashes(rows)
         if hashes is not None:
             held.add("answer", UNKNOWN)
-            held.put(place, answer=hashes)
+            held.put(cells, answer=hashes)
 
     def hashes(self, rows: Rows) -> np.ndarray | None:
         """(m,) of the answers of some rows, 0 for none; None where nothing tells answers."""
@@ -105,7 +105,7 @@ class Compared:
             self._table.finish(where, held.queries, held.models)
 
     @staticmethod
-    def codes(held: Matrices, columns: Any) -> np.ndarray | None:
+    def codes(held: Matrices, columns: Sequence[int]) -> np.ndarray | None:
         """(n, k) the codes of some models' answers; None where there is nothing to compare."""
         return equal_answers(held.take("answer")[:, columns]) if held.has("answer") else None
 
@@ -128,9 +128,9 @@ def read_answer_table(source: Any, task: str) -> AnswerTable:
     compare = comparison(column, task)
     hashes: dict[tuple[str, str], int] = {}
     codes = hash_answers(frame[column], compare)
-    for place, (query, model, code) in enumerate(zip(frame["query"], frame["model"], codes.tolist(), strict=True)):
+    for row, (query, model, code) in enumerate(zip(frame["query"], frame["model"], codes.tolist(), strict=True)):
         if hashes.setdefault((query, model), code) != code:
-            bad = np.arange(frame.height) == place
+            bad = np.arange(frame.height) == row
             rows.refuse(bad, column, "is another answer to the query than in an earlier row: keep one of them")
     if not codes.any():
         raise LogError(f"{table.name}: it holds no answers: {_FORM}")

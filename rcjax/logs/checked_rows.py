@@ -130,7 +130,7 @@ def load(source: Any, choose: Choose) -> Table:
         ours = known_names(columns, known_columns(columns))
         needed = choose(name, ours)
         theirs = [columns[ours.index(column)] for column in needed]
-        renamed = [nw.col(column).alias(own) for column, own in zip(theirs, needed, strict=True)]
+        renamed = [nw.col(column).alias(our_name) for column, our_name in zip(theirs, needed, strict=True)]
         frame = _open(sound, theirs).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut)
 
@@ -205,7 +205,7 @@ class Rows:
         position = self.position[mask.to_numpy()]
         return dataclasses.replace(self, frame=self.frame.filter(mask), position=position)
 
-    def place(self, position: int) -> str:
+    def row_in_words(self, position: int) -> str:
         """Put the place of a row in the source into words, as an editor or a dataframe's user would look for it."""
         if isinstance(self.source, TextFile) and self.source.separator is not None:
             return f"line {csv_line(self.source, position + 1)}"
@@ -219,13 +219,13 @@ class Rows:
             of_model = f", model {brief(model)}" if model and column != "model" else ""
             shown = "" if value is None else brief(value) + " "
             called = self.scoring.column if column == "correct" else column
-            raise LogError(f"{self.name}, {self.place(int(self.position[i]))}{of_model}: {called} {shown}{why}")
+            raise LogError(f"{self.name}, {self.row_in_words(int(self.position[i]))}{of_model}: {called} {shown}{why}")
 
 
 def read_rows(
     source: Any,
     priced: bool,
-    told_by: str | None = "correct",
+    needed_label: str | None = "correct",
     more: Choose | None = None,
     scoring: Scoring = RIGHT_OR_WRONG,
 ) -> tuple[Iterator[Rows], int]:
@@ -234,7 +234,7 @@ def read_rows(
     Args:
         source: a file or dataframe.
         priced: whether tokens have prices.
-        told_by: the column that is to tell right from wrong, as `needed_columns` takes it.
+        needed_label: the column that is to tell right from wrong, as `needed_columns` takes it.
         more: which columns to read as texts besides, of the log's name and columns.
         scoring: how its labels are written.
     """
@@ -244,10 +244,12 @@ def read_rows(
     def choose(name: str, columns: list[str]) -> list[str]:
         texts[:] = [] if more is None else more(name, columns)
         written[:] = [scoring.of_table(name, columns)]
-        own = written[0].column
-        labelled = [column for column in columns if column != "correct" or own == "correct"]
-        needed = needed_columns(name, ["correct" if column == own else column for column in labelled], priced, told_by)
-        return [own if column == "correct" else column for column in needed] + texts
+        label = written[0].column
+        labelled = [column for column in columns if column != "correct" or label == "correct"]
+        needed = needed_columns(
+            name, ["correct" if column == label else column for column in labelled], priced, needed_label
+        )
+        return [label if column == "correct" else column for column in needed] + texts
 
     table = load(source, choose)
     return _typed(table, written[0], texts), table.cut

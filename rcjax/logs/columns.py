@@ -142,14 +142,14 @@ def known_columns(columns: Iterable[str]) -> set[str]:
     return _NAMES | {*judge_columns(map(plain_name, columns))}
 
 
-def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | None) -> list[str]:
+def needed_columns(name: str, columns: list[str], priced: bool, needed_label: str | None) -> list[str]:
     """The columns to read: query, model, what tells right from wrong, the confidence and what the costs come from.
 
     Args:
         name: the log's, for messages.
         columns: those that it has, under the names that are ours.
         priced: whether tokens have prices.
-        told_by: the column that must be there to tell right from wrong: "correct", which may be missing beside a
+        needed_label: the column that must be there to tell right from wrong: "correct", which may be missing beside a
             judge's, or "answer"; None where labels come from elsewhere, or none are needed.
 
     Raises `LogError` where one is missing, or is there twice.
@@ -162,16 +162,16 @@ def needed_columns(name: str, columns: list[str], priced: bool, told_by: str | N
         raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
     if {*SECONDS} <= {*columns}:
         raise LogError(f"{name}: columns {' and '.join(SECONDS)} both occur: drop one of the two")
-    if "call_log" in columns and told_by == "correct" and not judges and "correct" not in columns:
+    if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(
             f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {TO_LABEL}"
         )
     confidence = "confidence" if "confidence" in columns else "logprob"
     money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
-    told = [told_by] if told_by and (told_by != "correct" or not judges) else []
-    known = [] if tells_no_confidence(columns) else [confidence]
-    needed = ["query", "model", *told, *known, *money]
+    truth = [needed_label] if needed_label and (needed_label != "correct" or not judges) else []
+    confidences = [] if tells_no_confidence(columns) else [confidence]
+    needed = ["query", "model", *truth, *confidences, *money]
     require_columns(name, needed, columns)
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
@@ -210,10 +210,10 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
     free, pairs = list(columns), []
     for column in missing:
-        known = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
-        close = known or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
+        synonyms = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
+        close = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
         if close:
             free.remove(close[0])
-            as_named = "confidence" if column == "logprob" and known else column
+            as_named = "confidence" if column == "logprob" and synonyms else column
             pairs.append(f"{brief(close[0])!r} for {as_named!r}")
     return pairs

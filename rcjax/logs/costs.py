@@ -30,7 +30,7 @@ def cost_cells(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Ma
     Args:
         rows: m of a log.
         names: of all models so far.
-        by_model: (m,) the place of each row's model among them.
+        by_model: (m,) the index of each row's model among them.
         rates: money per million tokens of input and of output, by model; None where the log tells costs.
 
     Raises `LogError` for what is no money, and for a model without a price.
@@ -76,6 +76,6 @@ def mend_matrix(held: Matrices) -> Lost:
 
 def tell_lost(lost: Lost) -> str | None:
     """How many answers had lost their cost, in words; None where none has."""
-    told = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
+    by_model = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
     what = "left out of the mean cost, as they cost 0 and others of the same model do not"
-    return f"{what}: {told} (streamed calls that lost their usage?)" if told else None
+    return f"{what}: {by_model} (streamed calls that lost their usage?)" if by_model else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -37,15 +37,15 @@ class HandLabels:
     def even(self) -> np.ndarray:
         """(n, k) bool: labels of which a model's answers were all as likely to be one.
 
-        Of labels that were drawn unevenly, each stays with a probability of the least over its own: what is left is a
-        fair sample, always the same. One without a probability beside others that have one was labelled for certain.
+        A label that was drawn with probability p stays with probability (the least p of its model's labels) / p: what
+        is left is a fair sample, always the same. Beside labels that state p, one that does not was drawn for certain.
         """
         labelled, said = np.asarray(self.labelled), np.asarray(self.probability, float)
-        told = labelled & np.isfinite(said)
-        chance = np.where(told, said, 1.0)
+        stated = labelled & np.isfinite(said)
+        chance = np.where(stated, said, 1.0)
         least = np.where(labelled, chance, 1.0).min(axis=0)
         thinned = labelled & (np.random.default_rng(0).random(labelled.shape) * chance <= least)
-        return np.where(told.any(axis=0), thinned, labelled)
+        return np.where(stated.any(axis=0), thinned, labelled)
 
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""
@@ -59,7 +59,7 @@ class HandLabels:
         """Those of some models, by position."""
         return self._of(lambda column: column[:, columns])
 
-    def _of(self, part: Any) -> HandLabels:
+    def _of(self, part: Callable[[np.ndarray], np.ndarray]) -> HandLabels:
         parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
         samples = None if self.samples is None else part(self.samples)
         return HandLabels(*jax.device_put(parts), judges=self.judges, samples=samples)

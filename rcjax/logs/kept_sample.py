@@ -28,7 +28,7 @@ from rcjax.policy.scores import Scores
 MOST_QUERIES = 400
 
 
-_PLACE = "provenance.reference"
+_WHERE = "provenance.reference"
 
 
 _MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
@@ -72,9 +72,8 @@ def describe_reference(log: Log) -> dict[str, Any]:
             models[name]["answer"] = _packed(codes[:, j].tobytes())
     if log.seconds is not None:
         waits = np.asarray(log.seconds)[rows]
-        longest = np.nan_to_num(np.asarray(log.seconds, float)).max(
-            0
-        )  # of which they are parts: what is unknown is NaN
+        # Of which they are parts; what is unknown is NaN.
+        longest = np.nan_to_num(np.asarray(log.seconds, float)).max(0)
         for j, name in enumerate(log.models):
             packed = _packed(_relative(waits[:, j], longest[j]).tobytes())
             models[name] |= {"seconds": packed, "longest": float(longest[j])}
@@ -92,7 +91,7 @@ def _packed_labels(correct: np.ndarray) -> dict[str, str]:
     return {"score": _packed(correct.astype("<f4").tobytes())}
 
 
-def _relative(values: np.ndarray, unit: Any) -> np.ndarray:
+def _relative(values: np.ndarray, unit: np.ndarray | float) -> np.ndarray:
     """Values as multiples of a unit, in half precision."""
     return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 
@@ -106,28 +105,28 @@ def hash_names(queries: Sequence[int | str]) -> np.ndarray:
 def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:
     """The queries that `describe_reference` kept, as a log; ValueError where they are damaged."""
     try:
-        held = check.items(data, _PLACE, check.as_it_is)
-        size = check.whole(held.get("queries"), f"{_PLACE}.queries", 1)
-        columns = check.items(held.get("models"), f"{_PLACE}.models", partial(_column, size=size))
-        check.require(len(columns) > 0, f"{_PLACE}.models", "must not be empty", {})
+        held = check.items(data, _WHERE, check.as_it_is)
+        size = check.whole(held.get("queries"), f"{_WHERE}.queries", 1)
+        columns = check.items(held.get("models"), f"{_WHERE}.models", partial(_column, size=size))
+        check.require(len(columns) > 0, f"{_WHERE}.models", "must not be empty", {})
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
-    logprob, correct, money, answer, known, waits = (
+    logprob, correct, money, answer, labelled, waits = (
         np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True)
     )
     answered = ~np.isnan(logprob)
     fields: dict[str, Any] = jax.device_put(
         {
             "logprob": logprob.astype(float),
-            "correct": np.where(answered & known, correct, correct.dtype.type(0)),
+            "correct": np.where(answered & labelled, correct, correct.dtype.type(0)),
             "query_cost": money,
             "answered": answered,
             "cost": money.sum(0) / np.maximum(answered.sum(0), 1),
         }
     )
-    if not known[answered].all():
+    if not labelled[answered].all():
         nothing = np.full(answered.shape, np.nan)
-        hand = jax.device_put([known & answered, nothing, np.zeros((*answered.shape, 0))])
+        hand = jax.device_put([labelled & answered, nothing, np.zeros((*answered.shape, 0))])
         fields["hand"] = HandLabels(*hand, judges=())
     if (answer != NO_ANSWER).any():
         fields["answer"] = jax.device_put(answer)
@@ -150,15 +149,15 @@ def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
     answer = np.full(size, NO_ANSWER, "<i2")
     if data.get("answer") is not None:
         answer = _unpacked(data["answer"], f"{where}.answer", "<i2", size)
-    known = np.full(-(-size // 8), 255, "u1")
+    bits = np.full(-(-size // 8), 255, "u1")
     if data.get("labelled") is not None:
-        known = _unpacked(data["labelled"], f"{where}.labelled", "u1", -(-size // 8))
+        bits = _unpacked(data["labelled"], f"{where}.labelled", "u1", -(-size // 8))
     waits = np.full(size, np.nan)
     if data.get("seconds") is not None:
         waits = _unpacked(data["seconds"], f"{where}.seconds", "<f2", size).astype(float)
         check.require(not (waits < 0).any(), f"{where}.seconds", "must hold nothing below 0", data["seconds"])
         waits *= check.amount(data.get("longest"), f"{where}.longest")
-    labelled = np.unpackbits(known)[:size].astype(bool)
+    labelled = np.unpackbits(bits)[:size].astype(bool)
     return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled, waits
 
 

@@ -22,21 +22,21 @@ def label_cells(rows: Rows) -> dict[str, np.ndarray]:
     Those whose names begin with `own_` are the log's own, where labels come from elsewhere (`Labeller.mark`).
     """
     cells: dict[str, np.ndarray] = {}
-    for own in ("", "own_"):
-        if f"{own}correct" in rows.frame.columns:
-            right = _numbers(rows, "correct", own)
-            cells |= {f"{own}correct": as_labels(right), f"{own}labelled": ~np.isnan(right)}
-        if f"{own}{LABEL_PROBABILITY}" in rows.frame.columns:
-            cells[f"{own}{LABEL_PROBABILITY}"] = _numbers(rows, LABEL_PROBABILITY, own)
+    for prefix in ("", "own_"):
+        if f"{prefix}correct" in rows.frame.columns:
+            right = _numbers(rows, "correct", prefix)
+            cells |= {f"{prefix}correct": as_labels(right), f"{prefix}labelled": ~np.isnan(right)}
+        if f"{prefix}{LABEL_PROBABILITY}" in rows.frame.columns:
+            cells[f"{prefix}{LABEL_PROBABILITY}"] = _numbers(rows, LABEL_PROBABILITY, prefix)
     nothing = np.zeros(rows.frame.height, bool)
     verdicts = {judge: numbers(rows, judge, optional=True) for judge in judge_columns(rows.frame.columns)}
     return {"correct": nothing, "labelled": nothing} | cells | verdicts
 
 
-def _numbers(rows: Rows, column: str, own: str) -> np.ndarray:
-    if not own:
+def _numbers(rows: Rows, column: str, prefix: str) -> np.ndarray:
+    if not prefix:
         return numbers(rows, column, optional=True)
-    frame = rows.frame.drop(column, strict=False).rename({f"{own}{column}": column})
+    frame = rows.frame.drop(column, strict=False).rename({f"{prefix}{column}": column})
     return numbers(Rows(rows.name, rows.source, frame, rows.position, rows.own_scoring), column, optional=True)
 
 
@@ -46,15 +46,15 @@ def empty_cell(name: str) -> bool | float:
 
 
 def settle_labels(held: Matrices) -> bool:
-    """Bring labels from elsewhere together with the log's own; whether the latter were not needed.
+    """Bring labels from elsewhere together with the log's own; True where these are replaced, False where they stay.
 
     A full column of the log is replaced. One that is filled in part is added to: of an answer that has two labels, that
     from elsewhere counts.
     """
     if not held.has("own_labelled"):
         return False
-    own, answered = held.take("own_labelled"), held.take("row") >= 0
-    if own[answered].all():
+    labelled_by_log, answered = held.take("own_labelled"), held.take("row") >= 0
+    if labelled_by_log[answered].all():
         return True
     labelled = held.take("labelled").copy()
     for name in ("correct", "labelled", LABEL_PROBABILITY):

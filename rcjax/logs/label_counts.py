@@ -40,19 +40,19 @@ class JudgeCounts:
         n = self.compared.sum()
         return float(np.nansum(self.agreement * self.compared) / n) if n else math.nan
 
-    def told(self, models: Sequence[str], whole: int) -> str:
+    def describe(self, models: Sequence[str], whole: int) -> str:
         """In words; `whole` answers are there in all."""
         number = int(self.judged.sum())
-        told = f"{self.name} judges {'all' if number == whole else f'{number:,} answers'}"
+        sentence = f"{self.name} judges {'all' if number == whole else f'{number:,} answers'}"
         if not self.compared.sum():
-            return told
-        agrees = f"{told} and agrees with {percent(self.overall, 0)} of the labels"
+            return sentence
+        agrees = f"{sentence} and agrees with {percent(self.overall, 0)} of the labels"
         return f"{agrees} ({self._apart(models)})" if self._apart(models) else agrees
 
     def _apart(self, models: Sequence[str]) -> str:
         """The models with which it agrees most and least, where that is no chance."""
-        known = np.flatnonzero(self.compared > 0)
-        least, most = (int(known[pick(self.agreement[known])]) for pick in (np.argmin, np.argmax))
+        comparable = np.flatnonzero(self.compared > 0)
+        least, most = (int(comparable[pick(self.agreement[comparable])]) for pick in (np.argmin, np.argmax))
         ends = np.array([self.agreement[least], self.agreement[most]])
         spread = math.sqrt((ends * (1 - ends) / self.compared[[least, most]]).sum())
         if ends[1] - ends[0] < max(_LEAST_GAP, _ERRORS * spread):
@@ -79,16 +79,18 @@ class LabelCounts:
     judges: tuple[JudgeCounts, ...]
     """What judges say."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In words, without a full stop at the end.
 
         >>> right, answered = np.array([[1, 1], [0, 0], [0, 0]], bool), np.ones((3, 2), bool)
         >>> labelled, judged = np.array([[1, 1], [0, 0], [0, 0]], bool), np.full((3, 2, 1), 1.0)
         >>> hand = HandLabels(labelled, np.full((3, 2), np.nan), judged, ("judged",))
-        >>> label_counts(("small", "large"), answered, right, hand).told()
+        >>> label_counts(("small", "large"), answered, right, hand).describe()
         '1 of 3 queries is labelled; judged judges all and agrees with 100 % of the labels'
         """
-        return "; ".join([self._labels(), *(judge.told(self.models, int(self.answers.sum())) for judge in self.judges)])
+        return "; ".join(
+            [self._labels(), *(judge.describe(self.models, int(self.answers.sum())) for judge in self.judges)]
+        )
 
     def _labels(self) -> str:
         if self.labelled.sum() == self.answers.sum():
@@ -136,8 +138,8 @@ def label_counts(models: Sequence[str], answered: np.ndarray, correct: np.ndarra
     labelled, judged = np.asarray(hand.labelled) & answered, np.asarray(hand.judged)
     some = labelled.any(1)
     judges = []
-    for place, name in enumerate(hand.judges):
-        verdict = judged[..., place]
+    for j, name in enumerate(hand.judges):
+        verdict = judged[..., j]
         both = labelled & np.isfinite(verdict)
         alike = np.where(both, 1 - np.abs(correct - verdict), 0.0).sum(0)
         number = both.sum(0)

@@ -61,38 +61,38 @@ class LabelSheet:
     @classmethod
     def of(cls, path: Path, rows: Sequence[tuple[AnswerKey, Texts, bool | None, float]]) -> LabelSheet:
         """A new one, of (answer, texts, label, probability); columns that would be empty are left out."""
-        told = [name for name in Texts._fields if any(getattr(texts, name) for _, texts, *_ in rows)]
+        shown = [name for name in Texts._fields if any(getattr(texts, name) for _, texts, *_ in rows)]
         key = AnswerKey._fields if any(answer.sample for answer, *_ in rows) else AnswerKey._fields[:2]
         cells = [
             {name: getattr(answer, name) for name in key}
-            | {name: getattr(texts, name) for name in told}
+            | {name: getattr(texts, name) for name in shown}
             | {"correct": "" if label is None else str(int(label)), LABEL_PROBABILITY: f"{chance:.9g}"}
             for answer, texts, label, chance in rows
         ]
-        columns = (*key, *told, "correct", LABEL_PROBABILITY)
+        columns = (*key, *shown, "correct", LABEL_PROBABILITY)
         return cls(path, columns, cells)
 
-    def label(self, place: int) -> bool | None:
+    def label(self, index: int) -> bool | None:
         """What a row says; None where it is not labelled. Raises `LogError` for a cell that is neither."""
-        word = self.rows[place]["correct"].strip().casefold()
+        word = self.rows[index]["correct"].strip().casefold()
         if word and word not in _VERDICTS:
-            row = f"{self.path.name}, row {place + 1}: correct {brief(word)} is not clear"
+            row = f"{self.path.name}, row {index + 1}: correct {brief(word)} is not clear"
             raise LogError(f"{row}: give 1 or 0, or nothing")
         return _VERDICTS[word] if word else None
 
-    def set_label(self, place: int, label: bool | None) -> None:
+    def set_label(self, index: int, label: bool | None) -> None:
         """Label a row, or take its label away, and write the file."""
-        self.rows[place]["correct"] = "" if label is None else str(int(label))
+        self.rows[index]["correct"] = "" if label is None else str(int(label))
         self.write()
 
-    def texts(self, place: int) -> Texts:
+    def texts(self, index: int) -> Texts:
         """What a row shows."""
-        return Texts(*(self.rows[place].get(name, "") for name in Texts._fields))
+        return Texts(*(self.rows[index].get(name, "") for name in Texts._fields))
 
     @property
     def labels(self) -> list[bool | None]:
         """Of all rows."""
-        return [self.label(place) for place in range(len(self.rows))]
+        return [self.label(index) for index in range(len(self.rows))]
 
     def write(self) -> None:
         """Write the file whole: who reads it sees what it was, or what it is."""
@@ -121,11 +121,11 @@ def missing_answers(sheet: LabelSheet, source: Any) -> int:
     keys = [AnswerKey(row["query"], row["model"], row.get("sample", "")) for row in sheet.rows]
     texts = answer_texts(source, {*keys})
     advice = "it is the table of another log, or was drawn with other options: give those of before, or another --out"
-    for place, key in enumerate(keys):
-        here, there = sheet.texts(place).answer, texts.get(key, Texts()).answer
+    for index, key in enumerate(keys):
+        here, there = sheet.texts(index).answer, texts.get(key, Texts()).answer
         if here and there and here.split() != there.split():
             what = f"query {brief(key.query)}, model {brief(key.model)} answers {brief(there)!r} in the log"
-            raise LogError(f"{sheet.path.name}, row {place + 1}: {what}, not {brief(here)!r}: {advice}")
+            raise LogError(f"{sheet.path.name}, row {index + 1}: {what}, not {brief(here)!r}: {advice}")
     missing = sum(key not in texts for key in keys)
     if keys and missing == len(keys):
         raise LogError(f"{sheet.path.name}: the log has none of its answers: {advice}")
@@ -160,8 +160,8 @@ def _gather(source: Any, drawn: Collection[AnswerKey], texts: dict[AnswerKey, Te
             what = "no column sample, and the log has several answers per query and model"
             raise LogError(f"{name}: {what}: tell them apart by sample, as the log does")
         plain = {plain_name(column): column for column in reversed(columns)}
-        for text, known in _TEXTS.items():
-            column = next((plain[other] for other in known if other in plain), None)
+        for text, synonyms in _TEXTS.items():
+            column = next((plain[other] for other in synonyms if other in plain), None)
             names.update({} if column is None else {text: column})
         calls = [column for column in ("error", "shadow") if "call_log" in columns and column in columns]
         return list(dict.fromkeys([*key, *names.values(), *calls]))
@@ -183,13 +183,13 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def completed(known: Mapping[AnswerKey, Texts], more: Mapping[AnswerKey, Texts]) -> dict[AnswerKey, Texts]:
+def completed(texts: Mapping[AnswerKey, Texts], more: Mapping[AnswerKey, Texts]) -> dict[AnswerKey, Texts]:
     """Texts of two sources: those of the second where it has them.
 
     >>> one = AnswerKey("1", "a")
     >>> completed({one: Texts("Why?", "", "so")}, {one: Texts(answer="because")})[one].answer
     'because'
     """
-    keys = dict.fromkeys([*known, *more])
-    pairs = {key: (known.get(key, Texts()), more.get(key, Texts())) for key in keys}
+    keys = dict.fromkeys([*texts, *more])
+    pairs = {key: (texts.get(key, Texts()), more.get(key, Texts())) for key in keys}
     return {key: Texts(*(new or old for old, new in zip(*both, strict=True))) for key, both in pairs.items()}

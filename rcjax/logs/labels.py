@@ -68,8 +68,8 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
 
     if _is_same(source, log):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
-        own = "a log that has a column correct needs no labels; to have its answers judged"
-        raise LogError(f"{name}: the labels are the log itself: {own}, {_FORMS}")
+        advice = "a log that has a column correct needs no labels; to have its answers judged"
+        raise LogError(f"{name}: the labels are the log itself: {advice}, {_FORMS}")
     table = load(source, _label_columns)
     frames = [
         _as_written(frame).with_columns(
@@ -151,14 +151,14 @@ class Labeller:
         self._all_right = True
         self._queries: dict[str, None] = {}  # of the log, the first ones
         self._models: dict[str, None] = {}  # of the log
-        known = labels.rows.frame
-        self._authors = {*known["model"].drop_nulls()} if self.by == "answer" else set()
-        self._key = [column for column in ("query", "model", SAMPLE) if column in known.columns]
-        self._right = known.unique(self._key, maintain_order=True) if self.by == "correct" else known.clear()
+        frame = labels.rows.frame
+        self._authors = {*frame["model"].drop_nulls()} if self.by == "answer" else set()
+        self._key = [column for column in ("query", "model", SAMPLE) if column in frame.columns]
+        self._right = frame.unique(self._key, maintain_order=True) if self.by == "correct" else frame.clear()
         self._answers: dict[str, set[str]] = {}
         written: dict[str, str] = {}
         if self.by == "answer":
-            for query, answer in zip(known["query"], known["answer"], strict=True):
+            for query, answer in zip(frame["query"], frame["answer"], strict=True):
                 words = normalise_answer(answer)
                 self._answers.setdefault(query, set()).add(words)
                 written.setdefault(words, answer)
@@ -179,7 +179,7 @@ class Labeller:
         columns = [column for column in ("correct", LABEL_PROBABILITY) if column in rows.frame.columns]
         frame = rows.frame.rename({column: f"own_{column}" for column in columns})
         if self.by == "correct":
-            frame = frame.with_columns(self._known(rows, query))
+            frame = frame.with_columns(self._looked_up(rows, query))
         else:
             self._any_answer |= not frame["answer"].is_null().all()
             labels = [self._judge(*row) for row in zip(query, frame["model"], frame["answer"], strict=True)]
@@ -189,7 +189,7 @@ class Labeller:
         self._all_right &= bool((labels == 1).all())
         return dataclasses.replace(rows, frame=frame, scoring=RIGHT_OR_WRONG, own_scoring=rows.scoring)
 
-    def _known(self, rows: Rows, query: pl.Series) -> list[pl.Series]:
+    def _looked_up(self, rows: Rows, query: pl.Series) -> list[pl.Series]:
         """The columns of the labels, for rows by query and model."""
         if (SAMPLE in rows.frame.columns) != (SAMPLE in self._key):
             what = "labels by query and model do not tell samples apart"
@@ -203,9 +203,9 @@ class Labeller:
 
     def _note(self, rows: Rows, query: pl.Series) -> None:
         self._models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
-        own = sorted(self._authors & {*self._models})
-        if own:
-            what = f"its answers are those of {listed(own)}, which the log judges"
+        authors = sorted(self._authors & {*self._models})
+        if authors:
+            what = f"its answers are those of {listed(authors)}, which the log judges"
             raise LogError(f"{self._source}: {what}: {_FORMS}; if they are right, leave out the column model")
         if len(self._queries) < _SAMPLE:
             self._queries |= dict.fromkeys(query.drop_nulls().unique(maintain_order=True).head(_SAMPLE))
@@ -264,7 +264,7 @@ class UsableCalls:
     def __init__(self) -> None:
         self.left_out: dict[str, int] = {}
         self.ways = WaysOfAsking()
-        self._seen = Matrices()
+        self._answered = Matrices()
         self._shadowed = self._any_shadow = False
 
     def keep(self, rows: Rows) -> Rows:
@@ -293,7 +293,8 @@ class UsableCalls:
         require_models(rows)
         self.ways.of(rows)  # refuses a model that was asked for its confidence in two ways
         apart = _samples_apart(rows)
-        return self._drop(rows, pl.Series(self._seen.repeated(apart, self._seen.place(apart))), "repeated answers")
+        again = self._answered.repeated(apart, self._answered.cells_of(apart))
+        return self._drop(rows, pl.Series(again), "repeated answers")
 
     def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
         self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())

@@ -20,7 +20,7 @@ def listed(names: Iterable[Any]) -> str:
     return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(word: str, names: Iterable[str]) -> str:
     """A question in brackets whether a known word was meant, where there is one like it."""
-    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in known], n=1, cutoff=0.55)
+    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in names], n=1, cutoff=0.55)
     return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""

@@ -146,8 +146,7 @@ class Log:
         """
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
-        own = self.with_waiting(0.0)._matrices()
-        matrices = own if self.hand is None else [*own, *self.hand.matrices()]
+        matrices = self.with_waiting(0.0)._matrices() + ([] if self.hand is None else self.hand.matrices())
         content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
@@ -167,16 +166,16 @@ class Log:
             raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
         if not rows.size:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
-        ids = tuple(self.queries[i] for i in rows)
-        answer = None if self.answer is None else np.asarray(self.answer)[rows]
-        segment = self.segment and tuple(self.segment[i] for i in rows)
-        changes: dict[str, Any] = {"queries": ids, "segment": segment, "hand": self.hand and self.hand.take(rows)}
-        changes |= {
-            "waiting": self.waiting and self.waiting.take(rows),
-            "errors": self.errors and self.errors.take(rows),
-        }
-        changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[rows]}
-        return self._with(*(matrix[rows] for matrix in self._matrices()), **changes, answer=answer)
+        return self._with(
+            *(matrix[rows] for matrix in self._matrices()),
+            queries=tuple(self.queries[i] for i in rows),
+            segment=self.segment and tuple(self.segment[i] for i in rows),
+            hand=self.hand and self.hand.take(rows),
+            waiting=self.waiting and self.waiting.take(rows),
+            errors=self.errors and self.errors.take(rows),
+            seconds=None if self.seconds is None else np.asarray(self.seconds)[rows],
+            answer=None if self.answer is None else np.asarray(self.answer)[rows],
+        )
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -200,14 +199,17 @@ class Log:
         check_arguments(Log.select, locals())
         names = _chosen(models, self.models, self.source)
         columns = [self.models.index(name) for name in names]
-        prices = self.prices and {name: self.prices[name] for name in names}
-        asked = self.asked and {name: self.asked[name] for name in names if name in self.asked}
-        changes = {"models": names, "prices": prices, "asked": asked, "hand": self.hand and self.hand.select(columns)}
-        changes |= {"waiting": self.waiting and self.waiting.select(columns)}
-        changes |= {"errors": self.errors and self.errors.select(names)}
-        changes |= {"seconds": None if self.seconds is None else np.asarray(self.seconds)[:, columns]}
-        answer = None if self.answer is None else np.asarray(self.answer)[:, columns]
-        return self._with(*(matrix[:, columns] for matrix in self._matrices()), **changes, answer=answer)
+        return self._with(
+            *(matrix[:, columns] for matrix in self._matrices()),
+            models=names,
+            prices=self.prices and {name: self.prices[name] for name in names},
+            asked=self.asked and {name: self.asked[name] for name in names if name in self.asked},
+            hand=self.hand and self.hand.select(columns),
+            waiting=self.waiting and self.waiting.select(columns),
+            errors=self.errors and self.errors.select(names),
+            seconds=None if self.seconds is None else np.asarray(self.seconds)[:, columns],
+            answer=None if self.answer is None else np.asarray(self.answer)[:, columns],
+        )
 
     def with_waiting(self, second_cost: float) -> Log:
         """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
@@ -230,12 +232,12 @@ class Log:
             return self
         logprob, correct, held, answered = self._matrices()
         money = held if self.waiting is None else np.asarray(self.waiting.money)
-        facts: dict[str, Any] = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds}
-        facts |= {"errors": self.errors and self.errors.with_waiting(second_cost)}
+        errors = self.errors and self.errors.with_waiting(second_cost)
+        facts: dict[str, Any] = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds, "errors": errors}
         if second_cost == 0:
             return self._with(logprob, correct, money, answered, **facts)
-        told = None if self.seconds is None else np.asarray(self.seconds)
-        waits = require_all_seconds(self.source, told, answered, self.models, self.queries)
+        seconds = None if self.seconds is None else np.asarray(self.seconds)
+        waits = require_all_seconds(self.source, seconds, answered, self.models, self.queries)
         waiting = Waiting(float(second_cost), jax.device_put(money))
         costs = (money + second_cost * waits).astype(held.dtype)
         return self._with(logprob, correct, costs, answered, **facts, waiting=waiting)
@@ -258,14 +260,14 @@ class Log:
         timed = ""
         if self.seconds is not None:
             timed = f"; {tell_seconds(self.models, np.asarray(self.seconds), np.asarray(self.answered))}"
-        told = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
-        told += "" if self.reference is None else f" {self.reference.describe()}"
-        told += "" if self.scores is None else f" {self.scores.describe()}"
+        text = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
+        text += "" if self.reference is None else f" {self.reference.describe()}"
+        text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:
-            return told
+            return text
         labels = label_counts(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
-        sentence = labels.told()
-        return f"{told} {sentence[:1].upper()}{sentence[1:]}."
+        sentence = labels.describe()
+        return f"{text} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe
 
@@ -308,12 +310,12 @@ def _log(*matrices: np.ndarray, answer: Any = None, seconds: Any = None, **facts
     return Log(**columns, answer=codes, seconds=waits, **facts)
 
 
-def _chosen(models: Iterable[str], known: Sequence[str], where: str) -> tuple[str, ...]:
-    """Check a choice of models against the known ones."""
+def _chosen(models: Iterable[str], available: Sequence[str], where: str) -> tuple[str, ...]:
+    """Check a choice of models against those that are available."""
     names = (models,) if isinstance(models, str) else tuple(models)
     for name in names:
-        if name not in known:
-            raise LogError(f"{where}: no model {brief(name)!r}{near(name, known)}: it has {listed(known)}")
+        if name not in available:
+            raise LogError(f"{where}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")
     if not names or len(names) > len({*names}):
         raise LogError(f"{where}: models {listed(names)!r}: name at least one, and each once")
     return names

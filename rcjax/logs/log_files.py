@@ -45,13 +45,13 @@ class LogFiles:
         """Those that were read, so far."""
         self._whole = False
 
-    def rows(self, priced: bool, told_by: str | None) -> Iterator[Rows]:
+    def rows(self, priced: bool, needed_label: str | None) -> Iterator[Rows]:
         """The rows, some at a time, as `read_rows` has them, each with the name of the file that it is in.
 
         Raises LogError where a file cannot be used, or the log rolled over while its end was read.
         """
         if not _may_roll(self.source):
-            rows, self.cut = read_rows(self.source, priced, told_by, self._more, self._scoring)
+            rows, self.cut = read_rows(self.source, priced, needed_label, self._more, self._scoring)
             for some in rows:
                 self.name = some.name
                 yield some
@@ -61,7 +61,7 @@ class LogFiles:
         any_rows, empty = False, None
         for file in self.files():
             try:
-                rows, cut = read_rows(file, priced, told_by, self._more, self._scoring)
+                rows, cut = read_rows(file, priced, needed_label, self._more, self._scoring)
                 self.cut += cut
                 for some in rows:
                     any_rows = True
@@ -98,7 +98,7 @@ class LogFiles:
         return [part for part in _filled(path) if part not in read]
 
     @property
-    def told(self) -> str:
+    def parts_read(self) -> str:
         """One line on the parts that were read; empty where there are none."""
         if not self.parts:
             return ""

@@ -40,7 +40,7 @@ class Matrices:
         matrices.queries, matrices.models, matrices._held = dict(queries), dict(models), held
         return matrices
 
-    def place(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    def cells_of(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """(row, column) of each row's cell in the matrices, which have room for it from now on."""
         import polars as pl
 
@@ -50,21 +50,21 @@ class Matrices:
         self._make_room()
         return by_query, by_model
 
-    def repeated(self, rows: Rows, place: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    def repeated(self, rows: Rows, cells: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Which of the rows are about a query and model of an earlier row; the others take their cells."""
         import polars as pl
 
-        cells = place[0] * len(self.models) + place[1]
+        flat = cells[0] * len(self.models) + cells[1]
         held = self._held["row"]
-        new = pl.Series(cells).is_first_distinct().to_numpy() & (held[place] < 0)
-        held[place[0][new], place[1][new]] = rows.position[new]
+        new = pl.Series(flat).is_first_distinct().to_numpy() & (held[cells] < 0)
+        held[cells[0][new], cells[1][new]] = rows.position[new]
         return ~new
 
-    def put(self, place: tuple[np.ndarray, np.ndarray], **values: np.ndarray) -> None:
+    def put(self, cells: tuple[np.ndarray, np.ndarray], **values: np.ndarray) -> None:
         """Write values of rows, by the matrix's name, into their cells."""
         for name, value in values.items():
             self._widen(name, value)
-            self._held[name][place] = value
+            self._held[name][cells] = value
 
     def replace(self, name: str, matrix: np.ndarray) -> None:
         """Put other values in the place of a whole matrix (n, k)."""
@@ -76,10 +76,10 @@ class Matrices:
         if self._held[name].dtype == bool and np.asarray(value).dtype.kind == "f":
             self._held[name] = self._held[name].astype(float)
 
-    def clear(self, place: tuple[np.ndarray, np.ndarray]) -> None:
+    def clear(self, cells: tuple[np.ndarray, np.ndarray]) -> None:
         """Make cells as if their models had not answered."""
         for name, held in self._held.items():
-            held[place] = self._empty[name]
+            held[cells] = self._empty[name]
 
     def take(self, name: str) -> np.ndarray:
         """The (n, k) matrix of a name; `row` is the row's position in the source, −1 where there is none."""
@@ -111,12 +111,12 @@ class Matrices:
             self._held[name][:rows, :columns] = old
 
 
-def numbered(known: dict[str, int], texts: pl.Series) -> np.ndarray:
+def numbered(number_of: dict[str, int], texts: pl.Series) -> np.ndarray:
     """The number of each text, by first appearance among all that are known; new ones are added."""
     import polars as pl
 
     here = texts.unique(maintain_order=True)
-    numbers = [known.setdefault(text, len(known)) for text in here]
+    numbers = [number_of.setdefault(text, len(number_of)) for text in here]
     return texts.replace_strict(here, numbers, return_dtype=pl.Int64).to_numpy()
 
 

@@ -84,7 +84,7 @@ def by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names of models by their mean cost; those of equal cost stay in the order that they have."""
     columns = [held.models[name] for name in names]
     order = np.argsort(_mean_cost(held.take("cost")[:, columns], held.take("row")[:, columns] >= 0), kind="stable")
-    return tuple(names[place] for place in order)
+    return tuple(names[i] for i in order)
 
 
 def require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:

@@ -46,9 +46,9 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
         name = path.name
         require_file(path, (".toml", ".json"))
         content = _parsed(path)
-    known = price_list(content, name, _LEAST, MOST)
-    if known is not None:
-        return known
+    rates = price_list(content, name, _LEAST, MOST)
+    if rates is not None:
+        return rates
     if not isinstance(content, Mapping) or not content:
         raise LogError(f"{name}: no prices: give a table of input and output prices for each model")
     return {str(model): _price(entry, f"{name}, model {brief(model)}") for model, entry in content.items()}

@@ -7,55 +7,33 @@ rest of the package works on.  What it cannot use it refuses with one line: wher
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
-from rcjax.logs.checked_rows import Rows, logprobs, require_models
-from rcjax.logs.columns import SAMPLE, tells_no_confidence
-from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
+from rcjax.logs.gathering import Gathered, gather
 from rcjax.logs.hand_labels import HandLabels
-from rcjax.logs.label_cells import empty_cell, hand_labels_of, label_cells, settle_labels
+from rcjax.logs.label_cells import hand_labels_of, settle_labels
 from rcjax.logs.label_counts import label_counts
-from rcjax.logs.labels import Labeller, UsableCalls, read_labels
-from rcjax.logs.listing import brief, listed
-from rcjax.logs.log import (
-    IncompleteLogWarning,
-    LeftOutWarning,
-    Log,
-    NoConfidenceWarning,
-    PartsWarning,
-    PricesWarning,
-    UnlabelledWarning,
-    _log,
-)
-from rcjax.logs.log_files import LogFiles
+from rcjax.logs.listing import brief
+from rcjax.logs.log import IncompleteLogWarning, Log, PricesWarning, UnlabelledWarning, _log
 from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
-from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.scoring import as_labels
-from rcjax.logs.seconds import seconds_cells
-from rcjax.logs.segments import Segments
-from rcjax.logs.ways_of_asking import UNTOLD
 from rcjax.policy.record import refuse_votes
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
 
 __all__ = ["read_answers", "read_log"]
-
-
-_ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
 def read_log(
@@ -213,13 +191,11 @@ def _read(
     read = wanted
     if sameness is not None and wanted is not None:  # its answers are needed even where it is none of the models
         read = tuple(dict.fromkeys([*wanted, sameness.reference.model]))
-    table = None if beside.answers is None else read_answer_table(beside.answers, task)
-    calls, compared, sampled = UsableCalls(), Compared(task, table), SampledRows()
-    segments = None if beside.by is None else Segments(beside.by)
-    held, every, name = _scattered(source, rates, read, beside, (calls, compared, sampled, segments))
+    gathered = gather(source, rates, read, task, beside)
+    held, name = gathered.held, gathered.name
     replaced = settle_labels(held)
     reference = None if sameness is None else sameness.settle(held, name)
-    names = models_named(held, every, wanted, name, beside.fewest)
+    names = models_named(held, gathered.models, wanted, name, beside.fewest)
     require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
     differences = reference is not None and reference.counts == "differences"
     if beside.needed and not differences:
@@ -230,36 +206,24 @@ def _read(
     by_labels = _labels(held, columns) if differences and tells_errors(held, columns, name) else None
     if differences:
         count_differences(held)
-    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
-    matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    matrices[1] = as_labels(matrices[1])
-    told = calls.ways.asked | sampled.asked(compared.how, calls.ways.asked)
-    facts: dict[str, Any] = {
-        "task": task,
-        "source": str(source) if isinstance(source, str | os.PathLike) else name,
-        "prices": rates and {name: price_for(rates, name) for name in names},
-        "asked": {name: told[name] for name in names if name in told} or None,
-        "hand": hand_labels_of(held, columns),
-        "answer": compared.codes(held, columns),
-        "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
-    }
-    facts |= {} if facts["answer"] is None else {"compare": compared.how}
-    facts["reference"] = reference
+    matrices, facts = _of_models(gathered, names)
+    del held, gathered  # before jax has matrices of its own
     scores = Scores(beside.scoring.most)
-    facts["scores"] = None if matrices[1].dtype == bool else scores
-    facts |= {} if segments is None else {"by": beside.by, "segment": segments.of(held.queries)}
-    queries = query_ids(held.queries)
-    del held  # before jax has matrices of its own
-    log = _log(*matrices, models=names, queries=queries, **facts)
+    log = _log(
+        *matrices,
+        **facts,
+        task=task,
+        prices=rates and {name: price_for(rates, name) for name in names},
+        by=beside.by,
+        reference=reference,
+        scores=None if matrices[1].dtype == bool else scores,
+    )
     beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if by_labels is not None and reference is not None:
-        judging = dataclasses.replace(reference, counts="errors")
-        right, hand, scored = by_labels
-        of_labels: dict[str, Any] = {"reference": judging, "scores": scores if scored else None}
-        errors = dataclasses.replace(log, correct=right, hand=hand, **of_labels)
-        log = dataclasses.replace(log, errors=errors)
-    if not matrices[3].any(1).all():  # of models that have no label
-        log = log.take(matrices[3].any(1))
+        log = _with_errors(log, by_labels, reference, scores)
+    some = matrices[3].any(1)
+    if not some.all():  # of models that have no label
+        log = log.take(some)
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     if (priced := priced_words(rates, names)) is not None:
@@ -269,130 +233,46 @@ def _read(
     return log
 
 
+def _of_models(gathered: Gathered, names: tuple[str, ...]) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """(matrices, what else is told) of some models of a log, as `_log` takes them."""
+    held = gathered.held
+    columns = [held.models[model] for model in names]
+    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
+    matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
+    matrices[1] = as_labels(matrices[1])
+    answer = gathered.compared.codes(held, columns)
+    return matrices, {
+        "models": names,
+        "queries": query_ids(held.queries),
+        "source": gathered.source,
+        "asked": {name: gathered.asked[name] for name in names if name in gathered.asked} or None,
+        "hand": hand_labels_of(held, columns),
+        "answer": answer,
+        "compare": None if answer is None else gathered.compared.how,
+        "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
+        "segment": gathered.segments and gathered.segments.of(held.queries),
+    }
+
+
 def _labels(held: Matrices, columns: list[int]) -> tuple[jax.Array, HandLabels | None, bool]:
     """(which answers of some models are labelled right, who has labelled what, whether these are scores)."""
     right = as_labels(np.ascontiguousarray(held.take("correct")[:, columns]))
     return jax.device_put(right), hand_labels_of(held, columns), right.dtype != bool
 
 
-def _scattered(
-    source: Any,
-    rates: Mapping | None,
-    wanted: tuple[str, ...] | None,
-    beside: Beside,
-    takers: tuple[UsableCalls, Compared, SampledRows, Segments | None],
-) -> tuple[Matrices, list[str], str]:
-    """(matrices of all rows to use, all models' names by first appearance, the source's name for messages).
-
-    `takers` see every row that is used: what a call log tells besides, which answers are equal, and which are several
-    to one query, and of which segment it is.
-    """
-    calls, compared, sampled, segments = takers
-    held = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0)
-    sameness = beside.sameness
-    more = [taker.columns for taker in (segments, sameness) if taker is not None]
-
-    def besides(name: str, columns: list[str]) -> list[str]:
-        return [column for choose in more for column in choose(name, columns)]
-
-    files = LogFiles(source, besides, beside.scoring)
-    every = dict[str, None]()
-    for rows in _judged_rows(files, rates is not None, beside, every, calls):
-        require_models(rows)
-        if wanted is not None:
-            rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
-        if not rows.frame.height:
-            continue
-        place = held.place(rows)
-        if segments is not None:
-            segments.put(rows)
-        if sameness is not None:
-            sameness.put(held, place, rows)
-        values = {"logprob": logprobs(rows), **label_cells(rows), **seconds_cells(rows)}
-        values["cost"] = cost_cells(rows, list(held.models), place[1], rates)
-        ways = calls.ways.of(rows)
-        if SAMPLE in rows.frame.columns:
-            sampled.add(rows, place, compared.hashes(rows), way=ways, **values)
-            continue
-        again = held.repeated(rows, place)
-        if again.any():
-            i = int(np.argmax(again))
-            first = rows.place(int(held.take("row")[place[0][i], place[1][i]]))
-            rows.refuse(again, "query", f"was answered already in {first}: {_ONE_ROW}")
-        for name in values:
-            held.add(name, empty_cell(name))
-        if (ways != UNTOLD).any():
-            held.add("way", UNTOLD)
-        held.put(place, **values, **({"way": ways} if held.has("way") else {}))
-        compared.put(held, place, rows)
-    compared.finish(files.name, held)
-    if sampled.any:
-        sampled.leave_out(lambda model, way: calls.ways.settle(files.name, held.models, model, way))
-    else:
-        _leave_out_others(held, calls, files.name)
-    # After that: a mean must not count what calls cost that are left out.
-    lost = tell_lost(sampled.mend_costs(list(held.models)) if sampled.any else mend_matrix(held))
-    if lost is not None:
-        warnings.warn(f"{files.name}: {lost}", LeftOutWarning, stacklevel=4)
-    if sampled.any:
-        held = sampled.voted(held)
-        if (said := sampled.told()) is not None:
-            warnings.warn(f"{files.name}: {said}", LeftOutWarning, stacklevel=4)
-    return held, list(every), files.name
-
-
-def _leave_out_others(held: Matrices, calls: UsableCalls, name: str) -> None:
-    """Clear the rows that were asked otherwise than most of their model."""
-    if held.has("way"):
-        query, model = np.nonzero(held.take("row") >= 0)
-        otherwise = calls.ways.settle(name, held.models, model, held.take("way")[query, model])
-        held.clear((query[otherwise], model[otherwise]))
-
-
-def _judged_rows(
-    files: LogFiles, priced: bool, beside: Beside, every: dict[str, None], calls: UsableCalls
-) -> Iterator[Rows]:
-    """The rows to use, some at a time, with what is known of right and wrong; at the end warnings count the others.
-
-    `every` gets the names of all models of the source by first appearance, those with no row to use too.
-    """
-    known = None if beside.labels is None else read_labels(beside.labels, files.source, beside.scoring)
-    needed = beside.needed and beside.sameness is None
-    told_by = "answer" if known and known.by == "answer" else "correct" if known is None and needed else None
-    labeller = known and Labeller(known)
-    read, usable, untold = 0, set[str](), False
-    for rows in files.rows(priced, told_by):
-        untold = tells_no_confidence(rows.frame.columns)
-        read += rows.frame.height
-        every |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
-        rows = calls.keep(rows)
-        rows = labeller.mark(rows) if labeller else rows
-        if rows.frame.height:
-            usable |= {*rows.frame["model"].drop_nulls().unique()}
-            yield rows
-    calls.finish(files.name)
-    left_out = {"cut off": files.cut, **calls.left_out}
-    remark = labeller.finish(files.name) if labeller else None
-    if remark is not None:
-        warnings.warn(remark, LeftOutWarning, stacklevel=5)
-    if untold:
-        what = (
-            "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"
-        )
-        warnings.warn(f"{files.name}: {what}", NoConfidenceWarning, stacklevel=5)
-    if files.told:
-        warnings.warn(files.told, PartsWarning, stacklevel=5)
-    if any(left_out.values()):
-        reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
-        lost = [model for model in every if model not in usable]
-        whole = f"; that is all of {listed(lost)}" if lost else ""
-        what = f"{sum(left_out.values()):,} of {read + files.cut:,} rows are left out: {reasons}{whole}"
-        warnings.warn(f"{files.name}: {what}", LeftOutWarning, stacklevel=5)
+def _with_errors(
+    log: Log, by_labels: tuple[jax.Array, HandLabels | None, bool], reference: Reference, scores: Scores
+) -> Log:
+    """A log of differences with the same answers by their labels (`Log.errors`), of which the reference is a judge."""
+    right, hand, scored = by_labels
+    judging = dataclasses.replace(reference, counts="errors")
+    errors = dataclasses.replace(log, correct=right, hand=hand, reference=judging, scores=scores if scored else None)
+    return dataclasses.replace(log, errors=errors)
 
 
 def _warn_of_labels(log: Log, replaced: bool) -> None:
-    own = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
+    unused = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
     assert log.hand is not None
-    said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).told()
+    said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
     name = os.path.basename(log.source)
-    warnings.warn("; ".join(filter(None, [f"{name}: {said}", own])), UnlabelledWarning, stacklevel=4)
+    warnings.warn("; ".join(filter(None, [f"{name}: {said}", unused])), UnlabelledWarning, stacklevel=4)

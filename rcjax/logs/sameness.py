@@ -72,7 +72,7 @@ class Sameness:
     def _how(self, name: str) -> str:
         return _GRADE.format(log=name, model=self.reference.model, same=self.reference.same)
 
-    def put(self, held: Matrices, place: tuple[np.ndarray, np.ndarray], rows: Rows) -> None:
+    def put(self, held: Matrices, cells: tuple[np.ndarray, np.ndarray], rows: Rows) -> None:
         """Take what some rows tell. Raises `LogError` for verdicts on another model's answers, or of another judge."""
         if self._judged:
             said = rows.frame[JUDGED_SAME].is_not_null()
@@ -87,7 +87,7 @@ class Sameness:
             if column is None:
                 return
             held.add("said", None)
-            held.put(place, said=rows.frame[column].to_numpy())
+            held.put(cells, said=rows.frame[column].to_numpy())
 
     def settle(self, held: Matrices, name: str) -> Reference:
         """Put what is the same beside the labels, as the verdicts of a judge; what is counted then.
@@ -99,50 +99,51 @@ class Sameness:
         if model not in held.models:
             what = f"no model {brief(model)}{near(model, held.models)}, which is to be the reference"
             raise LogError(f"{name}: {what}: it has {listed(held.models)}")
-        same, there = self._told(held, name)
+        same, there = self._compared(held, name)
         answered = held.take("row") >= 0
         lost = answered.any(1) & ~there
         if not there.any():
             raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
         if lost.any():
-            told = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
-            warnings.warn(f"{name}: {told}, as {model}, the reference, gave no answer", LeftOutWarning, stacklevel=4)
-            query, place = np.nonzero(answered & lost[:, None])
-            held.clear((query, place))
+            queries = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
+            why = f"as {model}, the reference, gave no answer"
+            warnings.warn(f"{name}: {queries}, {why}", LeftOutWarning, stacklevel=4)
+            row, column = np.nonzero(answered & lost[:, None])
+            held.clear((row, column))
         labelled = bool((held.take("labelled") & (held.take("row") >= 0)).any())
         counts = self.reference.counts or ("errors" if labelled else "differences")
         held.add(JUDGED_SAME, math.nan)
         held.take(JUDGED_SAME)[:] = np.where(held.take("row") >= 0, same, math.nan)
         return dataclasses.replace(self.reference, counts=counts)
 
-    def _told(self, held: Matrices, name: str) -> tuple[np.ndarray, np.ndarray]:
+    def _compared(self, held: Matrices, name: str) -> tuple[np.ndarray, np.ndarray]:
         """((n, k) 1 for answers that are the reference's, 0 for others, NaN where that is unknown, (n,) whether the
         reference has answered)."""
-        place = held.models[self.reference.model]
+        reference = held.models[self.reference.model]
         if self._judged:
             same = held.take(JUDGED_SAME).copy()
-            there = held.take("row")[:, place] >= 0
+            there = held.take("row")[:, reference] >= 0
         elif self._same is not None and held.has("said"):
-            same, there = self._by_texts(held, place)
+            same, there = self._by_texts(held, reference)
         elif self._same is None and held.has("answer"):
             codes = held.take("answer")
-            there = codes[:, place] != UNKNOWN
-            same = (codes == codes[:, [place]]).astype(float)
+            there = codes[:, reference] != UNKNOWN
+            same = (codes == codes[:, [reference]]).astype(float)
         else:
             raise LogError(
                 f"{name}: nothing tells what models answered: add a column answer, or give answers by --answers"
             )
-        same[:, place] = 1.0
+        same[:, reference] = 1.0
         return same, there
 
-    def _by_texts(self, held: Matrices, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def _by_texts(self, held: Matrices, reference: int) -> tuple[np.ndarray, np.ndarray]:
         """The same by the function of texts; an answer without a text differs."""
         assert self._same is not None
         texts, same = held.take("said"), np.zeros(held.take("said").shape)
-        there = np.array([bool(text and text.strip()) for text in texts[:, place]])
+        there = np.array([bool(text and text.strip()) for text in texts[:, reference]])
         for query, row in held.queries.items():
             for column in np.flatnonzero(texts[row] != None) if there[row] else ():  # noqa: E711 - of an array
-                verdict = self._same(query, texts[row, column], texts[row, place])
+                verdict = self._same(query, texts[row, column], texts[row, reference])
                 same[row, column] = math.nan if verdict is None else float(verdict)
         return same, there
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
 _COLUMNS = ("logprob", "correct", "cost", "answer")
 
 
-_PLACES = ("query", "model", "sample", "position", "order")
+_KEYS = ("query", "model", "sample", "position", "order")
 
 
 #: Of what else is known of the answers that vote, what counts is the most: they are asked for at once.
@@ -80,16 +80,16 @@ def vote(samples: Samples, number: int) -> Samples:
     if number > 1:
         with np.errstate(divide="ignore"):
             logprob = np.log(alike / number)
-    own = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
+    of_first = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
     also = {
         name: values[..., :number].max(-1) if name in _LONGEST else np.take_along_axis(values, first, -1)[..., 0]
         for name, values in samples.also.items()
     }
     return Samples(
-        logprob=np.where(answered, own[0], np.nan),
-        correct=np.where(answered, own[1], own[1].dtype.type(0)),
+        logprob=np.where(answered, of_first[0], np.nan),
+        correct=np.where(answered, of_first[1], of_first[1].dtype.type(0)),
         cost=np.where(answered, cost.sum(-1), 0.0),
-        answer=np.where(answered, own[2], 0),
+        answer=np.where(answered, of_first[2], 0),
         answered=answered,
         also={name: np.where(answered, values, _empty_like(values, answered)) for name, values in also.items()},
     )
@@ -120,13 +120,13 @@ class SampledRows:
         return bool(self._parts)
 
     def add(
-        self, rows: Rows, place: tuple[np.ndarray, np.ndarray], hashes: np.ndarray | None, **values: np.ndarray
+        self, rows: Rows, cells: tuple[np.ndarray, np.ndarray], hashes: np.ndarray | None, **values: np.ndarray
     ) -> None:
         """Take some rows, with the `values` of their logprob, correct and cost, and what else is known of them.
 
         Args:
             rows: the rows.
-            place: (query, model) of each, by number.
+            cells: (query, model) of each, by number.
             hashes: of their answers; None where the log tells none.
         """
         texts = rows.frame[SAMPLE]
@@ -136,29 +136,33 @@ class SampledRows:
             raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
         sample = numbered(self._labels, texts)
         self._last = rows
-        part = {"query": place[0], "model": place[1], "sample": sample, "position": rows.position, "answer": hashes}
+        part = {"query": cells[0], "model": cells[1], "sample": sample, "position": rows.position, "answer": hashes}
         self._parts.append(part | values)
 
     def mend_costs(self, models: Sequence[str]) -> Lost:
         """Leave costs that were lost out of the mean of each model (`rcjax.logs.costs`)."""
-        costs, own = (np.concatenate([part[name] for part in self._parts]) for name in ("cost", "model"))
+        costs, model = (np.concatenate([part[name] for part in self._parts]) for name in ("cost", "model"))
         lost: dict[str, tuple[int, int]] = {}
-        for place, name in enumerate(models):
-            cost = costs[own == place]
+        for number, name in enumerate(models):
+            cost = costs[model == number]
             lost[name] = mend(cost), len(cost)
-            costs[own == place] = cost
+            costs[model == number] = cost
         ends = np.cumsum([len(part["cost"]) for part in self._parts])[:-1]
         for part, values in zip(self._parts, np.split(costs, ends), strict=True):
             part["cost"] = values
         return lost
 
-    def leave_out(self, otherwise: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Leave out the rows that `otherwise` tells by their models' numbers and their ways of being asked."""
-        bad = otherwise(*(np.concatenate([part[name] for part in self._parts]) for name in ("model", "way")))
+    def models_and_ways(self) -> tuple[np.ndarray, np.ndarray]:
+        """(model, way of being asked) of each row that was taken, (N,), by number."""
+        models, ways = (np.concatenate([part[name] for part in self._parts]) for name in ("model", "way"))
+        return models, ways
+
+    def leave_out(self, bad: np.ndarray) -> None:
+        """Leave out some (N,) of the rows that were taken; from then on nobody asks for their ways."""
         starts = np.cumsum([len(part["model"]) for part in self._parts])[:-1]
         self._parts = [
-            {name: values[~own] for name, values in part.items() if name != "way"}
-            for part, own in zip(self._parts, np.split(bad, starts), strict=True)
+            {name: values[~left_out] for name, values in part.items() if name != "way"}
+            for part, left_out in zip(self._parts, np.split(bad, starts), strict=True)
         ]
 
     def asked(self, compare: str, alone: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -177,7 +181,7 @@ class SampledRows:
             if number > 1
         }
 
-    def told(self) -> str | None:
+    def describe(self) -> str | None:
         """What became of several answers, in words; None where no model has several."""
         several = {name: number for name, number in self.numbers.items() if number > 1}
         if not several:
@@ -199,12 +203,12 @@ class SampledRows:
         counts = np.bincount(columns["model"] * n + columns["query"], minlength=n * k).reshape(k, n)
         self.numbers = {model: _number(answers) for model, answers in zip(held.models, counts, strict=True)}
         samples = _in_order(columns, (n, k), max(self.numbers.values()))
-        votes = [vote(_of_model(samples, place), number) for place, number in enumerate(self.numbers.values())]
+        votes = [vote(_of_model(samples, column), number) for column, number in enumerate(self.numbers.values())]
         matrices = {name: np.stack([getattr(one, name) for one in votes], 1) for name in _COLUMNS}
         matrices |= {name: np.stack([one.also[name] for one in votes], 1) for name in samples.also}
         # A vote is right where the first sample is that gave its answer: that one is to be labelled.
-        places = np.nan_to_num(matrices.pop("label_of"), nan=len(self._labels)).astype(int)
-        matrices[SAMPLE] = np.array([*self._labels, ""])[places]
+        label = np.nan_to_num(matrices.pop("label_of"), nan=len(self._labels)).astype(int)
+        matrices[SAMPLE] = np.array([*self._labels, ""])[label]
         answered = np.stack([one.answered for one in votes], 1)
         return Matrices.whole(held.queries, held.models, row=np.where(answered, 0, -1), **matrices)
 
@@ -228,8 +232,8 @@ class SampledRows:
             at = int(np.flatnonzero(same)[where])
             label = brief(list(self._labels)[columns["sample"][at + 1]])
             model = brief(models[columns["model"][at]])
-            what = f"sample {label} of the query is there already in {rows.place(first)}"
-            raise LogError(f"{rows.name}, {rows.place(second)}, model {model}: {what}: number the samples")
+            what = f"sample {label} of the query is there already in {rows.row_in_words(first)}"
+            raise LogError(f"{rows.name}, {rows.row_in_words(second)}, model {model}: {what}: number the samples")
 
 
 def _number(answers: np.ndarray) -> int:
@@ -249,12 +253,12 @@ def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], size: int)
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
     rank = np.arange(len(cell)) - np.repeat(starts, np.diff(starts, append=len(cell)))
     first = rank < size
-    places = columns["query"][first], columns["model"][first], rank[first]
-    also = [name for name in columns if name not in (*_COLUMNS, *_PLACES)]
+    index = columns["query"][first], columns["model"][first], rank[first]
+    also = [name for name in columns if name not in (*_COLUMNS, *_KEYS)]
 
-    def laid_out(values: np.ndarray, empty: Any) -> np.ndarray:
+    def laid_out(values: np.ndarray, empty: float) -> np.ndarray:
         whole = np.full((*shape, size), empty, values.dtype)
-        whole[places] = values[first]
+        whole[index] = values[first]
         return whole
 
     return Samples(
@@ -267,7 +271,7 @@ def _in_order(columns: dict[str, np.ndarray], shape: tuple[int, int], size: int)
     )
 
 
-def _of_model(samples: Samples, place: int) -> Samples:
+def _of_model(samples: Samples, column: int) -> Samples:
     """The answers of one model, (n, S)."""
-    also = {name: values[:, place] for name, values in samples.also.items()}
-    return Samples(**{name: getattr(samples, name)[:, place] for name in (*_COLUMNS, "answered")}, also=also)
+    also = {name: values[:, column] for name, values in samples.also.items()}
+    return Samples(**{name: getattr(samples, name)[:, column] for name in (*_COLUMNS, "answered")}, also=also)

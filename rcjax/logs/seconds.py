@@ -76,7 +76,7 @@ def require_all_seconds(
         raise LogError(f"{where}: no column seconds (or latency_ms): a price of waiting needs those of every answer")
     unknown = answered & np.isnan(seconds)
     if unknown.any():
-        row, column = (int(place) for place in np.argwhere(unknown)[0])
+        row, column = (int(index) for index in np.argwhere(unknown)[0])
         which = f"query {brief(queries[row])}, model {brief(models[column])}"
         more = f" ({int(unknown.sum()):,} such answers)" if unknown.sum() > 1 else ""
         what = "the seconds are not known, and a price of waiting needs those of every answer"

@@ -90,9 +90,9 @@ class Segments:
         other = self._value[query] != value
         if other.any():
             i = int(np.argmax(other))
-            first = rows.place(int(self._row[query[i]]))
-            known = [*self._values][self._value[query[i]]]
-            what = f"is not {brief(known)}, as {first} has it for this query: a query is of one segment"
+            first = rows.row_in_words(int(self._row[query[i]]))
+            segment = [*self._values][self._value[query[i]]]
+            what = f"is not {brief(segment)}, as {first} has it for this query: a query is of one segment"
             rows.refuse(other, column, what)
 
     def of(self, queries: Iterable[str]) -> tuple[str, ...]:

@@ -62,9 +62,9 @@ class WaysOfAsking:
                 record = json.loads(text)
             except ValueError:
                 record = None
-            known = isinstance(record, dict)
-            self._texts[text] = len(self._records) if known else UNTOLD
-            self._records += [_without_secrets(record)] if known else []
+            is_record = isinstance(record, dict)
+            self._texts[text] = len(self._records) if is_record else UNTOLD
+            self._records += [_without_secrets(record)] if is_record else []
         return self._texts[text]
 
     def _require_one_signal(self, rows: Rows, model: str, signal: Any) -> None:
@@ -87,12 +87,12 @@ class WaysOfAsking:
             rows = np.flatnonzero((model == number) & (way != UNTOLD))
             if not rows.size:
                 continue
-            told, place, times = np.unique(way[rows], return_inverse=True, return_counts=True)
-            alike = self._most_alike([self._records[one] for one in told], times)
-            self.asked[label] = _shared([self._records[one] for one in told[alike]])
-            otherwise[rows[~alike[place]]] = True
+            ways, index, times = np.unique(way[rows], return_inverse=True, return_counts=True)
+            alike = self._most_alike([self._records[one] for one in ways], times)
+            self.asked[label] = _shared([self._records[one] for one in ways[alike]])
+            otherwise[rows[~alike[index]]] = True
             counts[label] = int(times[~alike].sum())
-            various += [label] if alike.all() and len({_way(self._records[one]) for one in told}) > 1 else []
+            various += [label] if alike.all() and len({_way(self._records[one]) for one in ways}) > 1 else []
         _warn(name, counts, len(way), various)
         return otherwise
 
@@ -100,7 +100,7 @@ class WaysOfAsking:
     def _most_alike(records: list[dict[str, Any]], times: np.ndarray) -> np.ndarray:
         """(W,) bool: the records, told so many times each, that are alike in most calls; all where there are none."""
         ways = [_way(record) for record in records]
-        calls = {way: sum(int(n) for n, own in zip(times, ways, strict=True) if own == way) for way in {*ways}}
+        calls = {way: sum(int(n) for n, other in zip(times, ways, strict=True) if other == way) for way in {*ways}}
         most = max(ways, key=lambda way: calls[way])
         return np.array([2 * calls[most] <= int(times.sum()) or way == most for way in ways])
 
@@ -115,8 +115,8 @@ def _without_secrets(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _way(record: Mapping[str, Any]) -> str:
-    own = {name: value for name, value in record.items() if name not in (_OF_THE_QUESTION, _OF_THE_DAY)}
-    return json.dumps(own, sort_keys=True)
+    compared = {name: value for name, value in record.items() if name not in (_OF_THE_QUESTION, _OF_THE_DAY)}
+    return json.dumps(compared, sort_keys=True)
 
 
 def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -117,10 +117,10 @@ class Calibrator:
 
         That of the log-probability itself, but at and between values with estimates of their own; needs a `unit` there.
         """
-        own = self._bounded(transform_confidence(logprob, self.transform))
+        features = self._bounded(transform_confidence(logprob, self.transform))
         if self.stated is None:
-            return own
-        return divide(special.logit(self(logprob)) - self.coefficients[0], self.unit, own)
+            return features
+        return divide(special.logit(self(logprob)) - self.coefficients[0], self.unit, features)
 
     @property
     def values(self) -> jax.Array | None:
@@ -229,8 +229,8 @@ def fit_calibrator(
 @in_full
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
     """(…, k) calibrated confidences of k models, of a finite stand-in where a model has not `answered` (…, k)."""
-    known = logprob if answered is None else jnp.where(answered, logprob, -1.0)
-    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, known)
+    finite = logprob if answered is None else jnp.where(answered, logprob, -1.0)
+    return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, finite)
 
 
 _on_rows = compiled(calibrate_all)

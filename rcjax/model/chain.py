@@ -102,7 +102,7 @@ def log_prob(chain: Chain, value: ArrayLike) -> jax.Array:
         raise ValueError(f"value has shape {value.shape}; its last axis must be the {k} margins")
     shape = np.broadcast_shapes(value.shape[:-1], batch)
     rows = jnp.broadcast_to(value, (*shape, k)).reshape(-1, *batch, k)
-    ranked, log_density, log_mass, inside = _place(chain, rows, batch)
+    ranked, log_density, log_mass, inside = _locate(chain, rows, batch)
     total = log_density.sum(1) - log_mass[:, 1:-1].sum(1)  # a mass between two copulas is in both their terms
     total = total + _links(_flat_links(chain, batch), ranked) if k > 1 else total + log_mass.sum(1)
     total = jnp.where(inside.all(1), total, -jnp.inf).T.reshape(shape)
@@ -142,7 +142,7 @@ def sample_conditional(chain: Chain, key: jax.Array, value: ArrayLike, shape: Sh
     m = value.shape[-1]
     full = np.broadcast_shapes(value.shape[:-1], batch)
     rows = jnp.broadcast_to(value, (*full, m)).reshape(-1, *batch, m)
-    placed = _place(_between(chain, 0, m), rows, batch)
+    placed = _locate(_between(chain, 0, m), rows, batch)
     rank = jnp.tile(_last_rank(placed.ranks), (1, math.prod(shape)))
     draws = open_unit(jax.random.uniform(key, (2, k - m, *rank.shape)))
     from_last = _between(chain, m - 1, k)
@@ -230,15 +230,14 @@ class _Placed(NamedTuple):
     inside: jax.Array  # (B, m, S) bool: there is density or mass
 
 
-def _place(chain: Chain, rows: jax.Array, batch: Shape) -> _Placed:
+def _locate(chain: Chain, rows: jax.Array, batch: Shape) -> _Placed:
     """Rows (S, *batch, k) among their margins."""
     atoms = max(map(_atoms, chain.margins))
     placed, first = [], 0
     for margin in chain.margins:
-        last = first + _width(margin)
-        own = rows[..., first:last]
-        placed.append(_among(margin, own, batch, atoms) if isinstance(margin, Marginal) else _beside(margin, own))
-        first = last
+        values = rows[..., first : first + _width(margin)]
+        placed.append(_among(margin, values, batch, atoms) if isinstance(margin, Marginal) else _beside(margin, values))
+        first += values.shape[-1]
     if not any(isinstance(margin, Marginal) for margin in chain.margins):
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), *placed)
     sided = [p if p.ranks.side is not None else _with_sides(p, atoms) for p in placed]
@@ -270,7 +269,7 @@ def _of_marginal(marginal: Marginal, value: jax.Array, atoms: int) -> _Placed:
     inside = (value >= marginal.lowest) & (value <= marginal.highest) & possible
     log_density = jnp.where(smooth, _log_density(marginal, value, smooth & inside), 0.0)
     log_mass = jnp.where(smooth, 0.0, jnp.log(jnp.where(smooth | ~possible, 1.0, mass)))
-    return _Placed(_with_places(placed, atoms), log_density, log_mass, inside)
+    return _Placed(_with_atoms(placed, atoms), log_density, log_mass, inside)
 
 
 def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
@@ -296,10 +295,10 @@ def _beside(margin: Any, rows: jax.Array) -> _Placed:
 def _with_sides(placed: _Placed, atoms: int) -> _Placed:
     """A smooth margin beside one with masses."""
     ranked = dataclasses.replace(placed.ranks, side=jnp.full(placed.ranks.u.shape, SMOOTH))
-    return placed._replace(ranks=_with_places(ranked, atoms))
+    return placed._replace(ranks=_with_atoms(ranked, atoms))
 
 
-def _with_places(placed: Ranks, atoms: int) -> Ranks:
+def _with_atoms(placed: Ranks, atoms: int) -> Ranks:
     """Ranks with so many places for atoms, of which the last have no width; None for none, as margins must agree."""
     start, end = placed.atoms or (jnp.zeros((*placed.lowest.shape, 0), placed.u.dtype),) * 2
     if not atoms:
@@ -327,7 +326,7 @@ def _marginal_edges(marginals: Marginal, atoms: int) -> tuple[jax.Array, jax.Arr
     """`masses_of` of marginals (B, m)."""
 
     def of_one(marginal: Marginal) -> tuple[jax.Array, jax.Array]:
-        return masses_of(_with_places(ranks(marginal, marginal.lowest[None]), atoms))
+        return masses_of(_with_atoms(ranks(marginal, marginal.lowest[None]), atoms))
 
     return jax.vmap(jax.vmap(of_one))(marginals)
 
@@ -336,14 +335,14 @@ def _quantiles(chain: Chain, levels: jax.Array, batch: Shape) -> jax.Array:
     """(S, *batch, k) the margins' quantiles at levels (k, B, S)."""
     columns, first = [], 0
     for margin in chain.margins:
-        own = levels[first : first + _width(margin)]
+        margin_levels = levels[first : first + _width(margin)]
         if isinstance(margin, Marginal):
-            flat = _flat_marginal(margin, (*batch, own.shape[0]))
-            value = jnp.moveaxis(_marginal_quantiles(flat, jnp.moveaxis(own, 0, 1)), -1, 0)
-            columns.append(value.reshape(-1, *batch, own.shape[0]))
+            flat = _flat_marginal(margin, (*batch, margin_levels.shape[0]))
+            value = jnp.moveaxis(_marginal_quantiles(flat, jnp.moveaxis(margin_levels, 0, 1)), -1, 0)
+            columns.append(value.reshape(-1, *batch, margin_levels.shape[0]))
         else:
-            columns.append(_quantile_of(margin)(own[0].T.reshape(-1, *batch))[..., None])
-        first += own.shape[0]
+            columns.append(_quantile_of(margin)(margin_levels[0].T.reshape(-1, *batch))[..., None])
+        first += margin_levels.shape[0]
     return jnp.concatenate(columns, -1)
 
 

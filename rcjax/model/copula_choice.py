@@ -110,11 +110,11 @@ def _rows(
     fits: Sequence[CopulaFit],
     taus: Sequence[np.ndarray],
     scores: Sequence[np.ndarray],
-    place: int,
+    pair: int,
     criterion: str,
 ) -> Iterator[dict[str, Any]]:
     fitted = zip(families, fits, taus, scores, strict=True)
-    rows = [_row(family, fit, tau[place], score[place], place) for family, fit, tau, score in fitted]
+    rows = [_row(family, fit, tau[pair], score[pair], pair) for family, fit, tau, score in fitted]
     aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
     loss = aic if criterion == "aic" else [np.inf if row["cv_score"] is None else -row["cv_score"] for row in rows]
     best = int(np.argmin(loss))
@@ -122,17 +122,17 @@ def _rows(
         yield row | {"delta_aic": plain(aic[number] - min(aic)), "chosen": number == best}
 
 
-def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, place: int) -> dict[str, Any]:
-    copula = part(fit.copula, place)
-    status = int(fit.status[place])
+def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, pair: int) -> dict[str, Any]:
+    copula = part(fit.copula, pair)
+    status = int(fit.status[pair])
     failed = status == FitStatus.FAILED
-    value = None if failed else float(fit.log_likelihood[place])
+    value = None if failed else float(fit.log_likelihood[pair])
     names = (*family.free, *family.grids)
     return {
-        "pair": place,
+        "pair": pair,
         "family": family.__name__,
         "parameters": {name: float(getattr(copula, name)) for name in names},
-        "standard_errors": {name: plain(fit.standard_errors[name][place]) for name in names},
+        "standard_errors": {name: plain(fit.standard_errors[name][pair]) for name in names},
         "tau": float(tau),
         "log_likelihood": value,
         "aic": None if value is None else 2 * count_parameters(family) - 2 * value,

@@ -91,7 +91,7 @@ def fit(
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
-    named = [row | {"pair": [log.models[place] for place in chosen[row["pair"]]]} for row in table]
+    named = [row | {"pair": [log.models[j] for j in chosen[row["pair"]]]} for row in table]
     settings = {"copula": [family.__name__ for family in candidates], "criterion": criterion}
     details = Details.of_log(log, fit=settings, copulas=named)
     return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)

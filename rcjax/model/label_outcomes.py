@@ -142,6 +142,6 @@ def _drawn_in(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight
 
 def _folds(log: Log) -> np.ndarray:
     """(n,) the fold of each query, at random; the rows of a query that is drawn again are in one."""
-    places = {query: place for place, query in enumerate(dict.fromkeys(log.queries))}
-    shuffled = np.random.default_rng(0).permutation(len(places)) % _FOLDS
-    return shuffled[[places[query] for query in log.queries]]
+    number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
+    shuffled = np.random.default_rng(0).permutation(len(number_of)) % _FOLDS
+    return shuffled[[number_of[query] for query in log.queries]]

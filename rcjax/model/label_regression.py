@@ -23,11 +23,11 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform, transform_confidence
 
 #: Standard deviations of the prior of a coefficient for all models, and of a model's own part of it.
-_SHARED, _OWN = 3.0, 1.0
+_SHARED, _BY_MODEL = 3.0, 1.0
 
 
 #: Of the model's own intercept: models differ in accuracy as they please.
-_OWN_INTERCEPT = 3.0
+_BY_MODEL_INTERCEPT = 3.0
 
 
 _NEWTON_STEPS = 15
@@ -50,10 +50,10 @@ class Scale(NamedTuple):
         finite = np.where(np.isfinite(raw), raw, np.nan)
         with np.errstate(all="ignore"):
             low, high = (np.nan_to_num(end(finite, axis=0)) for end in (np.fmin.reduce, np.fmax.reduce))
-        known = ~np.isnan(raw)
-        count, bounded = np.maximum(known.sum(0), 1), np.clip(raw, low, high)
-        centre = np.where(known, bounded, 0.0).sum(0) / count
-        spread = np.sqrt((np.where(known, bounded - centre, 0.0) ** 2).sum(0) / count)
+        answered = ~np.isnan(raw)
+        count, bounded = np.maximum(answered.sum(0), 1), np.clip(raw, low, high)
+        centre = np.where(answered, bounded, 0.0).sum(0) / count
+        spread = np.sqrt((np.where(answered, bounded - centre, 0.0) ** 2).sum(0) / count)
         return cls(low, high, centre, np.where(spread > 0, spread, 1.0))
 
     def standard(self, raw: np.ndarray) -> np.ndarray:
@@ -82,65 +82,65 @@ class LabelRegression:
         columns = _features(log, scale, log.task)
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
         weight = np.ones((1, len(query))) if counted is None else counted[:, query]
-        dtype, own = log.logprob.dtype, np.zeros(len(log.models), log.logprob.dtype)
+        dtype, zeros = log.logprob.dtype, np.zeros(len(log.models), log.logprob.dtype)
         right = np.asarray(log.correct)[query, model]
-        rows, right, place = fill_up(columns[query, model], right, model)
+        rows, right, model = fill_up(columns[query, model], right, model)
         (weight,) = fill_up(weight, axis=1)
-        fitted = _fit(rows.astype(dtype), place, right.astype(dtype), weight.astype(dtype), own)
+        fitted = _fit(rows.astype(dtype), model, right.astype(dtype), weight.astype(dtype), zeros)
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
         """(W, n, k) how likely each answer of a log of the same models and judges is right, its label left aside."""
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = fill_up(columns)
-        own = np.zeros(len(log.models), filled.dtype)
-        return np.asarray(_predict(filled, self.coefficients, own), float)[:, : log.n_queries]
+        zeros = np.zeros(len(log.models), filled.dtype)
+        return np.asarray(_predict(filled, self.coefficients, zeros), float)[:, : log.n_queries]
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
     """(n, k) ξ of the raw confidences, NaN where there is no answer."""
-    known = np.asarray(log.answered)
-    return np.where(known, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
+    answered = np.asarray(log.answered)
+    return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
     """(n, k, F) what is known of answers but for their labels; zeros for one that was not given."""
     assert log.hand is not None
-    known, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
+    answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
     z = scale.standard(_transformed(log, transform))
     verdict = 2 * np.nan_to_num(judged, nan=0.5) - 1  # (n, k, J) in [−1, 1]; 0 where there is none
-    has = np.isfinite(judged).any(-1) & known
-    others = _of_others(z, known)
+    has = np.isfinite(judged).any(-1) & answered
+    others = _of_others(z, answered)
     theirs = _of_others(verdict.mean(-1) if judged.shape[-1] else np.zeros(z.shape), has)
     columns = [np.ones(z.shape), has, z, z * has, others, others * has, theirs, *np.moveaxis(verdict, -1, 0)]
-    return np.stack(columns, -1) * known[..., None]
+    return np.stack(columns, -1) * answered[..., None]
 
 
-def _of_others(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """(n, k) the mean over the other models that are known; 0 where none is."""
-    held = np.where(known, values, 0.0)
-    count = known.sum(1, keepdims=True) - known
+    held = np.where(mask, values, 0.0)
+    count = mask.sum(1, keepdims=True) - mask
     return (held.sum(1, keepdims=True) - held) / np.maximum(count, 1)
 
 
-def _design(columns: Any, model: Any, k: int) -> jax.Array:
+def _design(columns: jax.Array, model: jax.Array, k: int) -> jax.Array:
     """(m, F·(k + 1)) features, and again for each answer's own model."""
-    own = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
-    return jnp.concatenate([columns, (own[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)
+    indicator = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
+    return jnp.concatenate([columns, (indicator[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)
 
 
 def _precision(size: int, k: int, dtype: Any) -> jax.Array:
     """(F·(k + 1),) one over the variance of each coefficient's prior."""
     shared = np.full(size, _SHARED**-2.0)
-    own = np.full(size, _OWN**-2.0)
-    own[0] = _OWN_INTERCEPT**-2.0
-    return jnp.asarray(np.concatenate([shared, np.tile(own, k)]), dtype)
+    by_model = np.full(size, _BY_MODEL**-2.0)
+    by_model[0] = _BY_MODEL_INTERCEPT**-2.0
+    return jnp.asarray(np.concatenate([shared, np.tile(by_model, k)]), dtype)
 
 
 @compiled
-def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, own: jax.Array) -> jax.Array:
-    """(W, F·(k + 1)) coefficients by weights (W, m) of m labelled answers; own (k,) is zeros, for its shape."""
-    k = len(own)
+def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, zeros: jax.Array) -> jax.Array:
+    """(W, F·(k + 1)) coefficients by weights (W, m) of m labelled answers; `zeros` (k,) is there for its shape."""
+    k = len(zeros)
     design, precision = _design(columns, model, k), _precision(columns.shape[1], k, columns.dtype)
 
     def objective(beta: jax.Array, weight: jax.Array) -> jax.Array:
@@ -162,8 +162,8 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
 
 
 @compiled
-def _predict(columns: jax.Array, beta: jax.Array, own: jax.Array) -> jax.Array:
+def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array:
     """(…, n, k) probabilities of features (n, k, F) by coefficients (…, F·(k + 1))."""
     size = columns.shape[-1]
-    shared, mine = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(own), size)
+    shared, mine = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + mine))

@@ -151,12 +151,12 @@ def _sample(x: jax.Array, present: jax.Array, axis: str | None) -> tuple[jax.Arr
         everyone = jnp.arange(lax.axis_size(axis))
         counts = total(jnp.where(everyone == lax.axis_index(axis), count, 0), axis)
         before, count = jnp.where(everyone < lax.axis_index(axis), counts, 0).sum(), counts.sum()
-    place = jnp.arange(_SAMPLE, dtype=order.dtype)
+    number = jnp.arange(_SAMPLE, dtype=order.dtype)
     step, rest = count // _SAMPLE, count % _SAMPLE
-    wanted = jnp.where(count > _SAMPLE, place * step + place * rest // _SAMPLE, place) - before
+    wanted = jnp.where(count > _SAMPLE, number * step + number * rest // _SAMPLE, number) - before
     mine = (wanted >= 0) & (wanted < order[-1])
     values = x[jnp.clip(jnp.searchsorted(order, wanted + 1), 0, len(x) - 1)]
-    return total(jnp.where(mine, values, 0.0), axis), place < count
+    return total(jnp.where(mine, values, 0.0), axis), number < count
 
 
 def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:

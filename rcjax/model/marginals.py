@@ -149,17 +149,17 @@ class Marginal:
 
         Raises ValueError where the marginal has no atoms.
         """
-        atoms = self._own_atoms()
+        atoms = self._required_atoms()
         below = self.mass_lowest + self.smooth * mixture_cdf(self, self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
     def at_atom(self, confidence: jax.Array) -> jax.Array:
         """(…, A) bool: which atom, at most one, a confidence is; ValueError where the marginal has no atoms."""
-        atoms = self._own_atoms()
+        atoms = self._required_atoms()
         return at_value(confidence, atoms.stated)
 
-    def _own_atoms(self) -> Atoms:
+    def _required_atoms(self) -> Atoms:
         if self.atoms is None:
             raise ValueError("this marginal has no atoms")
         return self.atoms
@@ -171,7 +171,7 @@ class Marginal:
 
     def _at_or_above(self, confidence: jax.Array) -> jax.Array:
         """(…, A) 1 where a confidence is an atom or above it, else 0."""
-        reached = jnp.asarray(confidence)[..., None] >= self._own_atoms().value - self.snap
+        reached = jnp.asarray(confidence)[..., None] >= self._required_atoms().value - self.snap
         return reached.astype(self.a.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
@@ -194,7 +194,7 @@ class Marginal:
 
 
 def first_true(condition: jax.Array) -> jax.Array:
-    """(…, A) bool: the place of the first that is true along the last axis; of none, the first place."""
+    """(…, A) bool: where the first that is true stands along the last axis; where none is, the first of all."""
     return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
 
 

@@ -11,20 +11,20 @@ import numpy as np
 from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import Stated, padded, places_for
+from rcjax.model.stated import Stated, padded, size_for
 
 
 def calibrators_to_json(calibrators: Calibrator) -> dict[str, Any]:
     """Field → lists, of k models; the logarithm of 0 as null."""
-    return _with_places(calibrators, "stated")
+    return _to_json(calibrators, "stated")
 
 
 def marginals_to_json(marginals: Marginal) -> dict[str, Any]:
     """Field → lists, of k models."""
-    return _with_places(marginals, "atoms")
+    return _to_json(marginals, "atoms")
 
 
-def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """Field → array, of the fields that a class has."""
     others = ("transform", "stated", "atoms")
     names = [field.name for field in dataclasses.fields(kind) if field.name not in others]
@@ -33,32 +33,32 @@ def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def calibrators_from_json(data: Mapping[str, Any], transform: Transform) -> Calibrator:
     """The inverse of `calibrators_to_json`, with the transform of the raw confidences."""
-    calibrators = Calibrator(**_known(Calibrator, data), transform=transform)
+    calibrators = Calibrator(**_fields_of(Calibrator, data), transform=transform)
     if data.get("stated") is None:
         return calibrators
     logprobs = [[-np.inf if value is None else value for value in row] for row in data["stated"]["logprob"]]
-    places = places_for(max(map(len, logprobs)))
-    columns = (_in_places(rows, places, np.nan) for rows in (logprobs, data["stated"]["confidence"]))
+    size = size_for(max(map(len, logprobs)))
+    columns = (_padded_rows(rows, size, np.nan) for rows in (logprobs, data["stated"]["confidence"]))
     return dataclasses.replace(calibrators, stated=Stated(*columns))
 
 
 def marginals_from_json(data: Mapping[str, Any], calibrators: Calibrator) -> Marginal:
     """The inverse of `marginals_to_json`; atoms have as many places as the values that are stated."""
-    marginals, atoms = Marginal(**_known(Marginal, data)), data.get("atoms")
+    marginals, atoms = Marginal(**_fields_of(Marginal, data)), data.get("atoms")
     if atoms is None:
         return marginals
-    places = max(map(len, atoms["value"]))
-    places = places_for(places) if calibrators.stated is None else max(places, calibrators.stated.logprob.shape[-1])
-    value, mass = (_in_places(atoms[name], places, end) for name, end in (("value", np.inf), ("mass", 0.0)))
+    size = max(map(len, atoms["value"]))
+    size = size_for(size) if calibrators.stated is None else max(size, calibrators.stated.logprob.shape[-1])
+    value, mass = (_padded_rows(atoms[name], size, end) for name, end in (("value", np.inf), ("mass", 0.0)))
     return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))
 
 
-def _in_places(rows: Sequence[Sequence[float]], places: int, behind: float) -> jax.Array:
+def _padded_rows(rows: Sequence[Sequence[float]], size: int, behind: float) -> jax.Array:
     """(k, V) rows of several lengths in so many places, with something behind them."""
-    return jnp.asarray(np.stack([padded(row, places, behind) for row in rows]), jnp.result_type(float))
+    return jnp.asarray(np.stack([padded(row, size, behind) for row in rows]), jnp.result_type(float))
 
 
-def _with_places(part: Any, name: str) -> dict[str, Any]:
+def _to_json(part: Any, name: str) -> dict[str, Any]:
     """`arrays_to_json` of a part whose field of this name holds what models state, which may be None."""
     data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
     del data[name]

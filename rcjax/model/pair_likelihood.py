@@ -168,10 +168,10 @@ def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copu
     smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
     density, in_strip = _density_of(copula, first, second), _strips_of(copula, first, second)
     in_cell = cell_table(copula, masses_of(first), masses_of(second))
-    place = mass_number(first), mass_number(second)
+    cell = mass_number(first), mass_number(second)
 
     def of_member(member: Any) -> jax.Array:
-        one_mass = jnp.where(smooth_u | smooth_v, in_strip(member), in_cell(member)[place])
+        one_mass = jnp.where(smooth_u | smooth_v, in_strip(member), in_cell(member)[cell])
         return jnp.where(smooth_u & smooth_v, density(member), one_mass)
 
     return of_member
@@ -216,34 +216,34 @@ def _have_masses(first: Ranks, second: Ranks) -> bool:
     return first.side is not None
 
 
-def _smooth_places(copula: Copula, first: Ranks, second: Ranks) -> "tuple[Unit | Scored, Unit | Scored]":
+def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> "tuple[Unit | Scored, Unit | Scored]":
     """The prepared ranks (n,) in both margins; of observations in a mass, anything."""
-    places = (r.u if r.side is None else jnp.where(r.side == SMOOTH, r.u, 0.5) for r in (first, second))
-    u, v = (copula.prepared(unit(place)) for place in places)
+    smooth = (r.u if r.side is None else jnp.where(r.side == SMOOTH, r.u, 0.5) for r in (first, second))
+    u, v = (copula.prepared(unit(one)) for one in smooth)
     return u, v
 
 
 def _density_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
     """log c (n,) as a function of the member; anything for observations in a mass."""
-    u, v = _smooth_places(copula, first, second)
+    u, v = _smooth_ranks(copula, first, second)
     return lambda member: member.two_sided_log_density(u, v)
 
 
 def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
     """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate."""
     in_strip = _strips_of_ends if first.atoms is None or second.atoms is None else _strips_of_atoms
-    return in_strip(copula, (first, second), _smooth_places(copula, first, second))
+    return in_strip(copula, (first, second), _smooth_ranks(copula, first, second))
 
 
 def _strips_of_ends(
-    copula: Copula, margins: tuple[Ranks, Ranks], places: "tuple[Unit | Scored, Unit | Scored]"
+    copula: Copula, margins: tuple[Ranks, Ranks], prepared: "tuple[Unit | Scored, Unit | Scored]"
 ) -> Callable[[Any], jax.Array]:
     """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate; masses at ends.
 
     Args:
         copula: prepares what members share.
         margins: both, each with its observations (n,).
-        places: the prepared ranks of the observations (n,) in both margins.
+        prepared: the ranks of the observations (n,) in both margins.
     """
     smooth_u = margins[0].side == SMOOTH
     ends_u, ends_v = (copula.prepared(unit(jnp.stack([r.lowest, r.highest]))) for r in margins)
@@ -252,14 +252,14 @@ def _strips_of_ends(
     upper = jnp.where(smooth_u, side_v, side_u) == 1
 
     def of_member(member: Any) -> jax.Array:
-        conditional = _conditional(member, smooth_u, (places[0], end_u), (places[1], end_v))
+        conditional = _conditional(member, smooth_u, (prepared[0], end_u), (prepared[1], end_v))
         return jnp.where(upper, conditional.log_complement, conditional.log)
 
     return of_member
 
 
 def _strips_of_atoms(
-    copula: Copula, margins: tuple[Ranks, Ranks], places: "tuple[Unit | Scored, Unit | Scored]"
+    copula: Copula, margins: tuple[Ranks, Ranks], prepared: "tuple[Unit | Scored, Unit | Scored]"
 ) -> Callable[[Any], jax.Array]:
     """`_strips_of_ends` with atoms between the ends: the difference of two conditional probabilities."""
     first, second = margins
@@ -275,7 +275,7 @@ def _strips_of_atoms(
 
     def of_member(member: Any) -> jax.Array:
         below_end, below_start = (
-            _conditional(member, smooth_u, (places[0], edge[0]), (places[1], edge[1])) for edge in (ends, starts)
+            _conditional(member, smooth_u, (prepared[0], edge[0]), (prepared[1], edge[1])) for edge in (ends, starts)
         )
         # The difference of whichever are small, the probabilities or their complements.
         inside = jnp.where(
@@ -291,16 +291,16 @@ def _strips_of_atoms(
 
 def _conditional(
     copula: Any,
-    given_u: jax.Array,
+    smooth_u: jax.Array,
     first: "tuple[Unit | Scored, Unit | Scored]",
     second: "tuple[Unit | Scored, Unit | Scored]",
 ) -> Any:
-    """P(the mass below the other margin's end | the smooth one), for one smooth margin: u where `given_u`, else v."""
+    """P(the mass below the other margin's end | the smooth one), for one smooth margin: u where `smooth_u`, else v."""
     (u, end_u), (v, end_v) = first, second
     if copula.exchangeable:
-        return copula.two_sided_conditional(_choose(given_u, u, v), _choose(given_u, end_v, end_u))
+        return copula.two_sided_conditional(_choose(smooth_u, u, v), _choose(smooth_u, end_v, end_u))
     by_u, by_v = copula.two_sided_conditional(u, end_v), copula.two_sided_conditional_on_v(end_u, v)
-    return _choose(given_u, by_u, by_v)
+    return _choose(smooth_u, by_u, by_v)
 
 
 def _choose(condition: jax.Array, one: "Unit | Scored", other: "Unit | Scored") -> "Unit | Scored":
@@ -318,7 +318,7 @@ def masses_of(margin: Ranks) -> tuple[jax.Array, jax.Array]:
 
 
 def mass_number(margin: Ranks) -> jax.Array:
-    """(n,) the place of each observation's mass among `masses_of`; 0 for those in the smooth part."""
+    """(n,) the index of each observation’s mass in `masses_of`; 0 for those in the smooth part."""
     count = 0 if margin.atoms is None else margin.atoms[0].shape[-1]
     side = jnp.asarray(margin.side)
     return jnp.where(side == HIGHEST, count + 1, jnp.where(side >= ATOMS, side - ATOMS + 1, 0))

@@ -30,13 +30,12 @@ def describe_fit(log: Log) -> dict[str, Any]:
     `waiting`, where costs count it: its `second_cost`, and what an answer of each model costs without, `money`.
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
-    more: dict[str, Any] = {} if log.asked is None else {"asked": log.asked}
-    more |= {} if log.reference is None else {SAME_AS: log.reference.to_json()}
-    more |= {} if log.scores is None else {SCORES: log.scores.to_json()}
-    if log.waiting is not None:
-        money = np.asarray(log.with_waiting(0.0).cost, float).tolist()
-        named = dict(zip(log.models, money, strict=True))
-        more["waiting"] = {"second_cost": log.waiting.second_cost, "money": named}
+    optional = {
+        "asked": log.asked,
+        SAME_AS: log.reference and log.reference.to_json(),
+        SCORES: log.scores and log.scores.to_json(),
+        "waiting": log.waiting and {"second_cost": log.waiting.second_cost, "money": _money(log)},
+    }
     return {
         "source": PurePath(log.source).name,
         "digest": log.digest,
@@ -46,8 +45,13 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "answers": dict(zip(log.models, answers, strict=True)),
         "versions": {"rcjax": version(), "jax": jax.__version__, "python": platform.python_version()},
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
-        **more,
+        **{name: value for name, value in optional.items() if value is not None},
     }
+
+
+def _money(log: Log) -> dict[str, float]:
+    """What an answer of each model costs where waiting costs nothing."""
+    return dict(zip(log.models, np.asarray(log.with_waiting(0.0).cost, float).tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,13 +89,13 @@ class Details:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Details":
         """The inverse of `to_json`."""
-        own = {name: data[name] for name in _KEPT if name in data}
-        return cls(**own, others={name: value for name, value in data.items() if name not in _KEPT})
+        fields = {name: data[name] for name in _FIELDS if name in data}
+        return cls(**fields, others={name: value for name, value in data.items() if name not in _FIELDS})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
-        own = {name: getattr(self, name) for name in _KEPT}
-        return {name: value for name, value in own.items() if value is not None} | dict(self.others)
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        return {name: value for name, value in fields.items() if value is not None} | dict(self.others)
 
     @cached_property
     def _text(self) -> str:
@@ -106,4 +110,4 @@ class Details:
         return hash(self._text)
 
 
-_KEPT = ("provenance", "reference", "fit", "copulas", "prices")
+_FIELDS = ("provenance", "reference", "fit", "copulas", "prices")

@@ -23,8 +23,8 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import divide, total
 from rcjax.policy.calibration import NEAR
 
-#: The most values of a model, and the numbers of places that programmes are made for.
-PLACES = (4, 8, 16, 32)
+#: The most values of a model is the last; programmes are made for arrays of these sizes.
+SIZES = (4, 8, 16, 32)
 
 #: As many answers as the curve through all values counts for at each; 5 and 20 do about as well on answers left out.
 CURVE = 10.0
@@ -70,11 +70,11 @@ class Stated:
         [0.4, 0.6, 0.8]
         """
         here, taken = self.at(logprob), ~jnp.isnan(self.logprob)
-        raw, own = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
+        raw, values = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
         most, least = (jnp.where(taken, self.confidence, other) for other in (-jnp.inf, jnp.inf))
         rising = most.argmax(-1) >= least.argmin(-1)
-        lower = jnp.where(rising, own < raw, own > raw) & taken
-        upper = jnp.where(rising, own > raw, own < raw) & taken
+        lower = jnp.where(rising, values < raw, values > raw) & taken
+        upper = jnp.where(rising, values > raw, values < raw) & taken
         low = jnp.where(lower, self.confidence, 0.0).max(-1)
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
         return jnp.where(here.any(-1), jnp.where(here, self.confidence, 0.0).sum(-1), jnp.clip(curve, low, high))
@@ -101,23 +101,23 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     """
     columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)
     values = [_stated_by_one(column[there]) for column, there in columns]
-    most = max((len(own) for own in values), default=0)
-    return None if not most else np.stack([padded(own, places_for(most), np.nan) for own in values])
+    most = max((len(one) for one in values), default=0)
+    return None if not most else np.stack([padded(one, size_for(most), np.nan) for one in values])
 
 
-def places_for(values: int) -> int:
-    """The number of places for so many values, at most `PLACES[-1]`.
+def size_for(values: int) -> int:
+    """The size of an array for so many values, at most `SIZES[-1]`.
 
-    >>> places_for(5)
+    >>> size_for(5)
     8
     """
-    return next(places for places in PLACES if places >= values)
+    return next(size for size in SIZES if size >= values)
 
 
-def padded(values: Sequence[float] | np.ndarray, places: int, behind: float) -> np.ndarray:
-    """(places,) values, with something behind them."""
-    own = np.asarray(values, float)
-    return np.pad(own, (0, places - len(own)), constant_values=behind)
+def padded(values: Sequence[float] | np.ndarray, size: int, behind: float) -> np.ndarray:
+    """(size,) values, with something behind them."""
+    row = np.asarray(values, float)
+    return np.pad(row, (0, size - len(row)), constant_values=behind)
 
 
 def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -> Stated | None:
@@ -128,8 +128,8 @@ def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -
     """
     if not any(rows):
         return None
-    places = places_for(max(map(len, rows)))
-    columns = ([padded([pair[column] for pair in row], places, np.nan) for row in rows] for column in (0, 1))
+    size = size_for(max(map(len, rows)))
+    columns = ([padded([pair[column] for pair in row], size, np.nan) for row in rows] for column in (0, 1))
     raw, confidence = (np.stack(column).astype(dtype) for column in columns)
     with np.errstate(divide="ignore"):
         return Stated(np.log(raw), confidence)  # pyright: ignore[reportArgumentType]
@@ -153,7 +153,7 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
         return values[:0]
     stated = np.flatnonzero(shared)
-    heaviest = stated[np.argsort(-count[stated], kind="stable")[: PLACES[-1]]]
+    heaviest = stated[np.argsort(-count[stated], kind="stable")[: SIZES[-1]]]
     return values[np.sort(heaviest)]
 
 

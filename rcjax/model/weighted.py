@@ -134,11 +134,11 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
 
     def likelihood(beta: jax.Array, z: jax.Array, weight: jax.Array) -> jax.Array:
         score = beta[0] + beta[1] * z
-        told = (weight * (correct * score - jax.nn.softplus(score))).sum()
+        log_likelihood = (weight * (correct * score - jax.nn.softplus(score))).sum()
         variance = weight * jax.nn.sigmoid(score) * jax.nn.sigmoid(-score)
         around = z - divide((variance * z).sum(), variance.sum())  # moments about 0 would cancel
         determinant = jnp.where(penalised, variance.sum() * (variance * around**2).sum(), 1.0)
-        return told + 0.5 * jnp.log(determinant)  # Firth 1993
+        return log_likelihood + 0.5 * jnp.log(determinant)  # Firth 1993
 
     right, count = (weight * correct).sum(), weight.sum()
     flat = jnp.stack([special.logit((right + 0.5) / (count + 1)), jnp.zeros_like(count)])
@@ -147,12 +147,12 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
     intercept, slope = stationary(likelihood, start, (features - center) / spread, weight)
     fitted = jnp.stack([intercept - slope * center / spread, slope / spread])
     coefficients = jnp.where(constant, flat, fitted)
-    own = dataclasses.replace(near, coefficients=coefficients, smallest=smallest, largest=largest, stated=None)
+    calibrator = dataclasses.replace(near, coefficients=coefficients, smallest=smallest, largest=largest, stated=None)
     if near.stated is None:
-        return own
+        return calibrator
     values = lax.stop_gradient(near.stated.logprob)
-    curve = own.curve(jnp.where(jnp.isnan(values), -1.0, values)), coefficients[1]
-    return dataclasses.replace(own, stated=estimate(logprob, (weight, weight * correct), values, curve))
+    curve = calibrator.curve(jnp.where(jnp.isnan(values), -1.0, values)), coefficients[1]
+    return dataclasses.replace(calibrator, stated=estimate(logprob, (weight, weight * correct), values, curve))
 
 
 def _marginal(near: Marginal, confidence: jax.Array, weight: jax.Array) -> Marginal:

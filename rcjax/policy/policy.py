@@ -139,7 +139,7 @@ class Policy:
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
         put("models", check.names(self.models, "models"))
-        per_model = partial(check.by_name, known=self.models)
+        per_model = partial(check.by_name, keys=self.models)
         put("calibrations", per_model(self.calibrations, "calibrations", check=partial(check.build, Calibration)))
         put("rules", check_rules(self.rules, "rules", self.models))
         put("cost", per_model(self.cost, "cost", check=check.amount))

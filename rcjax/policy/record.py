@@ -181,7 +181,7 @@ def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[
     """A search as a frontier keeps it: a word, or a list of cascades of the models."""
     if isinstance(value, str):
         return check.choice(value, SEARCHES, where)
-    return check.sequence(value, where, partial(check.names_among, known=models))
+    return check.sequence(value, where, partial(check.names_among, allowed=models))
 
 
 def read_limits(entries: Mapping[str, Any], place: str, models: Sequence[str]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def fit_record(value: Any, where: str) -> dict[str, Any]:
 
 def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
     """Money per million tokens: an input and an output price by model."""
-    return check.items(value, where, partial(check.by_name, known=("input", "output"), check=check.amount))
+    return check.items(value, where, partial(check.by_name, keys=("input", "output"), check=check.amount))
 
 
 def _tuning(provenance: Mapping[str, Any], where: str) -> Mapping[str, Any]:

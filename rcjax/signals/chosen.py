@@ -46,7 +46,7 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
     for pattern in (_boxed(name), _declared(name), _right(name), _concluded(name), _leading(name)):
         matches = [match[1] for match in re.finditer(pattern, text, re.M)]
         if matches:
-            return _own(matches[-1], names)
+            return _name_of(matches[-1], names)
     declared = _declared_words(text, by_words)
     return declared or _only(_mentioned(text, names)) or _only(_in_words(whole, by_words))
 
@@ -97,7 +97,7 @@ def _leading(name: str) -> str:
     return rf"\A[{_SIGNS}]{{0,12}}{name}(?:[)\].:,*_;\-–—]|\s?[-–—]|\s?$|\s?\n|\sbecause\b)"
 
 
-def _own(match: str, names: Sequence[str]) -> str:
+def _name_of(match: str, names: Sequence[str]) -> str:
     return next(name for name in names if name.casefold() == match.casefold())
 
 
@@ -112,10 +112,10 @@ def _mentioned(text: str, names: Sequence[str]) -> set[str]:
     """The names that stand in the text by themselves; "A" and "I" are words of English too, unless wrapped."""
     pattern = rf"(?<![\w'’]){_name(names)}"
     marked = rf"[(\[*`\"“]{_name(names)}[)\]*`\"”.:]"
-    words = {_own(match[1], names) for match in re.finditer(pattern, text) if match[1] not in ("A", "I", "a", "i")}
+    words = {_name_of(match[1], names) for match in re.finditer(pattern, text) if match[1] not in ("A", "I", "a", "i")}
     joined = re.search(rf"(?<!\w)([AI])\s?(?:,|/|(?i:or|and))\s?{_name(names)}", text)
     words |= {joined[1]} & {*names} if joined else set()
-    return words | {_own(match[1], names) for match in re.finditer(marked, text)}
+    return words | {_name_of(match[1], names) for match in re.finditer(marked, text)}
 
 
 def _in_words(text: str, by_words: Mapping[str, str]) -> set[str]:

@@ -61,7 +61,7 @@ def final_answer(text: str) -> str:
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]}\n\n{text[-LONGEST // 2 :]}"
     tags = [*_TAG.finditer(text)]
-    opened = [place for place, tag in enumerate(tags) if not tag[1]]
+    opened = [i for i, tag in enumerate(tags) if not tag[1]]
     if opened:
         closing = tags[opened[-1] + 1 :]
         return text[tags[opened[-1]].end() : closing[0].start() if closing else None].strip()

@@ -61,12 +61,12 @@ def likeliest_choice(tokens: Sequence[Token] | None, choices: Iterable[str]) -> 
 
 
 def read_choice(
-    tokens: Sequence[Token] | None, choices: Sequence[str], given: str | None = None
+    tokens: Sequence[Token] | None, choices: Sequence[str], made: str | None = None
 ) -> tuple[str, float, str | None]:
     """What `choice_logprob` gives, and the likeliest choice where that is another."""
     spelled = _spelled_choices(tokens, choices)
     likeliest = max(spelled, key=spelled.__getitem__)
-    choice = given or _spoken(tokens or (), choices) or likeliest
+    choice = made or _spoken(tokens or (), choices) or likeliest
     if choice not in spelled:
         advice = "ask for the letter alone"
         raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {advice}")

@@ -69,11 +69,11 @@ def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
     require_signal_name(name)
     if is_check(name):
         return Check(name)
-    own = tuple(choices)
+    choices = tuple(choices)
     if name == "choice":
-        return Choice(own) if own else Choice()
-    if name == "votes" and own:
-        return Votes(normalise=LetterOf(own))
+        return Choice(choices) if choices else Choice()
+    if name == "votes" and choices:
+        return Votes(normalise=LetterOf(choices))
     return _KINDS[name]()
 
 
@@ -110,10 +110,10 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
     >>> contradiction({"signal": "choice", "top": 5}, Choice())
     'top is 20, not 5'
     """
-    told = record_signal(signal)
-    compared = [name for name in told if name in record and name != _VERSION]
-    names = [name for name in compared if thawed(told[name]) != thawed(record[name])]
-    return f"{names[0]} is {told[names[0]]!r}, not {record[names[0]]!r}" if names else None
+    current = record_signal(signal)
+    compared = [name for name in current if name in record and name != _VERSION]
+    names = [name for name in compared if thawed(current[name]) != thawed(record[name])]
+    return f"{names[0]} is {current[names[0]]!r}, not {record[names[0]]!r}" if names else None
 
 
 def another_check(record: Mapping[str, Any], signal: Any) -> str | None:
@@ -122,10 +122,10 @@ def another_check(record: Mapping[str, Any], signal: Any) -> str | None:
     >>> another_check({"signal": "command:./check", "check": "0a1b"}, Check("command:./check", "2c3d"))
     'it is 2c3d now, and was 0a1b'
     """
-    told = record_signal(signal)
-    if type(signal) is not Check or record.get("signal") != told["signal"]:
+    current = record_signal(signal)
+    if type(signal) is not Check or record.get("signal") != current["signal"]:
         return None
-    then, now = (one.get(_VERSION, "of no version") for one in (record, told))
+    then, now = (one.get(_VERSION, "of no version") for one in (record, current))
     return None if then == now else f"it is {now} now, and was {then}"
 
 
@@ -137,8 +137,8 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
     >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
     Choice(choices=('A', 'B'), top=5)
     """
-    own = {name: value for name, value in record.items() if name not in ("options", "others", "prices")}
-    values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in own.items()}
+    fields = {name: value for name, value in record.items() if name not in ("options", "others", "prices")}
+    values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in fields.items()}
     name = values.pop("signal", None)
     if isinstance(name, str) and is_check(name):
         return _built_in(name)

@@ -100,8 +100,8 @@ class Choice(OneReply):
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """The choice made, its log-probability, and the likeliest one where that is another."""
-        given = chosen_choice(reply.text, self.choices)
-        choice, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, given)
+        made = chosen_choice(reply.text, self.choices)
+        choice, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, made)
         return Reading(choice, logprob, likeliest=likeliest)
 
 

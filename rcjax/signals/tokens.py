@@ -94,16 +94,16 @@ def _text(entry: Mapping[str, Any]) -> str:
     text = entry.get("token")
     if not isinstance(text, str):
         return ""
-    told = _bytes(entry) if text.startswith("token_id:") and _TOKEN_ID.fullmatch(text) else None
-    return text if told is None else told.decode("utf-8", "replace")
+    raw = _bytes(entry) if text.startswith("token_id:") and _TOKEN_ID.fullmatch(text) else None
+    return text if raw is None else raw.decode("utf-8", "replace")
 
 
 def _bytes(entry: Mapping[str, Any]) -> bytes | None:
     """The bytes of a token, where the server tells them."""
-    told = entry.get("bytes")
-    if not isinstance(told, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in told):
+    values = entry.get("bytes")
+    if not isinstance(values, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in values):
         return None
-    return bytes(told) or None
+    return bytes(values) or None
 
 
 def _token(entry: Mapping[str, Any], text: str) -> Token | None:
@@ -145,14 +145,14 @@ def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[st
     if text and texts[-1] and "".join(texts) == text:
         return slice(0, len(texts))
     written = [_written(said) for said in texts]
-    told = [_bytes(entry) or said for entry, said in zip(entries, written, strict=True)]
+    in_bytes = [_bytes(entry) or said for entry, said in zip(entries, written, strict=True)]
     whole = text.encode("utf-8", "surrogatepass")
     ends = [_MARKER.fullmatch(said.strip()) is not None for said in texts]
-    for pieces in (told, written):
+    for pieces in (in_bytes, written):
         span = _at_end(pieces, whole, ends)
         if span is not None:
             return span
-    for pieces, plain in ((told, _without_blanks), (written, _without_blanks), (written, _in_ascii)):
+    for pieces, plain in ((in_bytes, _without_blanks), (written, _without_blanks), (written, _in_ascii)):
         compared = [plain(piece) for piece in pieces]
         span = _at_end(compared, plain(whole), ends) or _at_start(compared, plain(whole), ends)
         if span is not None:
@@ -193,7 +193,7 @@ def _is_beyond_ascii(content: bytes) -> bool:
 
 def _at_end(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slice | None:
     """The pieces that make up the whole, before the last of those that only end a reply, few but for blanks."""
-    filled = (place + 1 for place in range(len(pieces) - 1, -1, -1) if pieces[place])
+    filled = (index + 1 for index in range(len(pieces) - 1, -1, -1) if pieces[index])
     for end in islice(filled if whole else (), _LONGEST_STOP):
         first, left = end, len(whole)
         while first and left and whole.endswith(pieces[first - 1], 0, left):
@@ -208,13 +208,13 @@ def _at_end(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slic
 
 def _at_start(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slice | None:
     """The pieces that make up the whole, after those that only begin a reply, and before what a server stops at."""
-    first = next((place for place, marks in enumerate(ends) if not marks), len(ends))
+    first = next((index for index, marks in enumerate(ends) if not marks), len(ends))
     read = 0
-    for place in range(first, len(pieces)):
+    for index in range(first, len(pieces)):
         left = whole[read:]
-        if left and pieces[place].startswith(left):
-            return slice(first, place + 1) if len(pieces) - place - 1 <= _LONGEST_STOP else None
-        if not left.startswith(pieces[place]):
+        if left and pieces[index].startswith(left):
+            return slice(first, index + 1) if len(pieces) - index - 1 <= _LONGEST_STOP else None
+        if not left.startswith(pieces[index]):
             return None
-        read += len(pieces[place])
+        read += len(pieces[index])
     return None

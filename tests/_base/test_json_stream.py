@@ -46,3 +46,14 @@ def test_what_is_no_object_or_ends_too_early(text):
 def test_a_list_that_is_none():
     assert [*members(io.StringIO('{"rows": null, "a": {}}'), "rows")] == [("rows", None), ("a", {})]
     assert [*members(io.StringIO("{}"), "rows")] == []
+
+
+def test_what_python_writes_is_read_though_json_has_no_word_for_it():
+    """As scores of evaluations that are no numbers, and seeds of more than 64 bits."""
+    rows = [float("inf"), 2**70, "\ud800"]
+    assert [*members(io.StringIO(json.dumps({"rows": rows, "a": -float("inf")})), "rows")] == [
+        *(("rows", row) for row in rows),
+        ("a", -float("inf")),
+    ]
+    ((_, value),) = members(io.StringIO('{"rows": [NaN]}'), "rows")
+    assert value != value

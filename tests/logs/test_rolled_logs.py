@@ -330,7 +330,7 @@ def test_a_log_that_has_just_rolled_over_loses_nothing(path, monkeypatch):
     monkeypatch.setattr(log_files, "_size", size)
     assert [query for _, queries in rows for query in queries] == list("0112233")
     assert files.parts[-1] == last
-    assert files.told.endswith("; it holds nothing since")
+    assert files.parts_read.endswith("; it holds nothing since")
 
 
 @pytest.mark.parametrize("parts", [True, False])

@@ -16,7 +16,7 @@ from tiers import thorough
 
 import rcjax
 from rcjax.model.calibration import fit_calibrator
-from rcjax.model.stated import CURVE, PLACES, Stated, isotonic, stated_logprobs
+from rcjax.model.stated import CURVE, SIZES, Stated, isotonic, stated_logprobs
 from rcjax.policy import Calibration
 
 FLOATS = ("logprob", "query_cost", "cost")
@@ -74,8 +74,8 @@ def test_the_heaviest_values_have_the_places():
     rng = np.random.default_rng(3)
     places = np.arange(1, 46) / 46
     own = found_in(rng.permutation(np.repeat(places, np.arange(1, 46) + 60)))
-    assert own == places[-PLACES[-1] :].round(6).tolist()
-    assert len(own) == PLACES[-1]
+    assert own == places[-SIZES[-1] :].round(6).tolist()
+    assert len(own) == SIZES[-1]
 
 
 @given(
