@@ -40,6 +40,14 @@ class Cuts:
         before = jnp.where(self.start > 0, total[self.start - 1], 0.0)
         return before + self.share * (total[self.last] - before)
 
+    def means_below(self, values: jax.Array, present: jax.Array) -> jax.Array:
+        """(M,) `sums` of the queries that are present (n,), as a share of all that count."""
+        return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
+
+    def mean(self, values: jax.Array, present: jax.Array, empty: float = 0.0) -> jax.Array:
+        """() the mean of values (n,) over the queries that are present (n,); `empty` where there is none."""
+        return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
+
 
 def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: float | None = None) -> Cuts:
     """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
