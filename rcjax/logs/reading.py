@@ -19,7 +19,7 @@ import numpy as np
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
-from rcjax.logs.checked_rows import Rows, logprobs, require_models
+from rcjax.logs.checked_rows import Rows, logprobs, require_models, seconds_cells
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import LogError
@@ -45,7 +45,6 @@ from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.scoring import as_labels
-from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
 from rcjax.policy.record import refuse_votes
