@@ -14,9 +14,8 @@ import numpy as np
 
 from rcjax.logs.checked_rows import Rows, load
 from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, require_columns
-from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.listing import brief, listed, spelt_otherwise
 from rcjax.logs.log import NO_ANSWER
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.answers import Comparison, comparable
