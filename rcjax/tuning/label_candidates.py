@@ -133,30 +133,43 @@ def candidates(rows: Rows, judging: Judging) -> Candidates:
     >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    error, (cost, cost_se) = _alone(rows.correct, rows.present), _bills(rows)
-    tried = _of_pairs(rows, judging, cost, partial(_at_thresholds, split=judging.split))
-    ends = jnp.full_like(cost, ALWAYS_ANSWER)
-    alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+    alone = _single_models(rows)
+    tried = _pairs(rows, judging, alone["cost"], partial(_at_thresholds, split=judging.split))
     if judging.split:
-        alone |= {"above": ends, "share": jnp.ones_like(ends)}
+        alone |= {"above": alone["threshold"], "share": jnp.ones_like(alone["threshold"])}
     return _in_a_row(alone, tried)
 
 
-def _of_pairs(
-    rows: Rows, judging: Judging, cost: jax.Array, judge_one: Callable[["_Pair"], dict[str, jax.Array]]
+def _single_models(rows: Rows) -> dict[str, jax.Array]:
+    """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are."""
+    cost, cost_se = _bills(rows)
+    error = _errors(rows)
+    ends = jnp.full_like(cost, ALWAYS_ANSWER)
+    return {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+
+
+def _pairs(
+    rows: Rows, judging: Judging, cost: jax.Array, judge_pair: Callable[[_Pair], dict[str, jax.Array]]
 ) -> dict[str, jax.Array]:
-    """What is known of each of P pairs, of one at a time; `cost` (k,), of the models, adds that of the first."""
+    """Figures (P, …) of each pair, as fields of `Candidates`, judged one at a time.
+
+    Args:
+        rows: of the queries.
+        judging: how they are judged.
+        cost: (k,) of the models alone: what the first of a pair costs.
+        judge_pair: the figures of one pair, whose cost is that of the second alone.
+    """
     left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
 
-    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
-        return judge_one(rows.of_pair(left, right, crossed, judging))
+    def judged(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
+        return judge_pair(rows.of_pair(left, right, crossed, judging))
 
-    tried = map_entries(one, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
+    tried = map_entries(judged, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
     return tried | {"cost": tried["cost"] + cost[left][:, None]}
 
 
 def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candidates:
-    """The single models (k,), and behind them the pairs at their thresholds (P, M)."""
+    """The single models, figures (k,), and behind them the pairs at their thresholds, figures (P, M)."""
     k, count = len(alone["threshold"]), tried["threshold"].shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
     return Candidates(
@@ -166,10 +179,10 @@ def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candi
     )
 
 
-def _alone(correct: jax.Array, present: jax.Array) -> jax.Array:
+def _errors(rows: Rows) -> jax.Array:
     """(k,) how often each model errs; inf for one that has not answered."""
-    answered = present.sum(0)
-    return jnp.where(answered > 0, 1 - divide((present * correct).sum(0), answered, 0.5), jnp.inf)
+    answered = rows.present.sum(0)
+    return jnp.where(answered > 0, 1 - divide((rows.present * rows.correct).sum(0), answered, 0.5), jnp.inf)
 
 
 def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
@@ -185,7 +198,8 @@ def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
 def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candidates:
     """Every single model and pair where models may refuse to answer, for each λ: (L, C).
 
-    Each has the refusal that is best at its λ, and a pair, with this, every threshold, the best one at λ among them.
+    A single model refuses up to where that gains most. Of a pair the second refuses up to where the pair is best at the
+    λ, with the threshold that suits it; with this refusal the pair stands there at every threshold.
 
     Args:
         rows: of the queries.
@@ -204,12 +218,10 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
     level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(
         rows.confidence, alone_right(rows, judging), rows.present, worth
     )
-    cost, cost_se = _bills(rows)
-    error = _alone(rows.correct, rows.present) - gain
-    ends = jnp.full_like(cost, ALWAYS_ANSWER)
-    alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
-    alone |= {"refused": level, "abstention": share}
-    tried = _of_pairs(rows, judging, cost, partial(_at_refusals, worth=worth))
+    alone = _single_models(rows)
+    error = alone["error"] - gain
+    alone |= {"error": error, "counted": error, "refused": level, "abstention": share}
+    tried = _pairs(rows, judging, alone["cost"], partial(_at_refusals, worth=worth))
 
     def at(price: jax.Array) -> Candidates:
         loss = tried["error"] + price * tried["cost"][:, None]
