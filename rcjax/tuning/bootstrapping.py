@@ -34,7 +34,7 @@ from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
-from rcjax.tuning.replicates import Retuned, tune_again
+from rcjax.tuning.replicates import Replicates, tune_again
 
 _ROUND = 16
 
@@ -106,7 +106,7 @@ def bootstrap(
     if not refit:
         figures = _recount(part(fixed, 0), corrected, replicates, seed)
         twice = Outcomes(*(np.stack([figure, figure]) for figure in figures))
-        return _bands(frontier, log, _Replicates(points, fixed, twice, again=False), level)
+        return _bands(frontier, log, _Replayed(points, fixed, twice, again=False), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
     tuned = tune_again(frontier, log, draws, points)
@@ -116,19 +116,19 @@ def bootstrap(
     codes = None if frontier.policies.agreements is None else fill_up(np.asarray(log.answer))[0]
     both = [_judge(rows, weights, _comparable(policies), codes) for policies in (fixed, tuned)]
     outcomes = jax.tree.map(lambda *figures: np.stack(figures), *both)
-    return _bands(frontier, log, _Replicates(points, tuned, outcomes, again=True), level)
+    return _bands(frontier, log, _Replayed(points, tuned, outcomes, again=True), level)
 
 
-class _Replicates(NamedTuple):
+class _Replayed(NamedTuple):
     """What came of all replicates."""
 
     points: np.ndarray  # (G,) positions of the frontier's points
-    tuned: Retuned
+    tuned: Replicates
     outcomes: Outcomes  # (2, B, G, 3) of the frontier's policies and of each replicate's: as `_judge`
     again: bool  # whether replicates were tuned again
 
 
-def _comparable(tuned: Retuned) -> Retuned:
+def _comparable(tuned: Replicates) -> Replicates:
     """Without what walking does not need: so the frontier's policies and those tuned again are of one shape."""
     return tuned._replace(policies=dataclasses.replace(tuned.policies, thresholds=None, refusals=None))
 
@@ -148,10 +148,10 @@ def _spread(frontier: Frontier) -> np.ndarray:
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)]
 
 
-def _as_they_are(frontier: Frontier, points: np.ndarray, replicates: int) -> Retuned:
+def _as_they_are(frontier: Frontier, points: np.ndarray, replicates: int) -> Replicates:
     """The policies of the frontier at some points (G,), for every replicate."""
     # By numpy, as all that follows up to `_judge`: jax compiles a programme for each shape of each step.
-    fixed = Retuned(frontier.model.calibrators, frontier.policies.on_host().take(points))
+    fixed = Replicates(frontier.model.calibrators, frontier.policies.on_host().take(points))
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed)
 
 
@@ -159,7 +159,7 @@ def _as_they_are(frontier: Frontier, points: np.ndarray, replicates: int) -> Ret
 def _judge(
     rows: tuple[jax.Array, ...],
     weights: jax.Array,
-    tuned: Retuned,
+    tuned: Replicates,
     codes: jax.Array | None = None,
 ) -> Outcomes:
     """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
@@ -173,7 +173,7 @@ def _judge(
     logprob, correct, answered, query_cost = rows
     whole = answered.all(1).astype(query_cost.dtype)
 
-    def judge(replicate: tuple[jax.Array, Retuned]) -> Outcomes:
+    def judge(replicate: tuple[jax.Array, Replicates]) -> Outcomes:
         weight, fitted = replicate
         confidence = calibrate_all(fitted.calibrators, logprob, answered).T
         shares = jnp.stack([whole, weight, whole * (weight == 0)])
@@ -189,7 +189,7 @@ def _judge(
     return lax.map(judge, (weights, tuned))
 
 
-def _recount(tuned: Retuned, log: Log, replicates: int, seed: int) -> Outcomes:
+def _recount(tuned: Replicates, log: Log, replicates: int, seed: int) -> Outcomes:
     """`_judge` of policies that no replicate changes, a block of queries at a time: one walk serves all replicates.
 
     So many of a replicate's draws fall in each block as a multinomial variate says, and there as chance will have it:
@@ -227,7 +227,7 @@ def _recount(tuned: Retuned, log: Log, replicates: int, seed: int) -> Outcomes:
 def _count(
     rows: tuple[jax.Array, ...],
     weights: jax.Array,
-    tuned: Retuned,
+    tuned: Replicates,
     codes: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·2) went wrong, were refused, and what they cost,
@@ -248,7 +248,7 @@ def _count(
     return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), bills.T, precision="highest")
 
 
-def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) -> Bands:
+def _bands(frontier: Frontier, log: Log, replicates: _Replayed, level: float) -> Bands:
     """The intervals around every point: what lies between those that replicates have is interpolated."""
     points, tuned, outcomes, again = replicates
     replayed = replay(frontier, log)

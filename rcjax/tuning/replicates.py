@@ -30,13 +30,13 @@ from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
 
-__all__ = ["Retuned", "tune_again"]
+__all__ = ["Replicates", "tune_again"]
 
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
 
 
-class Retuned(NamedTuple):
+class Replicates(NamedTuple):
     """What each replicate would do; B replicates, G points."""
 
     calibrators: Calibrator
@@ -45,7 +45,9 @@ class Retuned(NamedTuple):
     """(B, G)"""
 
 
-def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, points: np.ndarray, by_price: bool = False) -> Retuned:
+def tune_again(
+    frontier: Frontier, log: Log, draws: np.ndarray, points: np.ndarray, by_price: bool = False
+) -> Replicates:
     """The policies of a frontier, tuned again on draws of a log's queries by all that led to it (`Frontier.search`).
 
     Args:
@@ -58,12 +60,12 @@ def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, points: np.ndarr
             draw says, not the whole log.
     """
     selected = frontier.search == "selected"
-    search = _selection(frontier, log, points, by_price) if selected else _solution(frontier, log, points)
+    search = _by_labels(frontier, log, points, by_price) if selected else _by_model(frontier, log, points)
     tuned = side_by_side(lambda queries: search.again(_Draw.of(log, queries)), draws, n=log.n_queries)
     calibrators, policies = zip(*tuned, strict=True)
     if any(chosen.shares is not None for chosen in policies):
         policies = [chosen.on_host().splitting() for chosen in policies]
-    return Retuned(stack(calibrators), stack(policies))
+    return Replicates(stack(calibrators), stack(policies))
 
 
 class _Draw(NamedTuple):
@@ -87,7 +89,7 @@ class _Draw(NamedTuple):
         return cls(log, queries, (logprob, correct, answered), charges(log)[queries], answer)
 
 
-class _Solution(NamedTuple):
+class _ByModel(NamedTuple):
     """How the model solves cascades for G prices."""
 
     model: CascadeModel
@@ -106,7 +108,7 @@ class _Solution(NamedTuple):
         return fitted.calibrators, solve_at(problem, self.lam).policies
 
 
-class _Selection(NamedTuple):
+class _ByLabels(NamedTuple):
     """How the labels choose policies for G targets."""
 
     model: CascadeModel
@@ -114,9 +116,9 @@ class _Selection(NamedTuple):
     lam: np.ndarray  # (G,)
     judging: Judging | None  # how candidates are judged; None: as each draw says
     refusal: jax.Array | None
-    chains: _Solution | None  # solves longer cascades; None where none is among the points
+    chains: _ByModel | None  # solves longer cascades; None where none is among the points
     longer: np.ndarray  # (G,) where these stand
-    comparing: np.ndarray  # (G,) where policies stand that compare answers
+    comparing: np.ndarray | None  # (G,) where policies stand that compare answers; None: the frontier has none
 
     def again(self, draw: _Draw) -> tuple[Calibrator, Policies]:
         """(calibrators (k,), policies (G,)) by the labels of a draw."""
@@ -128,37 +130,35 @@ class _Selection(NamedTuple):
         judging = self.judging
         if judging is None:
             judging = judging_of(draw.log.take(draw.queries), transform, self.refusal)
-        answer = draw.answer if self.comparing.any() else None
+        answer = None if self.comparing is None else draw.answer
         pairs, agreeing = judge_all(calibrators, (*draw.labels, answer), draw.charge, self.lam, judging)
         policies = choose(pairs, None, self.targets, k).policies
         if chains is not None:
             policies = _replaced(policies, chains.on_host(), self.longer)
-        if agreeing is not None:
+        if self.comparing is not None:
             policies = _replaced(policies, choose(pairs, agreeing, self.targets, k).policies, self.comparing)
         return calibrators, policies
 
 
-def _solution(frontier: Frontier, log: Log, points: np.ndarray) -> _Solution:
+def _by_model(frontier: Frontier, log: Log, points: np.ndarray) -> _ByModel:
     """How the model has solved some points (G,) of a frontier."""
     lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
     plan = plan_cascades(frontier.model, frontier.search)
-    return _Solution(frontier.model, plan, frontier.chain, refusal, lam)
+    return _ByModel(frontier.model, plan, frontier.chain, refusal, lam)
 
 
-def _selection(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool) -> _Selection:
+def _by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool) -> _ByLabels:
     """How the labels have chosen some points (G,) of a frontier; arguments as of `tune_again`."""
     model, lam, agreements = frontier.model, np.asarray(frontier.lam)[points], frontier.policies.agreements
-    comparing = np.zeros(len(points), bool)
-    if agreements is not None:
-        comparing = np.asarray(np.asarray(agreements.compares)[points].any(1))
+    comparing = None if agreements is None else np.asarray(np.asarray(agreements.compares)[points].any(1))
     size = np.asarray(frontier.members)[points].sum(1)
-    longer = (size > 2) & ~comparing
+    longer = size > 2 if comparing is None else (size > 2) & ~comparing
     refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
     chains = None
     if longer.any():
         plan = _plan_of_lengths(len(model.models), {*size[longer].tolist()})
-        chains = _Solution(model, plan, frontier.chain, refusal, lam)
-    return _Selection(
+        chains = _ByModel(model, plan, frontier.chain, refusal, lam)
+    return _ByLabels(
         model=model,
         targets=Targets(lam=lam) if by_price else Targets(budgets=_budgets(frontier, points)),
         lam=lam,
