@@ -115,21 +115,22 @@ def agreeing(rows: Rows, answer: jax.Array, judging: Judging) -> Agreeing:
         level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, rows.present, worth)
         log = dataclasses.replace(log, refused=level, worth=worth)
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(len(table), 1)))
-    where = models_of(table[:, 0], table[:, 1], table[:, 2], k)
+    triples = models_of(table[:, 0], table[:, 1], table[:, 2], k)
     charge = jnp.broadcast_to(rows.charge, confidence.shape)
     evidence = _Evidence(log, right, charge, jnp.asarray(judging.blend.label))
-    figures = map_entries(lambda models: _judge(evidence, models, most), len(confidence), (0,))(where)
-    first, second, third = (np.repeat(column, figures.threshold.shape[1]) for column in table.T)
-    flat = {name: getattr(figures, name) for name in ("threshold", "error", "cost", "cost_se")}
-    flat |= {"abstention": figures.refused}
-    levels = jnp.where(where.asks, log.refused[where.third], NEVER_REFUSE)
+    figures = map_entries(lambda models: _judge(evidence, models, most), len(confidence), (0,))(triples)
+    count = figures.threshold.shape[1]
     return Agreeing(
-        first=first,
-        second=second,
-        third=third,
-        **{name: values.reshape(-1) for name, values in flat.items()},
-        fallback=jnp.repeat(figures.fallback, figures.threshold.shape[1]),
-        refusal=jnp.repeat(levels, figures.threshold.shape[1]),
+        first=np.repeat(table[:, 0], count),
+        second=np.repeat(table[:, 1], count),
+        third=np.repeat(table[:, 2], count),
+        threshold=figures.threshold.reshape(-1),
+        fallback=jnp.repeat(figures.fallback, count),
+        error=figures.error.reshape(-1),
+        cost=figures.cost.reshape(-1),
+        cost_se=figures.cost_se.reshape(-1),
+        abstention=figures.refused.reshape(-1),
+        refusal=jnp.repeat(jnp.where(triples.asks, log.refused[triples.third], NEVER_REFUSE), count),
     )
 
 
