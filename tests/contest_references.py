@@ -46,7 +46,7 @@ def every_policy(log, train, blend):
     """
     _, correct, _, charge = columns(log)
     confidence, crossed = calibrated(log, train)
-    k, a, b = confidence.shape[1], float(blend.own), float(blend.crossed)
+    k, a, b = confidence.shape[1], float(blend.calibrated), float(blend.crossed)
     policies = []
     for j in range(k):
         rows = np.flatnonzero(train[:, j])

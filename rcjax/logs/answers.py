@@ -14,20 +14,16 @@ import numpy as np
 
 from rcjax.logs.checked_rows import Rows, load
 from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, require_columns
-from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.listing import brief, listed, spelt_otherwise
+from rcjax.logs.log import NO_ANSWER
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.answers import Comparison, comparable
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["NO_ANSWER", "UNKNOWN", "AnswerTable", "Compared", "equal_answers", "hash_answers", "read_answer_table"]
-
-
-#: Code of a query that a model gave no answer to, or none that is known.
-NO_ANSWER = -1
+__all__ = ["UNKNOWN", "AnswerTable", "Compared", "equal_answers", "hash_answers", "read_answer_table"]
 
 
 #: Hash of no answer.

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rcjax.logs.text_files import TextFile
@@ -63,25 +63,6 @@ def known_names(columns: Sequence[str], names: Collection[str]) -> list[str]:
     return [
         ours if ours in names and ours not in columns else column for column, ours in zip(columns, plain, strict=True)
     ]
-
-
-def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[str, str] | None:
-    """The first of the names that is among the others but for its spelling, and how it is spelt there.
-
-    >>> spelt_otherwise(["7.0", "8.0"], ["8", "9"]), spelt_otherwise(["Q1"], ["q01"])
-    (('8.0', '8'), None)
-    """
-    spellings = {_meaning(str(other)): str(other) for other in others}
-    for name in map(str, names):
-        other = spellings.get(_meaning(name), name)
-        if other != name:
-            return name, other
-    return None
-
-
-def _meaning(name: str) -> str:
-    number = re.fullmatch(r"([+-]?)0*([0-9]+)(\.0*)?", name)
-    return name.casefold() if number is None else number[1].strip("+") + number[2]
 
 
 def _ends_in_returns(start: bytes) -> bool:

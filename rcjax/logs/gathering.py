@@ -12,7 +12,7 @@ import numpy as np
 
 from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.beside import Beside
-from rcjax.logs.checked_rows import Rows, logprobs, require_models
+from rcjax.logs.checked_rows import Rows, logprobs, require_models, seconds_cells
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.label_cells import empty_cell, label_cells
@@ -23,7 +23,6 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.sameness import Sameness
 from rcjax.logs.sampled_rows import SampledRows
-from rcjax.logs.seconds import seconds_cells
 from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
 

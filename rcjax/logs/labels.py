@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rcjax.logs.alphabets import Alphabets
 from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
 from rcjax.logs.columns import ADVICE, LABEL_PROBABILITY, SAMPLE, require_columns
-from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.listing import brief, listed, spelt_otherwise
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.sheet_cells import plain_cell

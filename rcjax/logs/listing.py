@@ -1,6 +1,7 @@
 """Texts and names of a log in a message: in one line, not too many of them, and what was meant by a misspelt one."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,3 +25,22 @@ def near(word: str, names: Iterable[str]) -> str:
     """A question in brackets whether a known word was meant, where there is one like it."""
     close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in names], n=1, cutoff=0.55)
     return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""
+
+
+def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[str, str] | None:
+    """The first of the names that is among the others but for its spelling, and how it is spelt there.
+
+    >>> spelt_otherwise(["7.0", "8.0"], ["8", "9"]), spelt_otherwise(["Q1"], ["q01"])
+    (('8.0', '8'), None)
+    """
+    spellings = {_meaning(str(other)): str(other) for other in others}
+    for name in map(str, names):
+        other = spellings.get(_meaning(name), name)
+        if other != name:
+            return name, other
+    return None
+
+
+def _meaning(name: str) -> str:
+    number = re.fullmatch(r"([+-]?)0*([0-9]+)(\.0*)?", name)
+    return name.casefold() if number is None else number[1].strip("+") + number[2]

@@ -24,6 +24,7 @@ from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
 
 __all__ = [
+    "NO_ANSWER",
     "IncompleteLogWarning",
     "LeftOutWarning",
     "Log",
@@ -32,6 +33,10 @@ __all__ = [
     "PricesWarning",
     "UnlabelledWarning",
 ]
+
+
+#: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
+NO_ANSWER = -1
 
 
 class IncompleteLogWarning(UserWarning):

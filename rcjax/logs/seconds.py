@@ -1,4 +1,4 @@
-"""How long answers took: the seconds of a log's rows, which of them are known, and what waiting for them costs."""
+"""How long answers took: which seconds of a log are known, and what waiting for them costs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import jax
 import numpy as np
 
 from rcjax._base.wording import count
-from rcjax.logs.checked_rows import Rows, numbers
-from rcjax.logs.columns import SECONDS
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 
-__all__ = ["Waiting", "require_all_seconds", "seconds_cells", "tell_seconds"]
-
-
-_PER_SECOND = {"seconds": 1.0, "latency_ms": 1000.0}  # to divide by: 300 ms then are 0.3 s to the last bit
+__all__ = ["Waiting", "require_all_seconds", "tell_seconds"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,12 +31,6 @@ class Waiting:
     def select(self, columns: Sequence[int]) -> Waiting:
         """Of some models, by position."""
         return Waiting(self.second_cost, jax.device_put(np.asarray(self.money)[:, columns]))
-
-
-def seconds_cells(rows: Rows) -> dict[str, np.ndarray]:
-    """The seconds of rows by the name of their matrix, NaN where the cell is empty; nothing without such a column."""
-    named = next((column for column in SECONDS if column in rows.frame.columns), None)
-    return {} if named is None else {"seconds": numbers(rows, named, optional=True) / _PER_SECOND[named]}
 
 
 def tell_seconds(models: Sequence[str], seconds: np.ndarray, answered: np.ndarray) -> str:

@@ -15,8 +15,8 @@ from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
-from rcjax.logs.dialects import spelt_otherwise
 from rcjax.logs.errors import LogError
+from rcjax.logs.listing import spelt_otherwise
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel

@@ -11,9 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies, entered
-from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.errors import LogError
-from rcjax.logs.log import Log
+from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.model.stated import stated_of_pairs

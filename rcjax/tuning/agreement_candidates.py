@@ -13,6 +13,7 @@ Where an answer is not known the second model goes by its confidence: it asks on
 
 import dataclasses
 import itertools
+from functools import partial
 from typing import Any
 
 import jax
@@ -32,9 +33,9 @@ from rcjax.frontier.policies import (
     Agreements,
     Policies,
 )
-from rcjax.model.calibration import Calibrator, calibrate_all
-from rcjax.tuning.agreement_odds import Answers, Models, groups, placed, second_right, third_right
-from rcjax.tuning.judging import Judging, cross_calibrate
+from rcjax.model.calibration import Calibrator
+from rcjax.tuning.agreement_odds import Answers, Models, groups, models_of, second_right, third_right
+from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import MOST_THRESHOLDS, Rows, alone_right
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
@@ -98,41 +99,44 @@ def agreeing(rows: Rows, answer: jax.Array, judging: Judging) -> Agreeing:
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> rows = Rows(confidence, jnp.full((3, 4), 0.5), right, jnp.ones((4, 3), bool), jnp.array([1.0, 1.0, 8.0]))
     >>> trial = agreeing(rows, answer, Judging())   # as all are unsure, the second is always asked
-    >>> place = int(trial.error.argmin())
-    >>> float(trial.threshold[place]), float(trial.cost[place])
+    >>> best = int(trial.error.argmin())
+    >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
     """
     confidence, refusal = rows.confidence, judging.refusal
     k = confidence.shape[1]
     table = thirds(k, refusal is not None)
     right = alone_right(rows, judging)
-    plain = rows.correct, rows.present, answer
-    log = Answers(confidence, rows.crossed, *plain, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0))
+    log = Answers(
+        confidence, rows.crossed, rows.correct, rows.present, answer, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0)
+    )
     if refusal is not None:
         worth = jnp.asarray(refusal, confidence.dtype)
         level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, rows.present, worth)
         log = dataclasses.replace(log, refused=level, worth=worth)
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(len(table), 1)))
-    where = placed(table[:, 0], table[:, 1], table[:, 2], k)
-    known = _Known(log, right, jnp.broadcast_to(rows.charge, confidence.shape), jnp.asarray(judging.blend.label))
-    figures = map_entries(lambda models: _judge(known, models, most), len(confidence), (0,))(where)
-    first, second, third = (np.repeat(column, figures.threshold.shape[1]) for column in table.T)
-    flat = {name: getattr(figures, name) for name in ("threshold", "error", "cost", "cost_se")}
-    flat |= {"abstention": figures.refused}
-    levels = jnp.where(where.asks, log.refused[where.third], NEVER_REFUSE)
+    triples = models_of(table[:, 0], table[:, 1], table[:, 2], k)
+    charge = jnp.broadcast_to(rows.charge, confidence.shape)
+    evidence = _Evidence(log, right, charge, jnp.asarray(judging.blend.label))
+    figures = map_entries(lambda models: _judge(evidence, models, most), len(confidence), (0,))(triples)
+    count = figures.threshold.shape[1]
     return Agreeing(
-        first=first,
-        second=second,
-        third=third,
-        **{name: values.reshape(-1) for name, values in flat.items()},
-        fallback=jnp.repeat(figures.fallback, figures.threshold.shape[1]),
-        refusal=jnp.repeat(levels, figures.threshold.shape[1]),
+        first=np.repeat(table[:, 0], count),
+        second=np.repeat(table[:, 1], count),
+        third=np.repeat(table[:, 2], count),
+        threshold=figures.threshold.reshape(-1),
+        fallback=jnp.repeat(figures.fallback, count),
+        error=figures.error.reshape(-1),
+        cost=figures.cost.reshape(-1),
+        cost_se=figures.cost_se.reshape(-1),
+        abstention=figures.refused.reshape(-1),
+        refusal=jnp.repeat(jnp.where(triples.asks, log.refused[triples.third], NEVER_REFUSE), count),
     )
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Known:
+class _Evidence:
     """What triples are judged by."""
 
     answers: Answers
@@ -154,43 +158,38 @@ class _Figures:
     fallback: jax.Array  # ()
 
 
-def _judge(known: _Known, at: Models, most: int) -> _Figures:
+def _judge(evidence: _Evidence, at: Models, most: int) -> _Figures:
     """The figures of one triple of models: `vmap` it."""
-    log = known.answers
-    own, equal, differ = groups(log, at)
-    told = equal | differ
+    log, charge = evidence.answers, evidence.charge
+    counts, equal, differ = groups(log, at)
+    compared = equal | differ
     first, second, third = (log.confidence[:, j] for j in (at.first, at.second, at.third))
-    fallback = _as_often(second, own & told, differ)
-    settled = equal | (~told & (second > fallback))
-
-    def blended(place: Any, expected: jax.Array) -> jax.Array:
-        return known.label * log.correct[:, place] + (1 - known.label) * expected
-
-    right = blended(at.second, second_right(log, at, own, equal))
-    later = blended(at.third, third_right(log, at, own, differ))
+    fallback = _as_often(second, counts & compared, differ)
+    settled = equal | (~compared & (second > fallback))
     refuses = ~at.asks | (third <= log.refused[at.third])
-    right = jnp.where(settled, right, jnp.where(refuses, log.worth, later))
-    alone = known.right[:, at.first]
-    cuts = spread_cuts(first, own, most)
 
-    def upto(values: jax.Array) -> jax.Array:
-        """The sum over the queries below each cut, as a share of all."""
-        return divide(cuts.sums(jnp.where(own, values, 0.0)), cuts.count)
+    def blended(model: jax.Array, expected: jax.Array) -> jax.Array:
+        return evidence.label * log.correct[:, model] + (1 - evidence.label) * expected
 
-    def whole(values: jax.Array) -> jax.Array:
-        return divide(jnp.where(own, values, 0.0).sum(), cuts.count)
+    # How likely the answer is right: of the first model alone, and of whoever answers where the second is asked.
+    alone = evidence.right[:, at.first]
+    by_second = blended(at.second, second_right(log, at, counts, equal))
+    by_third = blended(at.third, third_right(log, at, counts, differ))
+    right = jnp.where(settled, by_second, jnp.where(refuses, log.worth, by_third))
+    start = charge[:, at.first]
+    beyond = charge[:, at.second] + jnp.where(~settled & at.asks, charge[:, at.third], 0.0)
 
-    wrong = divide(jnp.where(own, 1 - alone, 0.0).sum(), cuts.count, 1.0) - upto(right - alone)
-    start = known.charge[:, at.first]
-    beyond = known.charge[:, at.second] + jnp.where(~settled & at.asks, known.charge[:, at.third], 0.0)
-    cost = whole(start) + upto(beyond)
-    squares = whole(start**2) + upto(beyond**2 + 2 * start * beyond)
+    cuts = spread_cuts(first, counts, most)
+    passed_on, everyone = partial(cuts.means_below, present=counts), partial(cuts.mean, present=counts)
+    wrong = everyone(1 - alone, empty=1.0) - passed_on(right - alone)
+    cost = everyone(start) + passed_on(beyond)
+    squares = everyone(start**2) + passed_on(beyond**2 + 2 * start * beyond)
     return _Figures(
         threshold=cuts.threshold,
         error=jnp.where(cuts.parts | cuts.every, wrong, jnp.inf),
         cost=cost,
         cost_se=jnp.sqrt(divide(jnp.maximum(squares - cost**2, 0.0), cuts.count)),
-        refused=upto(~settled & refuses),
+        refused=passed_on(~settled & refuses),
         fallback=fallback,
     )
 
@@ -206,9 +205,7 @@ def _as_often(confidence: jax.Array, present: jax.Array, differ: jax.Array) -> j
 
 def judge_agreement(
     calibrators: Calibrator,
-    logprob: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
+    rows: tuple[jax.Array, jax.Array, jax.Array],
     charge: jax.Array,
     answer: jax.Array,
     judging: Judging,
@@ -216,12 +213,10 @@ def judge_agreement(
     """`agreeing` on n queries, with what their own labels and raw confidences tell of one model by another.
 
     Args:
-        calibrators, logprob, correct, present, charge, judging: as of `rcjax.tuning.label_candidates.judge`.
+        calibrators, rows, charge, judging: as of `rcjax.tuning.label_candidates.judge`.
         answer: (n, k) codes of answers.
     """
-    confidence = calibrate_all(calibrators, logprob, present)
-    crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
-    return agreeing(Rows(confidence, crossed, correct, present, charge), answer, judging)
+    return agreeing(Rows.of(calibrators, rows, charge), answer, judging)
 
 
 _judge_filled = compiled(judge_agreement, runs="long")
@@ -229,9 +224,7 @@ _judge_filled = compiled(judge_agreement, runs="long")
 
 def judge_answers(
     calibrators: Calibrator,
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    present: ArrayLike,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     charge: ArrayLike,
     answer: ArrayLike,
     judging: Judging,
@@ -239,27 +232,27 @@ def judge_answers(
     """`judge_agreement`, compiled for one log at a time, in numpy's arrays; logs of like size share the programme.
 
     Args:
-        calibrators, logprob, correct, present, charge, answer, judging: as of `judge_agreement`.
+        calibrators, rows, charge, answer, judging: as of `judge_agreement`.
     """
-    *rows, codes = fill_up(logprob, correct, present, answer)
+    *filled, codes = fill_up(*rows, answer)
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     # Its thresholds part no confidence: one programme, whether those of pairs do or not.
-    how = dataclasses.replace(judging, split=False)
-    return jax.tree.map(np.asarray, _judge_filled(calibrators, *rows, money, codes, how))
+    judging = dataclasses.replace(judging, split=False)
+    return jax.tree.map(np.asarray, _judge_filled(calibrators, tuple(filled), money, codes, judging))
 
 
-def as_policies(trial: Agreeing, places: Any, k: int, refusing: bool) -> Policies:
-    """(L,) the candidates at some places, as policies over k models, in numpy's arrays.
+def as_policies(trial: Agreeing, indices: Any, k: int, refusing: bool) -> Policies:
+    """(L,) some of the candidates, as policies over k models, in numpy's arrays.
 
     Args:
         trial: all candidates.
-        places: (L,) by position.
+        indices: (L,) which of them.
         k: the number of models.
         refusing: whether models may refuse.
     """
-    chosen = part(trial, places)
+    chosen = part(trial, indices)
     everyone, nobody = np.arange(k), Agreements.none((len(chosen.first), k))
-    first, second, third = (place[:, None] == everyone for place in (chosen.first, chosen.second, chosen.third))
+    first, second, third = (model[:, None] == everyone for model in (chosen.first, chosen.second, chosen.third))
     thresholds = np.where(first, chosen.threshold[:, None], np.where(second, chosen.fallback[:, None], NEVER_ANSWER))
     thresholds = np.where(third, ALWAYS_ANSWER, thresholds).astype(chosen.threshold.dtype)
     agreements = Agreements(

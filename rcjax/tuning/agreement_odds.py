@@ -24,8 +24,7 @@ from jax.scipy import special
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ABSTAIN, Policies
-from rcjax.logs.answers import NO_ANSWER
-from rcjax.logs.log import Log
+from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import walk
@@ -54,27 +53,27 @@ class Answers:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Models:
-    """The models of policies (T,), by position, and where `cross_calibrate` has what one tells of the next."""
+    """The models of policies (T,), by position, and the rows of `cross_calibrate`: what one model tells of a later."""
 
     first: Any
     second: Any
     third: Any  # the second again where it is nobody
     asks: Any  # whether there is a third
-    near: Any  # the first of the second
-    far: Any  # the first of the third
-    over: Any  # the second of the third
+    second_by_first: Any  # the row of what the first tells of the second
+    third_by_first: Any
+    third_by_second: Any
 
 
-def placed(first: Any, second: Any, third: Any, k: int) -> Models:
-    """The models of policies, and where `cross_calibrate` has what one tells of the next.
+def models_of(first: Any, second: Any, third: Any, k: int) -> Models:
+    """The models of policies, and the rows of `cross_calibrate` for each two of them.
 
     Args:
         first, second, third: their positions; ABSTAIN for no third.
         k: the number of models.
     """
     number = np.zeros((k, k), int)
-    for place, (i, j) in enumerate(pairs(k)):
-        number[i, j] = number[j, i] = place
+    for pair, (i, j) in enumerate(pairs(k)):
+        number[i, j] = number[j, i] = pair
     table, asks = jnp.asarray(number), third != ABSTAIN
     last = jnp.where(asks, third, second)
     return Models(first, second, last, asks, table[first, second], table[first, last], table[second, last])
@@ -82,39 +81,39 @@ def placed(first: Any, second: Any, third: Any, k: int) -> Models:
 
 def groups(log: Answers, at: Models) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(n,) which queries count, those on which the first and the second say the same, and those where they differ."""
-    own = log.present[:, at.first] & log.present[:, at.second] & (log.present[:, at.third] | ~at.asks)
-    codes = log.answer[:, at.first], log.answer[:, at.second]
-    known = (codes[0] != NO_ANSWER) & (codes[1] != NO_ANSWER)
-    return own, known & (codes[0] == codes[1]), known & (codes[0] != codes[1])
+    counts = log.present[:, at.first] & log.present[:, at.second] & (log.present[:, at.third] | ~at.asks)
+    first, second = log.answer[:, at.first], log.answer[:, at.second]
+    comparable = (first != NO_ANSWER) & (second != NO_ANSWER)
+    return counts, comparable & (first == second), comparable & (first != second)
 
 
-def second_right(log: Answers, at: Models, own: jax.Array, equal: jax.Array) -> jax.Array:
+def second_right(log: Answers, at: Models, counts: jax.Array, equal: jax.Array) -> jax.Array:
     """(n,) how likely the second is right, where it is asked.
 
     Args:
         log: what is known.
         at: the models.
-        own: (n,) the queries whose labels tell it.
+        counts: (n,) the queries whose labels tell it.
         equal: (n,) those on which it says what the first says.
     """
-    plain = (log.confidence[:, at.second] + log.crossed[at.near]) / 2
-    return _with_own_odds(plain, log.correct[:, at.second], own & equal, equal)
+    plain = (log.confidence[:, at.second] + log.crossed[at.second_by_first]) / 2
+    return _with_group_odds(plain, log.correct[:, at.second], counts & equal, equal)
 
 
-def third_right(log: Answers, at: Models, own: jax.Array, differ: jax.Array) -> jax.Array:
+def third_right(log: Answers, at: Models, counts: jax.Array, differ: jax.Array) -> jax.Array:
     """(n,) how likely the third is right, where it is asked.
 
     Args:
         log: what is known.
         at: the models.
-        own: (n,) the queries whose labels tell it.
+        counts: (n,) the queries whose labels tell it.
         differ: (n,) those on which the first and the second differ.
     """
-    plain = log.confidence[:, at.third] / 2 + (log.crossed[at.far] + log.crossed[at.over]) / 4
-    return _with_own_odds(plain, log.correct[:, at.third], own & differ, differ)
+    plain = log.confidence[:, at.third] / 2 + (log.crossed[at.third_by_first] + log.crossed[at.third_by_second]) / 4
+    return _with_group_odds(plain, log.correct[:, at.third], counts & differ, differ)
 
 
-def _with_own_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, group: jax.Array) -> jax.Array:
+def _with_group_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, group: jax.Array) -> jax.Array:
     """(n,) probabilities of being right, which for a group of the queries have odds of their own.
 
     Args:
@@ -137,9 +136,7 @@ def _with_own_odds(plain: jax.Array, correct: jax.Array, labels: jax.Array, grou
 @compiled
 def expected_wrong(
     calibrators: Calibrator,
-    logprob: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
+    rows: tuple[jax.Array, jax.Array, jax.Array],
     answered: jax.Array,
     answer: jax.Array,
     policies: Policies,
@@ -148,13 +145,12 @@ def expected_wrong(
 
     Args:
         calibrators: (k,) of the models.
-        logprob, correct: (n, k).
-        present: (n, k) the answers whose labels may be learnt from.
+        rows: (logprob, correct, present), each (n, k); the last says which labels may be learnt from.
         answered: (n, k) whether there is an answer.
         answer: (n, k) codes of answers.
         policies: L policies that may compare answers.
     """
-    k = logprob.shape[1]
+    (logprob, correct, present), k = rows, answer.shape[1]
     confidence = calibrate_all(calibrators, logprob, answered)
     crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
     log = Answers(confidence, crossed, correct, present, answer, jnp.zeros(k), jnp.asarray(0.0))
@@ -169,11 +165,11 @@ def _expected_wrong(log: Answers, policy: Policies) -> jax.Array:
     first, others = policy.first, policy.members & (jnp.arange(k) != policy.first)
     second = jnp.where(compares.any(), compares.argmax(), others.argmax())
     third = jnp.where(compares.any(), policy.agreements.differ[second], ABSTAIN)
-    at = placed(first, second, third, k)
-    own, equal, differ = groups(log, at)
+    at = models_of(first, second, third, k)
+    counts, equal, differ = groups(log, at)
     right = jnp.zeros(log.confidence.T.shape, log.confidence.dtype)
-    right = right.at[at.third].set(third_right(log, at, own, differ & compares.any()))
-    right = right.at[second].set(second_right(log, at, own, equal & compares.any()))
+    right = right.at[at.third].set(third_right(log, at, counts, differ & compares.any()))
+    right = right.at[second].set(second_right(log, at, counts, equal & compares.any()))
     right = right.at[first].set(log.confidence[:, first])
     where = walk(log.confidence.T, policy, log.answer.T)
     return jnp.where(where.answers > 0, where.answers * (1 - right), 0.0).sum(0)
@@ -188,9 +184,12 @@ def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, se
         log: the log.
         several: S lists, of policies that may compare answers.
     """
-    n = log.n_queries
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    filled = fill_up(*rows, log.answered, answer)
-    dtype = log.cost.dtype
-    own = [jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, one) for one in several]
-    return np.stack([np.asarray(expected_wrong(calibrators, *filled, one), float)[:, :n] for one in own])
+    *labels, answered, codes = fill_up(*rows, log.answered, answer)
+
+    def expected(policies: Policies) -> np.ndarray:
+        policies = jax.tree.map(lambda leaf: leaf.astype(log.cost.dtype) if leaf.dtype.kind == "f" else leaf, policies)
+        wrong = expected_wrong(calibrators, tuple(labels), answered, codes, policies)
+        return np.asarray(wrong, float)[:, : log.n_queries]
+
+    return np.stack([expected(policies) for policies in several])

@@ -47,14 +47,14 @@ def betting_p_value(values: ArrayLike, most: ArrayLike, limit: ArrayLike) -> np.
     squares = np.cumsum(np.append(0.25, (values - mean[1:]) ** 2))
     mean, variance = mean[:-1], squares[:-1] / count[:-1]
 
-    def best(limit: float) -> float:
+    def log_wealth(limit: float) -> float:
         """The logarithm of the most that the gambler has had."""
         gap, room = limit - mean, np.maximum(most - limit, 1e-12)
         stake = np.clip(gap / (variance + gap**2), 0.0, _MOST_STAKED / room)
         wealth = np.cumsum(np.log1p(np.maximum(stake * (limit - values), -1 + 1e-12)))
         return max(0.0, float(wealth.max(initial=0.0)))
 
-    return np.exp(-np.array([best(float(one)) for one in limits.ravel()]).reshape(limits.shape))
+    return np.exp(-np.array([log_wealth(float(limit)) for limit in limits.ravel()]).reshape(limits.shape))
 
 
 class BoundedLosses:
@@ -65,7 +65,7 @@ class BoundedLosses:
         self.most = most  # (n,)
 
     def p_value(self, policy: int, limit: ArrayLike) -> np.ndarray:
-        """Of the hypothesis that a policy, by its place, loses `limit` or more on average."""
+        """Of the hypothesis that a policy, by its position, loses `limit` or more on average."""
         return betting_p_value(self.values[policy], np.maximum(self.most, limit), limit)
 
 
@@ -92,11 +92,11 @@ def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     outcome = guess + weight * (right - guess)
     data = frontier.model.calibrators, log.logprob, outcome.astype(log.logprob.dtype), log.answered, log.cost
-    fates = outcomes_on_log(*data, frontier.policies, log.answer)
-    values = np.asarray(fates.wrong, float) + price * np.asarray(fates.refused, float)
-    known = (chance > 0).all(1)  # behind the last label nothing is known of what is left
+    outcomes = outcomes_on_log(*data, frontier.policies, log.answer)
+    values = np.asarray(outcomes.wrong, float) + price * np.asarray(outcomes.refused, float)
+    has_chance = (chance > 0).all(1)  # behind the last label nothing is known of what is left
     most = (1 / np.where(chance > 0, chance, 1.0)).max(1)
-    return BoundedLosses(values[:, known], np.maximum(most, price)[known])
+    return BoundedLosses(values[:, has_chance], np.maximum(most, price)[has_chance])
 
 
 def scored_losses(frontier: Frontier, log: Log, price: float = 0.0, seed: int = 0) -> BoundedLosses:
@@ -113,8 +113,8 @@ def scored_losses(frontier: Frontier, log: Log, price: float = 0.0, seed: int = 
     rows = np.random.default_rng(seed).permutation(np.flatnonzero(asked.complete))
     log = log.take(rows)
     data = frontier.model.calibrators, log.logprob, log.correct, log.answered, log.cost
-    fates = outcomes_on_log(*data, frontier.policies, log.answer)
-    values = np.asarray(fates.wrong, float) + price * np.asarray(fates.refused, float)
+    outcomes = outcomes_on_log(*data, frontier.policies, log.answer)
+    values = np.asarray(outcomes.wrong, float) + price * np.asarray(outcomes.refused, float)
     return BoundedLosses(values, np.full(len(rows), max(1.0, price)))
 
 

@@ -36,8 +36,8 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
         spent = np.asarray(replay(frontier, log).spent, float)
     except LogError:  # no query was answered by all of its models
         return frontier, []
-    told = np.asarray(frontier.cost, float)
-    ratio = np.where(told > 0, spent / np.where(told > 0, told, 1.0), 1.0)
+    predicted = np.asarray(frontier.cost, float)
+    ratio = np.where(predicted > 0, spent / np.where(predicted > 0, predicted, 1.0), 1.0)
     if np.abs(ratio - 1).max() < 1e-9:
         return frontier, []
     bands = frontier.bands
@@ -63,19 +63,19 @@ def tell_money(frontier: Frontier, policy: Policy | Mixture, target: Mapping[str
     if not {*target} & {"budget", "max_error"} or isinstance(policy, Mixture):
         return []
     error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
-    told = []
+    notes = []
     budget = target.get("budget")
     if budget is not None and cost < (1 - _UNSPENT) * budget:
-        told.append(f"{percent(1 - cost / budget, 0)} of the budget is left: {_why_left(frontier, budget)}")
+        notes.append(f"{percent(1 - cost / budget, 0)} of the budget is left: {_why_left(frontier, budget)}")
     if frontier.abstain_price is not None:
-        return told
+        return notes
     mixed = frontier.mixture(**target).expected
     fewer, cheaper = error - float(mixed["error"] or 0.0), 1 - float(mixed["cost"] or 0.0) / max(cost, 1e-300)
     if budget is not None and fewer > _MIXED[0]:
-        told.append(f"a mixture of two policies would err on {percent(error - fewer)}: --mix (mix=True)")
+        notes.append(f"a mixture of two policies would err on {percent(error - fewer)}: --mix (mix=True)")
     if budget is None and cheaper > _MIXED[1]:
-        told.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix (mix=True)")
-    return told
+        notes.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix (mix=True)")
+    return notes
 
 
 def _why_left(frontier: Frontier, budget: float) -> str:
@@ -84,8 +84,8 @@ def _why_left(frontier: Frontier, budget: float) -> str:
     if not dearer.size:
         return "more money buys no fewer errors"
     least = float(dearer.min())
-    kept = ", and some is kept in hand, as bills vary" if least <= budget else ""
-    return f"the next better policy costs {choose_unit([least]).full(least)}{kept}"
+    in_hand = ", and some is kept in hand, as bills vary" if least <= budget else ""
+    return f"the next better policy costs {choose_unit([least]).full(least)}{in_hand}"
 
 
 def count_waiting(log: Log, second_cost: float) -> Log:
@@ -102,7 +102,7 @@ def count_waiting(log: Log, second_cost: float) -> Log:
     if counted is log or not _rises(log.with_waiting(0.0).cost):
         return counted
     order = np.argsort(np.asarray(counted.cost), kind="stable")
-    return counted.select([log.models[place] for place in order])
+    return counted.select([log.models[column] for column in order])
 
 
 def _rises(cost: Any) -> bool:
@@ -118,9 +118,9 @@ def mean_seconds(log: Log, model: int) -> float | None:
     """
     if log.seconds is None:
         return None
-    known = np.asarray(log.seconds, float)[:, model]
-    known = known[~np.isnan(known)]
-    return float(known.mean()) if known.size else None
+    seconds = np.asarray(log.seconds, float)[:, model]
+    timed = seconds[~np.isnan(seconds)]
+    return float(timed.mean()) if timed.size else None
 
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:

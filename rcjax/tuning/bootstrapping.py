@@ -7,6 +7,7 @@ the figures on the log are from those in service: by the luck of the sample, and
 rest on the model being right.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,33 +17,24 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.arguments import check_arguments
-from rcjax._core.batching import part, stack
+from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up, size_class
-from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import Bands, check_level, frequencies
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.policies import Policies, either
-from rcjax.frontier.refusal import refusal_at
+from rcjax.frontier.policies import Policies
 from rcjax.frontier.searches import gone_search
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator, calibrate_all
-from rcjax.model.fitting import fit_near
-from rcjax.model.fitting_steps import calibrate_log
-from rcjax.model.label_outcomes import corrected_log, expected_log
+from rcjax.model.calibration import calibrate_all
+from rcjax.model.label_outcomes import corrected_log
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
-from rcjax.solving.lambda_grid import lay_out_problem, solve_at
-from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
-from rcjax.tuning.choices import Targets, choose, judge_all
-from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
-from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_weights import charges, judging_of
+from rcjax.tuning.replicates import Replicates, tune_again
 
 _ROUND = 16
 
@@ -50,7 +42,6 @@ _ROUND = 16
 _BLOCK = 2**14  # queries that are drawn again at a time where policies stay as they are
 
 
-_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
 _PRICES = 48  # λ at which replicates are solved; between them, what they show is interpolated
 
 
@@ -106,200 +97,99 @@ def bootstrap(
     if refit and (gone := gone_search(frontier)):
         raise ValueError(f"{gone}: tune again, or use refit=False")
     log = log.select(frontier.models)
-    told = corrected_log(log)
+    corrected = corrected_log(log)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
-    places = _spread(frontier)
-    fixed = _as_they_are(frontier, places, replicates)
+    points = _spread(frontier)
+    fixed = _as_they_are(frontier, points, replicates)
     require_answers(frontier.policies, log)
     if not refit:
-        own = _recount(part(fixed, 0), told, replicates, seed)
-        twice = Outcomes(*(np.stack([figure, figure]) for figure in own))
-        return _bands(frontier, log, _Replicates(places, fixed, twice, again=False), level)
+        figures = _recount(part(fixed, 0), corrected, replicates, seed)
+        twice = Outcomes(*(np.stack([figure, figure]) for figure in figures))
+        return _bands(frontier, log, _Replayed(points, fixed, twice, again=False), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
-    tuned = tune_again(frontier, log, draws, places)
+    tuned = tune_again(frontier, log, draws, points)
     # One after the other, as both are of one shape: one programme.
     weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
-    filled = *fill_up(*_data(told)), *fill_up(weights, axis=1)
-    codes = _codes(frontier, log)
-    both = [_judge(*filled, _comparable(policies), codes) for policies in (fixed, tuned)]
+    rows, (weights,) = fill_up(*_rows(corrected)), fill_up(weights, axis=1)
+    codes = None if frontier.policies.agreements is None else fill_up(np.asarray(log.answer))[0]
+    both = [_judge(rows, weights, _comparable(policies), codes) for policies in (fixed, tuned)]
     outcomes = jax.tree.map(lambda *figures: np.stack(figures), *both)
-    return _bands(frontier, log, _Replicates(places, tuned, outcomes, again=True), level)
+    return _bands(frontier, log, _Replayed(points, tuned, outcomes, again=True), level)
 
 
-class _Tuned(NamedTuple):
-    """What each replicate would do; B replicates, G prices."""
-
-    calibrators: Calibrator  # leading axes (B, k)
-    policies: Policies  # (B, G)
-
-
-class _Replicates(NamedTuple):
+class _Replayed(NamedTuple):
     """What came of all replicates."""
 
-    places: np.ndarray  # (G,) of the frontier's points
-    tuned: _Tuned
+    points: np.ndarray  # (G,) positions of the frontier's points
+    tuned: Replicates
     outcomes: Outcomes  # (2, B, G, 3) of the frontier's policies and of each replicate's: as `_judge`
     again: bool  # whether replicates were tuned again
 
 
-def _comparable(tuned: _Tuned) -> _Tuned:
-    """Without what walking does not need: so the policies kept and those tuned again are of one shape."""
-    own = tuned.policies
-    kept = Policies(own.first, own.bounds, own.actions, own.members, agreements=own.agreements, shares=own.shares)
-    return tuned._replace(policies=kept)
+def _comparable(tuned: Replicates) -> Replicates:
+    """Without what walking does not need: so the frontier's policies and those tuned again are of one shape."""
+    return tuned._replace(policies=dataclasses.replace(tuned.policies, thresholds=None, refusals=None))
 
 
-def _codes(frontier: Frontier, log: Log) -> np.ndarray | None:
-    """(n, k) codes of answers, filled up, for policies that compare answers; None for others."""
-    return None if frontier.policies.agreements is None else fill_up(np.asarray(log.answer))[0]
-
-
-def _data(log: Log) -> tuple[jax.Array, ...]:
+def _rows(log: Log) -> tuple[jax.Array, ...]:
     return log.logprob, log.correct, log.answered, log.query_cost
 
 
 def _spread(frontier: Frontier) -> np.ndarray:
-    """Places of at most so many points, evenly along the frontier; some repeat, so that few numbers of them occur."""
-    places = np.arange(len(frontier.lam))
+    """(G,) positions of at most so many points, evenly along the frontier; some repeat, so that few numbers G occur."""
+    points = np.arange(len(frontier.lam))
     if frontier.search != "selected":  # of one λ there is one policy
-        places = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])
-    if len(places) == 1:
-        return places
-    size = min(_PRICES, -(-len(places) // _ROUND) * _ROUND)
-    return places[np.linspace(0, len(places) - 1, size).round().astype(int)]
+        points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])
+    if len(points) == 1:
+        return points
+    size = min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
+    return points[np.linspace(0, len(points) - 1, size).round().astype(int)]
 
 
-def _as_they_are(frontier: Frontier, places: np.ndarray, replicates: int) -> _Tuned:
+def _as_they_are(frontier: Frontier, points: np.ndarray, replicates: int) -> Replicates:
+    """The policies of the frontier at some points (G,), for every replicate."""
     # By numpy, as all that follows up to `_judge`: jax compiles a programme for each shape of each step.
-    fixed = _Tuned(frontier.model.calibrators, frontier.policies.on_host().take(places))
+    fixed = Replicates(frontier.model.calibrators, frontier.policies.on_host().take(points))
     return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (replicates, *np.shape(leaf))), fixed)
-
-
-def tune_again(frontier: Frontier, log: Log, draws: np.ndarray, places: np.ndarray, by_price: bool = False) -> _Tuned:
-    """The policies of a frontier, tuned again on draws of a log's queries by all that led to it (`Frontier.search`).
-
-    Args:
-        frontier: the frontier.
-        log: the log that it was tuned on.
-        draws: (B, n) its rows.
-        places: (G,) of the frontier's points: solved again are their λ, or where the labels chose, what is best within
-            their costs.
-        by_price: take their λ in any case, as the costs of the points do not count; policies are then judged as each
-            draw says, not the whole log.
-    """
-    model, lam = frontier.model, np.asarray(frontier.lam)[places]
-    selected = frontier.search == "selected"
-    agreements = frontier.policies.agreements
-    comparing = np.zeros(len(places), bool)
-    if agreements is not None:
-        comparing = np.asarray(np.asarray(agreements.compares)[places].any(1))
-    longer = selected & (np.asarray(frontier.members)[places].sum(1) > 2) & ~comparing
-    refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
-    plan = _plan_again(frontier, places[longer]) if longer.any() or not selected else None
-    panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
-    data = [np.asarray(column) for column in _data(log)]
-    data[3] = charges(log)
-    codes = np.asarray(log.answer)
-    judging = judging_of(log, model.calibrators.transform, refusal) if selected else Judging(refusal=refusal)
-    targets = Targets(lam=lam) if by_price else Targets(budgets=_budgets(frontier, places))
-
-    def again(draw: np.ndarray) -> tuple[Calibrator, Policies]:
-        logprob, correct, answered, charge = (column[draw] for column in data)
-        if log.hand is not None:
-            correct = np.asarray(expected_log(log.take(draw)).correct)
-        cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
-        cost, rows = jnp.asarray(cost, log.cost.dtype), (logprob, correct, answered)
-        if selected and not longer.any():
-            calibrators, _ = calibrate_log(*fill_up(*rows), transform=model.calibrators.transform)
-        else:
-            fitted = fit_near(model, *rows, cost)
-            calibrators = fitted.calibrators
-            by_model = solve_at(lay_out_problem(fitted, plan, frontier.chain, refusal, panels), lam).policies
-        if not selected:
-            return calibrators, by_model
-        # A few draws are judged as their own queries say, so that those left out have no part in it.
-        alone = judging_of(log.take(draw), model.calibrators.transform, refusal) if by_price else judging
-        answers = None if agreements is None else codes[draw]
-        judged = judge_all(calibrators, (*rows, answers), charge, lam, alone)
-        policies, both = (choose(judged[0], also, targets, len(model.models)).policies for also in (None, judged[1]))
-        policies = _replaced(policies, by_model.on_host(), longer) if longer.any() else policies
-        return calibrators, policies if answers is None else _replaced(policies, both, comparing)
-
-    calibrators, policies = zip(*side_by_side(again, draws, n=log.n_queries), strict=True)
-    if any(own.shares is not None for own in policies):
-        policies = [own.on_host().splitting() for own in policies]
-    return _Tuned(stack(calibrators), stack(policies))
-
-
-def _budgets(frontier: Frontier, places: np.ndarray) -> np.ndarray:
-    """(G,) the budgets that points are the best for: their costs, and what is kept in hand."""
-    needed = np.asarray(frontier.cost, float)[places]
-    kept = 0.0 if frontier.reserve is None else np.asarray(frontier.reserve, float)[places]
-    return (needed + kept) * (1 + 1e-9)
-
-
-def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
-    """Cascades (G,), at some places (G,) bool those of others; their intervals alone."""
-    if policies.refusals is None or others.refusals is None:
-        policies, others = (_without_refusals(own) for own in (policies, others))
-    return either(others, policies, where)
-
-
-def _without_refusals(own: Policies) -> Policies:
-    if own.refusals is None:
-        return own
-    return Policies.of_cascades(own.thresholds, own.members, agreements=own.agreements, splits=own.splits)
-
-
-def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
-    """The cascades of a frontier's search; where it selected, all as long as those `chains` that earned their place."""
-    model = frontier.model
-    if frontier.search != "selected":
-        return plan_cascades(model, frontier.search)
-    lengths = set(np.asarray(frontier.members)[chains].sum(1).tolist())
-    k = len(model.models)
-    longer = longer_cascades(k, None)
-    if not lengths <= set(longer.lengths):
-        longer = longer_cascades(k, max(lengths))
-    chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
-    return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
 
 
 @partial(compiled, runs="long")
 def _judge(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    query_cost: jax.Array,
+    rows: tuple[jax.Array, ...],
     weights: jax.Array,
-    tuned: _Tuned,
+    tuned: Replicates,
     codes: jax.Array | None = None,
 ) -> Outcomes:
     """(B, G, 3) what becomes of queries under each replicate's policies: on the log, in the bag, out of it; or NaN.
 
-    weights (B, n): how often a query is in the bag, 0 for those that some model has not answered.
+    Args:
+        rows: (logprob, correct, answered, query_cost), each (n, k).
+        weights: (B, n) how often a query is in the bag, 0 for those that some model has not answered.
+        tuned: each replicate's policies.
+        codes: (n, k) of answers, for policies that compare them.
     """
+    logprob, correct, answered, query_cost = rows
     whole = answered.all(1).astype(query_cost.dtype)
 
-    def judge(one: tuple[jax.Array, _Tuned]) -> Outcomes:
-        weight, own = one
-        confidence = calibrate_all(own.calibrators, logprob, answered).T
+    def judge(replicate: tuple[jax.Array, Replicates]) -> Outcomes:
+        weight, fitted = replicate
+        confidence = calibrate_all(fitted.calibrators, logprob, answered).T
         shares = jnp.stack([whole, weight, whole * (weight == 0)])
         shares = divide(shares, shares.sum(1, keepdims=True), jnp.nan)  # of no queries, nothing is known
 
         def answer(policy: Policies) -> Outcomes:
-            where = walk(confidence, policy, None if codes is None else codes.T)
-            wrong, refused = (shares @ fate.astype(shares.dtype) for fate in (where.wrong(correct.T), where.refused))
-            return Outcomes(wrong, shares @ (where.asked * query_cost.T).sum(0), refused)
+            walked = walk(confidence, policy, None if codes is None else codes.T)
+            wrong, refused = (shares @ mask.astype(shares.dtype) for mask in (walked.wrong(correct.T), walked.refused))
+            return Outcomes(wrong, shares @ (walked.asked * query_cost.T).sum(0), refused)
 
-        return jax.vmap(answer)(own.policies)
+        return jax.vmap(answer)(fitted.policies)
 
     return lax.map(judge, (weights, tuned))
 
 
-def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
+def _recount(tuned: Replicates, log: Log, replicates: int, seed: int) -> Outcomes:
     """`_judge` of policies that no replicate changes, a block of queries at a time: one walk serves all replicates.
 
     So many of a replicate's draws fall in each block as a multinomial variate says, and there as chance will have it:
@@ -311,14 +201,14 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
     sizes = np.minimum(_BLOCK, n - starts)
     drawn = rng.multinomial(n, sizes / n, replicates) if len(starts) > 1 else np.full((replicates, 1), n)
     width = min(_BLOCK, size_class(n))
-    data = [np.asarray(column) for column in _data(log)]
+    data = [np.asarray(column) for column in _rows(log)]
     codes = () if tuned.policies.agreements is None else (np.asarray(log.answer),)
     sums = None
     for start, size, count in zip(starts, sizes, drawn.T, strict=True):
         rows = [np.pad(column[start : start + size], ((0, width - size), (0, 0))) for column in (*data, *codes)]
         weights = np.stack([np.bincount(rng.integers(0, size, queries), minlength=width) for queries in count])
         counts = weights.astype(np.float32)
-        block = [np.asarray(figure, float) for figure in _count(*rows[:4], counts, tuned, *rows[4:])]
+        block = [np.asarray(figure, float) for figure in _count(tuple(rows[:4]), counts, tuned, *rows[4:])]
         sums = block if sums is None else [old + new for old, new in zip(sums, block, strict=True)]
     queries, counts, money = sums or []
     with np.errstate(invalid="ignore", divide="ignore"):  # of no queries, nothing is known
@@ -335,42 +225,41 @@ def _recount(tuned: _Tuned, log: Log, replicates: int, seed: int) -> Outcomes:
 
 @compiled
 def _count(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    query_cost: jax.Array,
+    rows: tuple[jax.Array, ...],
     weights: jax.Array,
-    tuned: _Tuned,
+    tuned: Replicates,
     codes: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sums over queries (n,): how many, (1 + 2B,), of which (1 + 2B, G·2) went wrong, were refused, and what they cost,
-    (1 + 2B, G): of the log, in each bag of weights (B, n), out of each.
+    (1 + 2B, G): of the log, in each bag of weights (B, n), out of each. Arguments as of `_judge`, of policies (G,).
     """
+    logprob, correct, answered, query_cost = rows
     confidence = calibrate_all(tuned.calibrators, logprob, answered).T
     whole = answered.all(1)
     bags = jnp.concatenate([whole[None], weights * whole, whole & (weights == 0)])
 
     def answer(policy: Policies) -> tuple[jax.Array, jax.Array]:
-        where = walk(confidence, policy, None if codes is None else codes.T)
-        return jnp.stack([where.wrong(correct.T), where.refused]), (where.asked * query_cost.T).sum(0)
+        walked = walk(confidence, policy, None if codes is None else codes.T)
+        return jnp.stack([walked.wrong(correct.T), walked.refused]), (walked.asked * query_cost.T).sum(0)
 
-    fates, bills = jax.vmap(answer)(tuned.policies)
+    outcomes, bills = jax.vmap(answer)(tuned.policies)
     # Whole numbers, but for shares of queries; single precision holds them exactly up to 2²⁴.
-    counts = jnp.matmul(bags, fates.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
+    counts = jnp.matmul(bags, outcomes.reshape(-1, len(whole)).T.astype(bags.dtype), precision="highest")
     return bags.sum(1), counts, jnp.matmul(bags.astype(query_cost.dtype), bills.T, precision="highest")
 
 
-def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) -> Bands:
-    places, tuned, outcomes, again = replicates
+def _bands(frontier: Frontier, log: Log, replicates: _Replayed, level: float) -> Bands:
+    """The intervals around every point: what lies between those that replicates have is interpolated."""
+    points, tuned, outcomes, again = replicates
     replayed = replay(frontier, log)
     bill = replayed.spent if frontier.search == "selected" else replayed.cost  # as the frontier's own costs are
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # queries that have one
     lam = np.asarray(frontier.lam, float)
-    known, at = places.astype(float), np.arange(len(lam), dtype=float)
+    everywhere, replicated = np.arange(len(lam), dtype=float), points.astype(float)
     ends = []
-    for figure, own in zip(outcomes, (replayed.error, bill, replayed.abstention), strict=True):
-        noise = np.stack([np.interp(at, known, row) for row in sample_noise(figure[0])])
-        moved = np.asarray(own, float) + np.interp(at, known, search_luck(*figure))
+    for figure, on_log in zip(outcomes, (replayed.error, bill, replayed.abstention), strict=True):
+        noise = np.stack([np.interp(everywhere, replicated, row) for row in sample_noise(figure[0])])
+        moved = np.asarray(on_log, float) + np.interp(everywhere, replicated, search_luck(*figure))
         if figure is outcomes.wrong and again and frontier.search == "selected":
             # By cross-validation these have told their luck as well: of two estimates the mean is nearer.
             moved = (moved + np.asarray(frontier.error, float)) / 2
@@ -380,15 +269,15 @@ def _bands(frontier: Frontier, log: Log, replicates: _Replicates, level: float) 
     least = 1 - ((1 - level) / 2) ** (1 / labels)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     refusing = frontier.abstain_price is not None
-    loss = part(outcomes, 1).loss(lam[places][:, None], frontier.abstain_price)
-    nearest = np.abs(known - at[:, None]).argmin(1)
+    loss = part(outcomes, 1).loss(lam[points][:, None], frontier.abstain_price)
+    nearest = np.abs(replicated - everywhere[:, None]).argmin(1)
     cascades, frequency = frequencies(np.asarray(tuned.policies.members), frontier.models)
     figures: dict[str, Any] = {
         "error": np.clip(error, 0.0, 1.0),
         "cost": np.maximum(cost, 0.0),
         "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
         "thresholds": threshold_intervals(frontier, tuned.policies, tuned.calibrators, level)[nearest],
-        "optimism": np.interp(at, known, mean_of_known(loss[..., 2] - loss[..., 1])),
+        "optimism": np.interp(everywhere, replicated, mean_of_known(loss[..., 2] - loss[..., 1])),
         "frequency": frequency[nearest],
     }
     return Bands(**jax.device_put(figures), cascades=cascades, level=level, replicates=len(tuned.policies.first))

@@ -162,20 +162,19 @@ def certify(
     if tuned_on is not None:
         require_unseen(log, overlap(log, tuned_on))
     log = log.select(frontier.models)
-    losses, scored = (
-        _judged(frontier, log, tuned_on) if judged and log.hand is not None else None,
-        log.scores is not None,
-    )
-    log = log if losses is not None else labelled_by_hand(log)
-    if losses is None and scored:
-        losses = scored_losses(frontier, log, frontier.abstain_price or 0.0)
+    losses, scored = None, log.scores is not None
+    if judged and log.hand is not None:
+        losses = _judged(frontier, log, tuned_on)
+    else:
+        log = labelled_by_hand(log)
+        losses = scored_losses(frontier, log, frontier.abstain_price or 0.0) if scored else None
     replayed = replay(frontier, at_model_costs(frontier, log))
     order = _sequence(frontier, replayed.n, targets, scored)
     figures = (np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost))
     evidence = evidence_of(frontier, replayed.n, *figures, scored=scored)
     if max_seconds is not None:
         beyond = count_beyond(frontier, log, SecondsLimit.of(max_seconds))
-        evidence = [dataclasses.replace(one, beyond=own) for one, own in zip(evidence, beyond, strict=True)]
+        evidence = [dataclasses.replace(one, beyond=counted) for one, counted in zip(evidence, beyond, strict=True)]
     if losses is not None:
         evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
     chosen = last_shown(order, lambda index: targets.p_value(evidence[index]), targets.level)
@@ -207,8 +206,8 @@ def at_model_costs(frontier: Frontier, log: Log) -> Log:
     True
     """
     log = as_tuned(frontier, log)
-    known = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
-    cost = jnp.asarray([known.get(name, 0.0) for name in log.models], log.query_cost.dtype)
+    costs = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
+    cost = jnp.asarray([costs.get(name, 0.0) for name in log.models], log.query_cost.dtype)
     return dataclasses.replace(log, query_cost=jnp.broadcast_to(cost, log.query_cost.shape), cost=cost)
 
 
@@ -282,9 +281,9 @@ def _certificate(
         **dataclasses.asdict(targets),
         "abstain_price": abstain_price,
     }
-    known = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
+    tested = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
     timed = _timed(evidence.beyond, targets.level)
-    guarantee = figures | timed | {"source": PurePath(log.source).name, "digest": known.digest}
+    guarantee = figures | timed | {"source": PurePath(log.source).name, "digest": tested.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
     return Certificate(recorded, index, **figures, seconds=evidence.beyond)
 
@@ -317,13 +316,11 @@ def _infeasible(first: Evidence, targets: _Targets) -> str:
         wanted.append(f"to take {first.beyond.limit}")
         did.append(f"let {first.beyond.count} of them wait longer")
         instead.append(f"that at most {math.ceil(1e4 * first.beyond.bound(targets.level)) / 100:.2f} % wait longer")
-    which = (
-        "the most promising"
-        if None not in (targets.max_error, targets.max_cost)
-        else "the cheapest"
-        if targets.max_error is None
-        else "the safest"
-    )
+    which = "the most promising"
+    if targets.max_cost is None:
+        which = "the safest"
+    elif targets.max_error is None:
+        which = "the cheapest"
     return (
         f"no policy can be guaranteed {' and '.join(wanted)} with {100 * targets.confidence:.4g} % confidence: of "
         f"{first.n:,} held-out queries {which} {' and '.join(did)}, which guarantees {', or '.join(instead)}{needed}"

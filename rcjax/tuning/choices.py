@@ -94,12 +94,11 @@ def judge_all(
         lam: (L,) prices that refusals are the best for, where models may refuse.
         judging: how they are judged.
     """
-    *log, answer = rows
-    prices = np.asarray(lam, np.asarray(charge).dtype)
-    pairs = jax.tree.map(np.asarray, judge_log(calibrators, log[0], log[1], log[2], charge, prices, judging))
-    if answer is None:
-        return pairs, None
-    return pairs, judge_answers(calibrators, log[0], log[1], log[2], charge, answer, judging)
+    logprob, correct, present, answer = rows
+    labels, prices = (logprob, correct, present), np.asarray(lam, np.asarray(charge).dtype)
+    pairs = jax.tree.map(np.asarray, judge_log(calibrators, labels, charge, prices, judging))
+    answers = None if answer is None else judge_answers(calibrators, labels, charge, answer, judging)
+    return pairs, answers
 
 
 def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> Choice:
@@ -117,44 +116,44 @@ def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int
         if pairs.refused is not None:  # each λ has candidates of its own
             by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
     error, cost = np.asarray(row.error), np.asarray(row.cost)
-    places = np.concatenate([by_price, _within(targets, error, cost, cost + reserve(row))])
-    best = Choice(as_cascades(row, places, k, np).simplest(), error[places], cost[places])
-    return best if answers is None else _better(best, answers, targets, (k, pairs.refused is not None))
+    chosen = np.concatenate([by_price, _within_limits(targets, error, cost, cost + reserve(row))])
+    best = Choice(as_cascades(row, chosen, k, np).simplest(), error[chosen], cost[chosen])
+    if answers is None:
+        return best
+    comparing, needed = _choose_comparing(answers, targets, k, refusing=pairs.refused is not None)
+    return _better(comparing, needed, best, targets)
 
 
-def _within(targets: Targets, error: np.ndarray, cost: np.ndarray, needed: np.ndarray) -> np.ndarray:
-    """(B + E,) places among C candidates: the best within each budget, and within each limit on the error."""
+def _choose_comparing(answers: Agreeing, targets: Targets, k: int, refusing: bool) -> tuple[Choice, np.ndarray]:
+    """(the best policy that compares answers for each target, the money (T,) that a budget needs for it)."""
+    error, cost, needed = answers.error, answers.cost, answers.cost + RESERVE * answers.cost_se
+    by_price = (error + targets.lam[:, None] * cost).argmin(1)
+    chosen = np.concatenate([by_price, _within_limits(targets, error, cost, needed)])
+    return Choice(as_policies(answers, chosen, k, refusing), error[chosen], cost[chosen]), needed[chosen]
+
+
+def _within_limits(targets: Targets, error: np.ndarray, cost: np.ndarray, needed: np.ndarray) -> np.ndarray:
+    """(B + E,) positions among C candidates: the best within each budget, and within each limit on the error."""
     needed = np.where(np.isfinite(error), needed, np.inf)
     return np.concatenate([within(targets.budgets, needed, error), within(targets.errors, error, cost)])
 
 
-def _better(pairs: Choice, answers: Agreeing, targets: Targets, kind: tuple[int, bool]) -> Choice:
-    """The pairs chosen, or policies that compare answers where these are better; `kind` is as of `as_policies`."""
-    lam, needed = targets.lam, answers.cost + RESERVE * answers.cost_se
-    by_price = (answers.error + lam[:, None] * answers.cost).argmin(1)
-    places = np.concatenate([by_price, _within(targets, answers.error, answers.cost, needed)])
-    error, cost, needed = answers.error[places], answers.cost[places], needed[places]
-    at, to, rest = targets.prices, targets.within, targets.limits
+def _better(choice: Choice, needed: np.ndarray, rival: Choice, targets: Targets) -> Choice:
+    """One choice where it is better than its rival, else that; `needed` (T,) is what a budget must have for it."""
+    prices, budgets, limits = targets.prices, targets.within, targets.limits
+    loss, rival_loss = (of.error[prices] + targets.lam * of.cost[prices] for of in (choice, rival))
+    less, cheaper = choice.error < rival.error, choice.cost < rival.cost
+    keeps, rival_keeps = (of.error[limits] <= targets.errors for of in (choice, rival))
     better = np.concatenate(
         [
-            error[at] + lam * cost[at] < pairs.error[at] + lam * pairs.cost[at],
-            (needed[to] <= targets.budgets) & (error[to] < pairs.error[to]),
-            _cheaper_within(targets.errors, (error[rest], cost[rest]), (pairs.error[rest], pairs.cost[rest])),
+            loss < rival_loss,
+            (needed[budgets] <= targets.budgets) & less[budgets],
+            # The cheaper one where both keep to the limit, the one that errs less where neither does.
+            np.where(keeps == rival_keeps, np.where(keeps, cheaper[limits], less[limits]), keeps),
         ]
     )
-    figures = (np.where(better, mine, other) for mine, other in ((error, pairs.error), (cost, pairs.cost)))
-    return Choice(either(as_policies(answers, places, *kind), pairs.policies, better), *figures)
-
-
-def _cheaper_within(
-    limits: np.ndarray, own: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """(E,) bool: whether one policy, (error, cost), is the better for each limit on the error than another.
-
-    The cheaper one where both keep to it, the one that errs less where neither does.
-    """
-    keeps, does = (figures[0] <= limits for figures in (own, other))
-    return np.where(keeps == does, np.where(keeps, own[1] < other[1], own[0] < other[0]), keeps)
+    error, cost = np.where(better, choice.error, rival.error), np.where(better, choice.cost, rival.cost)
+    return Choice(either(choice.policies, rival.policies, better), error, cost)
 
 
 def tune_by_labels(
@@ -181,7 +180,7 @@ def merged(candidates: Candidates) -> Candidates:
 
 
 def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
-    """(L,) the place of the candidate with the least error + λ·cost for each λ (L,), among all of them or its own.
+    """(L,) the position of the candidate with the least error + λ·cost for each λ (L,), among all or those of this λ.
 
     A price parts no queries of one confidence: to pass on all of them, or none, is as good at the least.
     """
@@ -192,7 +191,7 @@ def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
 
 
 def within(limits: np.ndarray, limited: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """(B,) for each limit, the place of the least of those that keep to it; of the least limited where none does.
+    """(B,) for each limit, the position of the least of those that keep to it; of the least limited where none does.
 
     Args:
         limits: (B,) budgets, or errors.
@@ -214,18 +213,18 @@ def reserve(candidates: Candidates) -> np.ndarray:
     return np.where(candidates.first == candidates.second, 0.0, RESERVE * candidates.cost_se)
 
 
-def as_cascades(trial: Candidates, places: Any, k: int, xp: Any = jnp) -> Policies:
-    """(L,) the candidates at some places, as policies over k models.
+def as_cascades(trial: Candidates, indices: Any, k: int, xp: Any = jnp) -> Policies:
+    """(L,) some of the candidates, as policies over k models.
 
     Args:
         trial: all candidates.
-        places: (L,) by position.
+        indices: (L,) which of them.
         k: the number of models.
         xp: jax.numpy, or numpy outside of a jitted function.
     """
-    chosen = part(trial, places)
+    chosen = part(trial, indices)
     everyone = np.arange(k)
-    is_first, is_second = (place[:, None] == everyone for place in (chosen.first, chosen.second))
+    is_first, is_second = (model[:, None] == everyone for model in (chosen.first, chosen.second))
     alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
     thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
     if chosen.refused is not None:

@@ -115,29 +115,28 @@ def evidence_of(
         error, abstention, cost: (L,) means on them, predicted or seen.
         scored: whether answers have scores.
     """
-    members, price = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
-    low, high = price[np.asarray(frontier.first)], members @ price
+    members, model_cost = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
+    low, high = model_cost[np.asarray(frontier.first)], members @ model_cost
     counts = [np.rint(rate * n).astype(int) for rate in (error, abstention)]
     counts[0] = np.asarray(error, float) * n if scored else counts[0]
     columns = (column.tolist() for column in (*counts, cost, low, high, members.sum(1)))
     prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
     lost = np.minimum(error + (frontier.abstain_price or 0.0) * abstention, 1.0).tolist()
     by_lots = _by_lots(frontier).tolist()
-    means = [own if split or scored else None for own, split in zip(lost, by_lots, strict=True)]
-    rows = zip(*columns, prices, means, by_lots, strict=True)
+    rows = zip(*columns, prices, lost, by_lots, strict=True)
     return [
-        Evidence(n, errors, refusals, price, *rest, lost=own, scored=scored, lots=split)
-        for errors, refusals, *rest, price, own, split in rows
+        Evidence(n, errors, refusals, price, *rest, lost=loss if lots or scored else None, scored=scored, lots=lots)
+        for errors, refusals, *rest, price, loss, lots in rows
     ]
 
 
 def _by_lots(frontier: Frontier) -> np.ndarray:
     """(L,) whether lots decide what becomes of some query."""
-    own = frontier.policies
-    if own.shares is None:
+    policies = frontier.policies
+    if policies.shares is None:
         return np.zeros(len(frontier.members), bool)
-    split = entered(own.bounds, own.shares) & (np.asarray(own.shares) < 1)
-    return np.asarray((split.any(-1) & np.asarray(own.members)).any(-1))
+    split = entered(policies.bounds, policies.shares) & (np.asarray(policies.shares) < 1)
+    return np.asarray((split.any(-1) & np.asarray(policies.members)).any(-1))
 
 
 def _may_refuse(frontier: Frontier) -> np.ndarray:
@@ -164,12 +163,12 @@ def count_beyond(frontier: Frontier, log: Log, limit: SecondsLimit) -> list[Beyo
         raise ValueError("max_seconds of a mean cannot be guaranteed: give a share of the queries, such as p95=4")
     packed = pack_frontier(frontier, log.logprob.dtype)
     logprob, _, _, codes = columns_of(log, frontier.models, packed.asked)
-    told = seconds_columns(log, frontier.models, packed.asked)
-    if told is None:
+    seconds = seconds_columns(log, frontier.models, packed.asked)
+    if seconds is None:
         raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
     counts = []
-    for paths, _ in path_mixtures(packed, logprob, told, codes):
-        known = ~np.any([np.isnan(waits) for _, waits in paths], axis=0)
-        longer, n = sum(weight * int((waits[known] > limit.seconds).sum()) for weight, waits in paths), int(known.sum())
+    for paths, _ in path_mixtures(packed, logprob, seconds, codes):
+        timed = ~np.any([np.isnan(waits) for _, waits in paths], axis=0)
+        longer, n = sum(weight * int((waits[timed] > limit.seconds).sum()) for weight, waits in paths), int(timed.sum())
         counts.append(Beyond(limit, round(longer), n, None if len(paths) == 1 else longer / max(n, 1)))
     return counts

@@ -23,23 +23,27 @@ _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those 
 _LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
 
 
-def sample_noise(kept: np.ndarray) -> np.ndarray:
-    """(B, G) how far policies that are kept do differently on a draw, from their figures (B, G, 3).
+def sample_noise(fixed: np.ndarray) -> np.ndarray:
+    """(B, G) how far policies that stay as they are do differently on a draw, from their figures (B, G, 3).
 
     That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
     """
-    return kept[..., 0] - kept[..., 1]
+    return fixed[..., 0] - fixed[..., 1]
 
 
-def search_luck(kept: np.ndarray, tuned: np.ndarray) -> np.ndarray:
-    """(G,) by how much policies do worse in service than on the log, from figures (B, G, 3) kept and tuned.
+def search_luck(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
+    """(G,) by how much policies do worse in service than on the log.
+
+    From figures (B, G, 3), on the log, in the bag and out of it: of policies that stay as they are, and of those that
+    replicates tune.
 
     Half of how much worse a replicate's own policies do out of their bag than in it. Where the policies of a log do
     better by a on it than the best there are, and worse by a in service, those of a draw have the noise of the log and
     that of the draw: worse by 2a out of their bag, and better by 2a in it, as they were fitted to both (Efron & Gong
     1983, "A leisurely look at the bootstrap, the jackknife, and cross-validation", The American Statistician 37).
     """
-    return (mean_of_known(tuned[..., 2] - tuned[..., 1]) - mean_of_known(kept[..., 2] - kept[..., 1])) / _LUCK_OF_A_DRAW
+    by_tuned, by_fixed = (mean_of_known(figure[..., 2] - figure[..., 1]) for figure in (tuned, fixed))
+    return (by_tuned - by_fixed) / _LUCK_OF_A_DRAW
 
 
 def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
@@ -62,8 +66,8 @@ def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
 
 def mean_of_known(values: np.ndarray) -> np.ndarray:
     """(G,) mean over the replicates that know; 0 where none does."""
-    known = np.isfinite(values)
-    return np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+    finite = np.isfinite(values)
+    return np.where(finite, values, 0.0).sum(0) / np.maximum(finite.sum(0), 1)
 
 
 def threshold_intervals(frontier: Frontier, policies: Policies, calibrators: Calibrator, level: float) -> np.ndarray:
@@ -91,24 +95,24 @@ def threshold_intervals(frontier: Frontier, policies: Policies, calibrators: Cal
 
 
 @partial(compiled, runs="once")
-def on_scale(threshold: jax.Array, own: Calibrator, scale: Calibrator) -> jax.Array:
+def on_scale(threshold: jax.Array, replicates: Calibrator, scale: Calibrator) -> jax.Array:
     """Thresholds (B, G, k) in the confidence of their replicate's calibrators (B, k), in that of the frontier's (k,).
 
     Between two values that a model states, a threshold stays as far along the way from one to the other.
     """
-    line = own.coefficients[:, None]
+    line = replicates.coefficients[:, None]
     feature = divide(special.logit(threshold) - line[..., 0], line[..., 1], jnp.nan)
     curve = special.expit(scale.coefficients[:, 0] + scale.coefficients[:, 1] * feature)
-    if own.stated is None or scale.stated is None:
+    if replicates.stated is None or scale.stated is None:
         return curve
     by_model = jax.vmap(_between_values, (-1, 0, 0), -1)
-    along = jax.vmap(by_model, (0, 0, None))(threshold, own.stated.confidence, scale.stated.confidence)
+    along = jax.vmap(by_model, (0, 0, None))(threshold, replicates.stated.confidence, scale.stated.confidence)
     return jnp.where(jnp.isnan(scale.stated.confidence).all(-1), curve, along)
 
 
-def _between_values(threshold: jax.Array, own: jax.Array, scale: jax.Array) -> jax.Array:
+def _between_values(threshold: jax.Array, values: jax.Array, scale: jax.Array) -> jax.Array:
     """Thresholds (G,) among values (V,) on one scale, as far along among the same values (V,) on the other."""
-    ends = jnp.zeros(1, own.dtype), jnp.ones(1, own.dtype)
+    zero, one = jnp.zeros(1, values.dtype), jnp.ones(1, values.dtype)
     # The last values are missing, and at the end of either scale.
-    places = (jnp.concatenate([ends[0], jnp.sort(jnp.nan_to_num(x, nan=1.0)), ends[1]]) for x in (own, scale))
-    return jnp.interp(threshold, *places)
+    knots = (jnp.concatenate([zero, jnp.sort(jnp.nan_to_num(x, nan=1.0)), one]) for x in (values, scale))
+    return jnp.interp(threshold, *knots)

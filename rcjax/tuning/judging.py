@@ -32,7 +32,7 @@ ATOM = 0.03
 class Blend:
     """Weights of what is expected of a label; the label itself has the rest."""
 
-    own: Any
+    calibrated: Any
     """() of the model's own calibrated confidence, a."""
     crossed: Any
     """() of the probability that the confidence of the model before tells, b."""
@@ -40,7 +40,7 @@ class Blend:
     @property
     def label(self) -> Any:
         """() of the label itself."""
-        return 1 - self.own - self.crossed
+        return 1 - self.calibrated - self.crossed
 
 
 #: The weights that do well on most logs.
@@ -69,7 +69,7 @@ AS_USUAL = Judging()
 
 
 def cross_calibrate(
-    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, told: jax.Array | None = None
+    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, answered: jax.Array | None = None
 ) -> jax.Array:
     """(P, n) probability that the second model of each pair is right, by the confidence of the first.
 
@@ -80,14 +80,14 @@ def cross_calibrate(
         correct: (n, k) whether the answer is right.
         present: (n, k) whether there is an answer and the query is to count.
         transform: that of the raw confidence.
-        told: (n, k) which log-probabilities to tell the probability by; by default those that count.
+        answered: (n, k) which log-probabilities to predict from; by default those that count.
     """
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
 
     def one(left: jax.Array, right: jax.Array) -> jax.Array:
         raw, both = logprob[:, left], present[:, left] & present[:, right]
-        known = both if told is None else told[:, left]
-        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(known, raw, -1.0))
+        mask = both if answered is None else answered[:, left]
+        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
     return map_entries(one, len(logprob), (0, 0))(left, right)
 

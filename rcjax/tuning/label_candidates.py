@@ -68,8 +68,15 @@ class Rows:
     present: Any  # (n, k) whether there is an answer and the query is to count
     charge: Any  # (n, k) money of each answer, or (k,) of any
 
+    @classmethod
+    def of(cls, calibrators: Calibrator, rows: tuple[jax.Array, jax.Array, jax.Array], charge: jax.Array) -> "Rows":
+        """With what their own labels and raw confidences tell of one model by another; arguments as of `judge`."""
+        logprob, correct, present = rows
+        crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
+        return cls(calibrate_all(calibrators, logprob, present), crossed, correct, present, charge)
+
     def of_pair(self, left: Any, right: Any, crossed: Any, judging: Judging) -> "_Pair":
-        """Of one pair.
+        """What is known of one pair.
 
         Args:
             left, right: the positions of its models.
@@ -77,22 +84,22 @@ class Rows:
             judging: how policies are judged.
         """
         present = self.present[:, left] & self.present[:, right]
-        blend, right_of = judging.blend, self.correct.astype(self.confidence.dtype)
-        own, other = right_of[:, left], right_of[:, right]
-        expected = [
-            centred(one, label, present, jnp)
-            for one, label in (
-                (self.confidence[:, left], own),
-                (self.confidence[:, right], other),
-                (crossed, other),
-            )
-        ]
-        first = blend.label * own + (blend.own + blend.crossed) * expected[0]
-        second = blend.label * other + blend.own * expected[1] + blend.crossed * expected[2]
         charge = jnp.broadcast_to(self.charge, self.confidence.shape)
-        confidence, other_confidence = self.confidence[:, left], self.confidence[:, right]
+        labels, blend = self.correct.astype(self.confidence.dtype), judging.blend
+        first_label, second_label = labels[:, left], labels[:, right]
+        first = centred(self.confidence[:, left], first_label, present, jnp)
+        second = centred(self.confidence[:, right], second_label, present, jnp)
+        second_by_first = centred(crossed, second_label, present, jnp)
         return _Pair(
-            confidence, other_confidence, first, second, own, other, charge[:, left], charge[:, right], present
+            confidence=self.confidence[:, left],
+            second_confidence=self.confidence[:, right],
+            first=blend.label * first_label + (blend.calibrated + blend.crossed) * first,
+            second=blend.label * second_label + blend.calibrated * second + blend.crossed * second_by_first,
+            first_label=first_label,
+            second_label=second_label,
+            first_charge=charge[:, left],
+            second_charge=charge[:, right],
+            present=present,
         )
 
 
@@ -126,30 +133,43 @@ def candidates(rows: Rows, judging: Judging) -> Candidates:
     >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    error, (cost, cost_se) = _alone(rows.correct, rows.present), _bills(rows)
-    tried = _of_pairs(rows, judging, cost, partial(_at_thresholds, split=judging.split))
-    ends = jnp.full_like(cost, ALWAYS_ANSWER)
-    alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+    alone = _single_models(rows)
+    tried = _pairs(rows, judging, alone["cost"], partial(_at_thresholds, split=judging.split))
     if judging.split:
-        alone |= {"above": ends, "share": jnp.ones_like(ends)}
+        alone |= {"above": alone["threshold"], "share": jnp.ones_like(alone["threshold"])}
     return _in_a_row(alone, tried)
 
 
-def _of_pairs(
-    rows: Rows, judging: Judging, cost: jax.Array, judge_one: Callable[["_Pair"], dict[str, jax.Array]]
+def _single_models(rows: Rows) -> dict[str, jax.Array]:
+    """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are."""
+    cost, cost_se = _bills(rows)
+    error = _errors(rows)
+    ends = jnp.full_like(cost, ALWAYS_ANSWER)
+    return {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+
+
+def _pairs(
+    rows: Rows, judging: Judging, cost: jax.Array, judge_pair: Callable[[_Pair], dict[str, jax.Array]]
 ) -> dict[str, jax.Array]:
-    """What is known of each of P pairs, of one at a time; `cost` (k,), of the models, adds that of the first."""
+    """Figures (P, …) of each pair, as fields of `Candidates`, judged one at a time.
+
+    Args:
+        rows: of the queries.
+        judging: how they are judged.
+        cost: (k,) of the models alone: what the first of a pair costs.
+        judge_pair: the figures of one pair, whose cost is that of the second alone.
+    """
     left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
 
-    def one(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
-        return judge_one(rows.of_pair(left, right, crossed, judging))
+    def judged(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
+        return judge_pair(rows.of_pair(left, right, crossed, judging))
 
-    tried = map_entries(one, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
+    tried = map_entries(judged, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
     return tried | {"cost": tried["cost"] + cost[left][:, None]}
 
 
 def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candidates:
-    """The single models (k,), and behind them the pairs at their thresholds (P, M)."""
+    """The single models, figures (k,), and behind them the pairs at their thresholds, figures (P, M)."""
     k, count = len(alone["threshold"]), tried["threshold"].shape[1]
     left, right = np.array(pairs(k), int).reshape(-1, 2).T
     return Candidates(
@@ -159,10 +179,10 @@ def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candi
     )
 
 
-def _alone(correct: jax.Array, present: jax.Array) -> jax.Array:
+def _errors(rows: Rows) -> jax.Array:
     """(k,) how often each model errs; inf for one that has not answered."""
-    answered = present.sum(0)
-    return jnp.where(answered > 0, 1 - divide((present * correct).sum(0), answered, 0.5), jnp.inf)
+    answered = rows.present.sum(0)
+    return jnp.where(answered > 0, 1 - divide((rows.present * rows.correct).sum(0), answered, 0.5), jnp.inf)
 
 
 def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
@@ -178,7 +198,8 @@ def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
 def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candidates:
     """Every single model and pair where models may refuse to answer, for each λ: (L, C).
 
-    Each has the refusal that is best at its λ, and a pair, with this, every threshold, the best one at λ among them.
+    A single model refuses up to where that gains most. Of a pair the second refuses up to where the pair is best at the
+    λ, with the threshold that suits it; with this refusal the pair stands there at every threshold.
 
     Args:
         rows: of the queries.
@@ -197,12 +218,10 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
     level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(
         rows.confidence, alone_right(rows, judging), rows.present, worth
     )
-    cost, cost_se = _bills(rows)
-    error = _alone(rows.correct, rows.present) - gain
-    ends = jnp.full_like(cost, ALWAYS_ANSWER)
-    alone = {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
-    alone |= {"refused": level, "abstention": share}
-    tried = _of_pairs(rows, judging, cost, partial(_at_refusals, worth=worth))
+    alone = _single_models(rows)
+    error = alone["error"] - gain
+    alone |= {"error": error, "counted": error, "refused": level, "abstention": share}
+    tried = _pairs(rows, judging, alone["cost"], partial(_at_refusals, worth=worth))
 
     def at(price: jax.Array) -> Candidates:
         loss = tried["error"] + price * tried["cost"][:, None]
@@ -217,10 +236,9 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
 
 def alone_right(rows: Rows, judging: Judging) -> jax.Array:
     """(n, k) how likely each answer is right, its label blended with what is expected of it."""
-    own = jax.vmap(lambda one, label, here: centred(one, label, here, jnp), 1, 1)(
-        rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present
-    )
-    return judging.blend.label * rows.correct + (1 - judging.blend.label) * own
+    by_model = jax.vmap(partial(centred, xp=jnp), 1, 1)
+    expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
+    return judging.blend.label * rows.correct + (1 - judging.blend.label) * expected
 
 
 def _at_thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
@@ -240,7 +258,7 @@ def _at_refusals(pair: _Pair, worth: jax.Array) -> dict[str, jax.Array]:
     def at(level: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
         refuses = pair.second_confidence <= level
         figures = _at_cuts(dataclasses.replace(pair, second=jnp.where(refuses, worth, pair.second)), cuts)
-        share = divide(cuts.sums(jnp.where(pair.present & refuses, 1.0, 0.0).astype(level.dtype)), cuts.count)
+        share = cuts.means_below(refuses.astype(level.dtype), pair.present)
         return figures | {
             "error": jnp.where(usable, figures["error"], jnp.inf),
             "abstention": share,
@@ -252,33 +270,26 @@ def _at_refusals(pair: _Pair, worth: jax.Array) -> dict[str, jax.Array]:
 
 
 def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:
-    """Figures of one pair at M thresholds."""
-
-    def upto(values: jax.Array) -> jax.Array:
-        """The sum over the queries that are passed on, as a share of all."""
-        return divide(cuts.sums(jnp.where(pair.present, values, 0.0)), cuts.count)
-
-    def whole(values: jax.Array) -> jax.Array:
-        return divide(jnp.where(pair.present, values, 0.0).sum(), cuts.count)
-
-    wrong = divide(jnp.where(pair.present, 1 - pair.first_label, 0.0).sum(), cuts.count, 1.0)
-    spent, first = upto(pair.second_charge), whole(pair.first_charge)
-    squares = upto(pair.second_charge**2 + 2 * pair.first_charge * pair.second_charge) + whole(pair.first_charge**2)
-    spread = jnp.sqrt(divide(jnp.maximum(squares - (first + spent) ** 2, 0.0), cuts.count))
+    """Figures of one pair at M thresholds: queries below a cut are passed on; the cost is that of the second model."""
+    passed_on, everyone = partial(cuts.means_below, present=pair.present), partial(cuts.mean, present=pair.present)
+    first, second = pair.first_charge, pair.second_charge
+    cost = passed_on(second)
+    # The mean and the mean square of what a query costs: of the first model always, of the second if passed on.
+    mean = everyone(first) + cost
+    squares = everyone(first**2) + passed_on(second**2 + 2 * first * second)
+    wrong = everyone(1 - pair.first_label, empty=1.0)
     return {
         "threshold": cuts.threshold,
-        "error": jnp.where(cuts.parts, wrong - upto(pair.second - pair.first), jnp.inf),
-        "counted": jnp.where(cuts.parts, wrong - upto(pair.second_label - pair.first_label), jnp.inf),
-        "cost": spent,
-        "cost_se": spread,
+        "error": jnp.where(cuts.parts, wrong - passed_on(pair.second - pair.first), jnp.inf),
+        "counted": jnp.where(cuts.parts, wrong - passed_on(pair.second_label - pair.first_label), jnp.inf),
+        "cost": cost,
+        "cost_se": jnp.sqrt(divide(jnp.maximum(squares - mean**2, 0.0), cuts.count)),
     }
 
 
 def judge(
     calibrators: Calibrator,
-    logprob: jax.Array,
-    correct: jax.Array,
-    present: jax.Array,
+    rows: tuple[jax.Array, jax.Array, jax.Array],
     charge: jax.Array,
     lam: jax.Array | None,
     judging: Judging,
@@ -287,20 +298,17 @@ def judge(
 
     Args:
         calibrators: (k,) of the models.
-        logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        present: (n, k) whether there is an answer and the query is to count.
+        rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and whether
+            there is one and the query is to count.
         charge: (n, k) money of each answer, or (k,) of any.
         lam: (L,) for `refusing_candidates`; None where nobody may refuse.
         judging: how they are judged.
     """
-    confidence = calibrate_all(calibrators, logprob, present)
-    crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
-    rows = Rows(confidence, crossed, correct, present, charge)
+    calibrated = Rows.of(calibrators, rows, charge)
     if judging.refusal is None:
-        return candidates(rows, judging)
+        return candidates(calibrated, judging)
     assert lam is not None
-    return refusing_candidates(rows, lam, judging)
+    return refusing_candidates(calibrated, lam, judging)
 
 
 _judge_filled = compiled(judge, runs="long")
@@ -308,9 +316,7 @@ _judge_filled = compiled(judge, runs="long")
 
 def judge_log(
     calibrators: Calibrator,
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    present: ArrayLike,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     charge: ArrayLike,
     lam: ArrayLike | None = None,
     judging: Judging = AS_USUAL,
@@ -318,8 +324,8 @@ def judge_log(
     """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size.
 
     Args:
-        calibrators, logprob, correct, present, charge, lam, judging: as of `judge`.
+        calibrators, rows, charge, lam, judging: as of `judge`.
     """
-    filled = fill_up(logprob, correct, present, *(() if np.ndim(charge) < 2 else (charge,)))
+    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     prices = None if judging.refusal is None else lam  # else the programme would be one for each number of λ
-    return _judge_filled(calibrators, *filled, *(() if len(filled) > 3 else (charge,)), prices, judging)
+    return _judge_filled(calibrators, tuple(fill_up(*rows)), money, prices, judging)

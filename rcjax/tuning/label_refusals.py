@@ -40,6 +40,14 @@ class Cuts:
         before = jnp.where(self.start > 0, total[self.start - 1], 0.0)
         return before + self.share * (total[self.last] - before)
 
+    def means_below(self, values: jax.Array, present: jax.Array) -> jax.Array:
+        """(M,) `sums` of the queries that are present (n,), as a share of all that count."""
+        return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
+
+    def mean(self, values: jax.Array, present: jax.Array, empty: float = 0.0) -> jax.Array:
+        """() the mean of values (n,) over the queries that are present (n,); `empty` where there is none."""
+        return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
+
 
 def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: float | None = None) -> Cuts:
     """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
@@ -68,12 +76,16 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: flo
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
-    low, high = ordered[last], ordered[following]
-    middle = low + (high - low) / 2
-    middle = jnp.where(middle < high, middle, low)  # between neighbours in floating point there is nothing
+    middle = _between(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
     cuts = Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
     return cuts if split is None else _with_splits(cuts, ordered, split)
+
+
+def _between(low: jax.Array, high: jax.Array) -> jax.Array:
+    """Halfway between two confidences; the lower one where there is nothing between, as they are neighbours."""
+    middle = low + (high - low) / 2
+    return jnp.where(middle < high, middle, low)
 
 
 def _with_splits(cuts: Cuts, ordered: jax.Array, least: float) -> Cuts:
@@ -88,12 +100,8 @@ def _with_splits(cuts: Cuts, ordered: jax.Array, least: float) -> Cuts:
     fresh = jnp.diff(rank, prepend=-1) != 0  # with fewer queries than tries, some are the same
     parts = fresh & (size > least * cuts.count) & (share < 1) & (rank < cuts.count) & (start + size <= cuts.count)
 
-    def between(low: jax.Array, high: jax.Array) -> jax.Array:
-        middle = low + (high - low) / 2
-        return jnp.where(middle < high, middle, low)
-
-    above = jnp.where(start > 0, between(ordered[jnp.maximum(start - 1, 0)], value), ALWAYS_ANSWER)
-    threshold = jnp.where(last + 1 < cuts.count, between(value, ordered[jnp.minimum(last + 1, n - 1)]), NEVER_ANSWER)
+    above = jnp.where(start > 0, _between(ordered[jnp.maximum(start - 1, 0)], value), ALWAYS_ANSWER)
+    threshold = jnp.where(last + 1 < cuts.count, _between(value, ordered[jnp.minimum(last + 1, n - 1)]), NEVER_ANSWER)
     whole = cuts.threshold
     return Cuts(
         order=cuts.order,

@@ -68,7 +68,7 @@ def has_atoms(log: Log) -> bool:
     False
     """
     logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
-    counts = [np.unique(logprob[own, j], return_counts=True)[1] for j, own in enumerate(answered.T)]
+    counts = [np.unique(logprob[mask, j], return_counts=True)[1] for j, mask in enumerate(answered.T)]
     return any(many.size > 1 and many.max() > max(ATOM * many.sum(), _FEW) for many in counts)
 
 
@@ -83,7 +83,7 @@ def estimate_blend(log: Log, transform: Transform) -> Blend:
 
     >>> import rcjax
     >>> blend = estimate_blend(rcjax.sample_log(300, seed=0), "choice")
-    >>> 0 <= blend.own <= 1, 0 <= blend.crossed <= 1, 0 <= blend.label <= 1
+    >>> 0 <= blend.calibrated <= 1, 0 <= blend.crossed <= 1, 0 <= blend.label <= 1
     (True, True, True)
     """
     labelled = log.labelled & np.asarray(log.answered)
@@ -98,9 +98,9 @@ def estimate_blend(log: Log, transform: Transform) -> Blend:
     sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(_FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    usual = np.array([USUAL.own, USUAL.crossed])
-    own, crossed = _least_squares(square + prior * np.eye(2), product + prior * usual)
-    return Blend(float(own), float(crossed))
+    usual = np.array([USUAL.calibrated, USUAL.crossed])
+    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * usual)
+    return Blend(float(calibrated), float(crossed))
 
 
 def _normal_equations(
@@ -113,20 +113,20 @@ def _normal_equations(
     calibrators, _ = calibrate_log(*rows, transform=transform)
     confidence, crossed = (np.asarray(one, float) for one in _informed(calibrators, *rows))
     square, product = np.zeros((2, 2)), np.zeros(2)
-    for place, (i, j) in enumerate(pairs(len(log.models))):
-        seen, left = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
-        if not (seen.any() and left.any()):
+    for pair, (i, j) in enumerate(pairs(len(log.models))):
+        trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and left_out.any()):
             continue
-        cuts = np.unique(np.quantile(logprob[seen, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
-        first = centred(confidence[: len(out), i], right[:, i], seen) - right[:, i]
-        own = centred(confidence[: len(out), j], right[:, j], seen) - right[:, j] - first
-        other = centred(crossed[place, : len(out)], right[:, j], seen) - right[:, j] - first
+        cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        first = centred(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        by_itself = centred(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
+        by_first = centred(crossed[pair, : len(out)], right[:, j], trained) - right[:, j] - first
         gain = right[:, j] - right[:, i]
         deferred = logprob[:, i, None] <= cuts
-        told = np.stack([own, other, gain])[:, seen] @ deferred[seen] / seen.sum()
-        counted = gain[left] @ deferred[left] / left.sum()
-        square += told[:2] @ told[:2].T
-        product += told[:2] @ (counted - told[2])
+        predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
+        counted = gain[left_out] @ deferred[left_out] / left_out.sum()
+        square += predicted[:2] @ predicted[:2].T
+        product += predicted[:2] @ (counted - predicted[2])
     return square, product
 
 

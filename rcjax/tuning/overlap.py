@@ -106,8 +106,8 @@ class Overlap:
         """
         if self.compared >= self.tuned:
             return f"{self.queries:,} of its {self.n:,} queries were tuned on"
-        known = f"{self.compared:,} of {self.tuned:,}"
-        return f"at least {self.queries:,} of its {self.n:,} queries were tuned on (of which {known} are known)"
+        compared = f"{self.compared:,} of {self.tuned:,}"
+        return f"at least {self.queries:,} of its {self.n:,} queries were tuned on (of which {compared} are known)"
 
 
 class _Rows(NamedTuple):
@@ -130,8 +130,8 @@ def overlap(log: Log, tuned_on: Log) -> Overlap:
     models = [name for name in tuned_on.models if name in log.models]
     # Python's own hash, of this process alone, takes a tenth of the time.
     names = [np.array([hash(str(name)) for name in side.queries], np.int64) for side in (log, tuned_on)]
-    told = _is_full(log) and _is_full(tuned_on)
-    new, old = (_rows(side, models, own, told) for side, own in zip((log, tuned_on), names, strict=True))
+    labelled = _is_full(log) and _is_full(tuned_on)
+    new, old = (_rows(side, models, hashes, labelled) for side, hashes in zip((log, tuned_on), names, strict=True))
     return _compare(new, old, log.n_queries, tuned_on.n_queries)
 
 
@@ -146,8 +146,8 @@ def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | SegmentedPolicy | Fr
     else:
         model: Any = getattr(tuned, "model", tuned)
         provenance, reference = model.provenance, model.reference
-    told = provenance.get("queries")
-    n, size = log.n_queries, told if isinstance(told, int) else 0
+    recorded = provenance.get("queries")
+    n, size = log.n_queries, recorded if isinstance(recorded, int) else 0
     if _same_content(log, provenance):
         return Overlap(n, int(np.asarray(log.answered).sum()), n, whole=True, compared=n, tuned=n)
     if reference is None:
@@ -155,9 +155,9 @@ def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | SegmentedPolicy | Fr
     old = read_reference(reference, log.task)
     models = [name for name in old.models if name in log.models]
     names = _read_names(reference.get("names"), old.n_queries)
-    told = _is_full(log) and _is_full(old)
-    new = _rows(log, models, None if names is None else hash_names(log.queries), told)
-    return _compare(new, _rows(old, models, names, told), n, max(size, old.n_queries))
+    labelled = _is_full(log) and _is_full(old)
+    new = _rows(log, models, None if names is None else hash_names(log.queries), labelled)
+    return _compare(new, _rows(old, models, names, labelled), n, max(size, old.n_queries))
 
 
 def require_unseen(log: Log, overlap: Overlap) -> None:
@@ -198,20 +198,21 @@ def _same_content(log: Log, provenance: Mapping[str, Any]) -> bool:
 
 
 def _is_full(log: Log) -> bool:
+    """Whether every answer has a label."""
     return bool(log.labelled[np.asarray(log.answered)].all())
 
 
-def _rows(log: Log, models: Sequence[str], names: np.ndarray | None, told: bool) -> _Rows:
+def _rows(log: Log, models: Sequence[str], names: np.ndarray | None, labelled: bool) -> _Rows:
     """The queries of a log that have an answer of these models, each once, as bootstraps repeat some.
 
-    `told`: answers are the same only where they are as right, or have the same score; else, as some have no label,
+    `labelled`: answers are the same only where they are as right, or have the same score; else, as some have no label,
     whatever they are.
     """
     columns = [log.models.index(name) for name in models]
     logprob, correct, answered = (np.asarray(matrix)[:, columns] for matrix in (log.logprob, log.correct, log.answered))
     bits = np.ascontiguousarray(logprob.astype("<f4") + np.float32(0)).view("<u4").astype(np.int64)  # −0 is 0
-    cells = np.where(answered, 2 * bits + ((correct == 1) & told), _UNANSWERED)
-    if told and correct.dtype != bool:  # above the bits of the confidence, those of the score
+    cells = np.where(answered, 2 * bits + ((correct == 1) & labelled), _UNANSWERED)
+    if labelled and correct.dtype != bool:  # above the bits of the confidence, those of the score
         between = np.where(answered & (correct > 0) & (correct < 1), correct, 0).astype("<f4")
         cells += between.view("<u4").astype(np.int64) << 33
     rows = np.flatnonzero(answered.any(1))
@@ -225,9 +226,8 @@ def _compare(new: _Rows, old: _Rows, n: int, tuned: int) -> Overlap:
     """The overlap of the rows of a log of n queries with those of the old one, which had `tuned` queries."""
     shared, rows = np.zeros(len(new.cells), bool), 0
     if new.cells.size and old.cells.size:
-        places = None if new.names is None or old.names is None else _places(new.names, old.names)
-        if places is not None:
-            shared, rows = _by_name(new.cells, old.cells, places)
+        if new.names is not None and old.names is not None:
+            shared, rows = _by_name(new.cells, old.cells, _namesakes(new.names, old.names))
         if not shared.any():
             shared = _by_value(new.cells, old.cells)
             rows = int((new.cells[shared] != _UNANSWERED).sum())
@@ -236,40 +236,41 @@ def _compare(new: _Rows, old: _Rows, n: int, tuned: int) -> Overlap:
     return Overlap(queries, rows, n, whole, compared=len(old.cells), tuned=tuned)
 
 
-def _places(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """(n,) where the old log has each name; −1 where it does not."""
+def _namesakes(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """(n,) the row of the old log that has each name; −1 where none has."""
     order = np.argsort(old)
-    place = order[np.minimum(np.searchsorted(old, new, sorter=order), len(old) - 1)]
-    return np.where(old[place] == new, place, -1)
+    row = order[np.minimum(np.searchsorted(old, new, sorter=order), len(old) - 1)]
+    return np.where(old[row] == new, row, -1)
 
 
-def _by_name(new: np.ndarray, old: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, int]:
+def _by_name(new: np.ndarray, old: np.ndarray, namesakes: np.ndarray) -> tuple[np.ndarray, int]:
     """((n,) whether a query is shared, how many answers of theirs are), from cells (n, k) and (m, k)."""
-    named = places >= 0
+    named = namesakes >= 0
     whole = _View.of(*_whole_queries(new, old))
     columns = [_View.of(a, b) for a, b in zip(new.T, old.T, strict=True)]
-    shared, related = whole.alone & whole.meets(places), False
+    shared, related = whole.once & whole.meets(namesakes), False
     for views in ([whole], columns):
-        met = np.any([view.alone & view.meets(places) for view in views], axis=0)
-        apart = 1 + sum(view.recurring - int((view.alone & view.meets(places)).sum()) for view in views)
+        meetings = [view.once & view.meets(namesakes) for view in views]
+        met = np.any(meetings, axis=0)
+        apart = 1 + sum(view.recurring - int(rows.sum()) for view, rows in zip(views, meetings, strict=True))
         anywhere = apart * named.sum() / (len(new) * len(old))
-        nearby = sum(view.meets_nearby(places, view.alone) for view in views) if met.any() else 0.0
+        nearby = sum(view.meets_nearby(namesakes, view.once) for view in views) if met.any() else 0.0
         if _accident(int(met.sum()), int(named.sum()), max(anywhere, nearby)) < _LEVEL:
             shared, related = shared | met, True
-    common = named & whole.known & ~whole.alone
-    could, agreeing = int(common.sum()), common & whole.meets(places)
-    did, expected = int(agreeing.sum()), max(float(whole.share[common].sum()), whole.meets_nearby(places, common))
+    common = named & whole.valued & ~whole.once
+    could, agreeing = int(common.sum()), common & whole.meets(namesakes)
+    did, expected = int(agreeing.sum()), max(float(whole.share[common].sum()), whole.meets_nearby(namesakes, common))
     if did - expected >= _MOST * (could - expected) and _accident(did, could, expected) < _LEVEL:
         shared, related = shared | agreeing, True
     shared = shared & related
-    same = (new == old[places]) & (new != _UNANSWERED)
+    same = (new == old[namesakes]) & (new != _UNANSWERED)
     return shared, int(same[shared].sum())
 
 
 def _by_value(new: np.ndarray, old: np.ndarray) -> np.ndarray:
     """(n,) whether a query is shared, by the values of whole queries that occur twice in both logs together."""
     view = _View.of(*_whole_queries(new, old))
-    return view.alone & (_accident(view.recurring, view.twice, view.twice / 2) < _LEVEL)
+    return view.once & (_accident(view.recurring, view.twice, view.twice / 2) < _LEVEL)
 
 
 def _whole_queries(new: np.ndarray, old: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -288,8 +289,8 @@ class _View(NamedTuple):
 
     new: np.ndarray  # (n,) the values
     old: np.ndarray  # (m,)
-    known: np.ndarray  # (n,) whether there is one
-    alone: np.ndarray  # (n,) whether it occurs once in each log
+    valued: np.ndarray  # (n,) whether there is one
+    once: np.ndarray  # (n,) whether it occurs once in each log
     share: np.ndarray  # (n,) of the old log's queries that have it
     recurring: int  # values that occur once in each log
     twice: int  # values that occur twice in both logs together
@@ -298,23 +299,23 @@ class _View(NamedTuple):
     def of(cls, new: np.ndarray, old: np.ndarray) -> "_View":
         """Of values (n,) and (m,), −1 where there is none."""
         values, number = np.unique(np.concatenate([new, old]), return_inverse=True)
-        own, theirs = number[: len(new)], number[len(new) :]
-        here, there = (np.bincount(places, minlength=len(values)) for places in (own, theirs))
+        of_new, of_old = number[: len(new)], number[len(new) :]
+        here, there = (np.bincount(numbers, minlength=len(values)) for numbers in (of_new, of_old))
         real = values != _UNANSWERED
         once = real & (here == 1) & (there == 1)
         twice = int((real & (here + there == 2)).sum())
-        return cls(new, old, real[own], once[own], there[own] / len(old), int(once.sum()), twice)
+        return cls(new, old, real[of_new], once[of_new], there[of_new] / len(old), int(once.sum()), twice)
 
-    def meets(self, places: np.ndarray) -> np.ndarray:
-        """(n,) whether the old log has the value at these places (n,); no place is −1."""
-        inside = (places >= 0) & (places < len(self.old))
-        return self.known & inside & (self.old[np.where(inside, places, 0)] == self.new)
+    def meets(self, rows: np.ndarray) -> np.ndarray:
+        """(n,) whether the old log has the value of each query in these rows (n,) of it; no row is −1."""
+        inside = (rows >= 0) & (rows < len(self.old))
+        return self.valued & inside & (self.old[np.where(inside, rows, 0)] == self.new)
 
-    def meets_nearby(self, places: np.ndarray, rows: np.ndarray) -> float:
-        """How many of some rows (n,) meet their value at one place, on average, of the ten before and after theirs."""
-        some = self._replace(new=self.new[rows], known=self.known[rows])
-        at = np.where(places[rows] >= 0, places[rows], -_NEARBY - 1)
-        return sum(int(some.meets(at + step).sum()) for step in _STEPS) / len(_STEPS)
+    def meets_nearby(self, rows: np.ndarray, mask: np.ndarray) -> float:
+        """How many of some queries, mask (n,), meet their value in one row, on average, of the ten before and after."""
+        some = self._replace(new=self.new[mask], valued=self.valued[mask])
+        start = np.where(rows[mask] >= 0, rows[mask], -_NEARBY - 1)
+        return sum(int(some.meets(start + step).sum()) for step in _STEPS) / len(_STEPS)
 
 
 def _accident(count: int, n: int, expected: float) -> float:

@@ -40,12 +40,17 @@ def without(log: Log, rows: np.ndarray) -> Log:
     logprob, correct, answered, query_cost = (
         np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
     )
-    kept = answered & ~rows[:, None]
-    money, count = np.where(kept, query_cost, 0).astype(query_cost.dtype), kept.sum(0)
+    remaining = answered & ~rows[:, None]
+    money, count = np.where(remaining, query_cost, 0).astype(query_cost.dtype), remaining.sum(0)
     cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
-    right = np.where(kept, correct, False).astype(correct.dtype)
-    columns = {"logprob": np.where(kept, logprob, np.nan).astype(logprob.dtype), "correct": right}
-    return dataclasses.replace(log, **jax.device_put(columns | {"answered": kept, "query_cost": money, "cost": cost}))
+    columns = {
+        "logprob": np.where(remaining, logprob, np.nan).astype(logprob.dtype),
+        "correct": np.where(remaining, correct, False).astype(correct.dtype),
+        "answered": remaining,
+        "query_cost": money,
+        "cost": cost,
+    }
+    return dataclasses.replace(log, **jax.device_put(columns))
 
 
 def sample_queries(log: Log, seed: int) -> Log:

@@ -34,7 +34,7 @@ from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.replaying.walk import walk
-from rcjax.tuning.bootstrapping import tune_again
+from rcjax.tuning.replicates import tune_again
 from rcjax.tuning.segment_trials import segment_names
 from rcjax.tuning.tune import tune_in_stages
 from rcjax.tuning.tune_segments import tune_segments_in_stages

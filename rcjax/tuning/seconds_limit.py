@@ -216,7 +216,7 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
     for out in (fold == number for number in range(_FOLDS)):
         rows = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & ~out[:, None]
         calibrators, _ = calibrate_log(*fill_up(*rows), **how)
-        trial = judge_log(calibrators, *rows, charges(log))
+        trial = judge_log(calibrators, rows, charges(log))
         trial = pairs_on_trial(jax.tree.map(np.asarray, trial), len(model.models))
         inner, outer = _figures(limit, trial.policies, calibrators, log, [~out, out])
         within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))

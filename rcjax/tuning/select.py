@@ -161,14 +161,18 @@ def find_frontier(
     if admitted is not None:
         admitted.require_any(model)
     if spec.search == "selected":
-        admits = None if admitted is None else admitted.admits
-        how: dict[str, Any] = {"max_length": spec.max_length, "admits": admits, "target": spec.aim}
-        selection = select_frontier(log, model=model, abstain_price=spec.abstain_price, **how)
+        selection = select_frontier(
+            log,
+            model=model,
+            max_length=spec.max_length,
+            abstain_price=spec.abstain_price,
+            admits=None if admitted is None else admitted.admits,
+            target=spec.aim,
+        )
         frontier = selection.frontier
     else:
         frontier = solve_frontier(model, cascades=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
-    if admitted is not None and spec.search != "selected":
-        frontier = within(frontier, admitted)
+        frontier = frontier if admitted is None else within(frontier, admitted)
     if spec.intervals and frontier.bands is None:
         # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
         refit = None if admitted is None else False
@@ -188,7 +192,7 @@ class _How(NamedTuple):
     target: TargetName
 
     def admitted(self, trial: Trial, model: CascadeModel) -> np.ndarray:
-        """Places of the policies that may be chosen from."""
+        """The positions of the policies that may be chosen from."""
         if self.admits is None or not len(trial.cost):
             return np.arange(len(trial.cost))
         return np.flatnonzero(self.admits(trial.policies, model))
@@ -202,6 +206,41 @@ class _Points(NamedTuple):
     status: np.ndarray
 
 
+class _Earned(NamedTuple):
+    """The policies that have earned a place, for L prices λ."""
+
+    pairs: Trial
+    """Single models and pairs."""
+    chains: Trial
+    """Longer cascades, for some of the prices."""
+    at: np.ndarray
+    """The positions of the prices of the chains."""
+    agreeing: AgreementTrial | None
+    """Policies that go by whether answers agree; None where these have earned no place."""
+
+    def admitted(self, how: _How, model: CascadeModel) -> "_Earned":
+        """Those that may be chosen from."""
+        rows = how.admitted(self.chains, model)
+        agreeing = self.agreeing and self.agreeing.only(how.admitted(self.agreeing.trial, model))
+        pairs = self.pairs.take(how.admitted(self.pairs, model))
+        return _Earned(pairs, self.chains.take(rows), self.at[rows], agreeing)
+
+    def together(self, n: int) -> Trial:
+        """One after the other, judged on n queries."""
+        agreeing = [] if self.agreeing is None else [self.agreeing.near_best(self.pairs, n)]
+        return all_trials(self.pairs, self.chains, *agreeing)
+
+    def best(self, lam: np.ndarray) -> Trial:
+        """(L,) for each price the best pair, the chain that stands in its place, or what beats it by agreement."""
+        shares = self.pairs.policies.shares
+        whole = self.pairs if shares is None else self.pairs.take(np.flatnonzero((shares == 1).all((1, 2))))
+        pairs = whole.take(np.argmin(whole.loss(lam), axis=1))
+        rows = np.arange(len(lam))
+        rows[self.at] = len(lam) + np.arange(len(self.at))
+        best = all_trials(pairs, self.chains).take(rows)
+        return best if self.agreeing is None else self.agreeing.better(best, lam)
+
+
 def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparison]:
     """The policies that earn their place on a log of the model's models, and what they were compared with."""
     longest = how.max_length if int(log.complete.sum()) >= _LEAST_COMPLETE else 2
@@ -213,32 +252,28 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     log = expected_log(log)
     lam = comparison.lam if how.lam is None else how.lam
     pairs = judge_pairs(log, model, lam, judging)
-    # To given prices an answer is given by what gains more; on a frontier both are, and a budget takes its choice.
-    lengths = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
-    chains, at = _chains(log, model, longer, lengths, lam, how.abstain_price)
-    agreeing = AgreementTrial.of(log, model, comparison, judging)
-    if how.admits is not None:
-        pairs = near_best(pairs, lam) if refusal is not None else pairs
-        pairs, rows = pairs.take(how.admitted(pairs, model)), how.admitted(chains, model)
-        chains, at = chains.take(rows), at[rows]
-        agreeing = agreeing and agreeing.only(how.admitted(agreeing.trial, model))
-    if how.lam is not None:
-        points = _best(pairs, chains, at, how.lam)
-        points = points if agreeing is None else points._replace(trial=agreeing.better(points.trial, how.lam))
-        return points._replace(trial=raised_by_luck(points.trial, comparison, how.target)), comparison
-    others = [] if agreeing is None else [agreeing.near_best(pairs, log.n_queries)]
-    trial = raised_by_luck(all_trials(pairs, chains, *others), comparison, how.target)
-    return _Points(*undominated(trial)), comparison
+    if how.admits is not None and refusal is not None:
+        pairs = near_best(pairs, lam)
+    # For a price there is one policy, of what gains more; a frontier has chains and agreement, and a budget chooses.
+    rivals = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
+    chains, at = _chains(log, model, longer, rivals.chosen[rivals.nearest(lam)], lam, how.abstain_price)
+    earned = _Earned(pairs, chains, at, AgreementTrial.of(log, model, comparison, judging))
+    earned = earned if how.admits is None else earned.admitted(how, model)
+    if how.lam is None:
+        trial = raised_by_luck(earned.together(log.n_queries), comparison, how.target)
+        return _Points(*undominated(trial)), comparison
+    trial = raised_by_luck(earned.best(how.lam), comparison, how.target)
+    return _Points(trial, how.lam, np.full(len(how.lam), PointStatus.CONVERGED)), comparison
 
 
 def _chains(
-    log: Log, model: CascadeModel, longer: Longer, comparison: Comparison, lam: np.ndarray, price: float | None
+    log: Log, model: CascadeModel, longer: Longer, length: np.ndarray, lam: np.ndarray, price: float | None
 ) -> tuple[Trial, np.ndarray]:
-    """The longer cascades that earn their place, and the places (C,) among the λ (L,) of those where they do.
+    """The longer cascades that earn their place, and the positions (C,) among the λ (L,) of those where they do.
 
-    With the error and cost that they have on the log; `price` is that of a refusal, in errors.
+    With the error and cost that they have on the log. `length` (L,) is how long a cascade may be at each λ, 2 where no
+    chain has earned its place; `price` is that of a refusal, in errors.
     """
-    length = comparison.chosen[comparison.nearest(lam)]
     at = np.flatnonzero(length > 2)
     k, nothing = len(model.models), np.zeros(len(lam))
     thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
@@ -277,26 +312,19 @@ def _means(log: Log, model: CascadeModel, policies: Policies) -> tuple[Outcomes,
     return Outcomes(*(np.concatenate(some) for some in zip(*means, strict=True))), np.concatenate(spreads)
 
 
-def _best(pairs: Trial, chains: Trial, at: np.ndarray, lam: np.ndarray) -> _Points:
-    """The best pair for each λ, or the chain that earned its place there."""
-    shares = pairs.policies.shares
-    whole = pairs if shares is None else pairs.take(np.flatnonzero((shares == 1).all((1, 2))))
-    best = whole.take(np.argmin(whole.loss(lam), axis=1))
-    rows = np.arange(len(lam))
-    rows[at] = len(lam) + np.arange(len(at))
-    return _Points(all_trials(best, chains).take(rows), lam, np.full(len(lam), PointStatus.CONVERGED))
-
-
 def _assemble(model: CascadeModel, points: _Points, price: float | None, compare: Any) -> Frontier:
-    trial, lam, status = points
-    dtype, own = model.cost.dtype, trial.policies
-    thresholds = np.where(own.members, own.thresholds, NEVER_ANSWER).astype(dtype)
-    refusals = None if price is None else own.refusals.astype(dtype)
-    splits = None if own.splits is None else Splits(*(part.astype(dtype) for part in own.splits))
-    how: dict[str, Any] = {"agreements": own.agreements, "splits": splits}
-    policies = Policies.of_cascades(thresholds, own.members, refusals, **how).simplest()
+    """The frontier of some policies; `price` is that of a refusal, `compare` how answers are compared."""
+    trial, dtype = points.trial, model.cost.dtype
+    chosen, splits = trial.policies, trial.policies.splits
+    policies = Policies.of_cascades(
+        np.where(chosen.members, chosen.thresholds, NEVER_ANSWER).astype(dtype),
+        chosen.members,
+        None if price is None else chosen.refusals.astype(dtype),
+        agreements=chosen.agreements,
+        splits=None if splits is None else Splits(*(part.astype(dtype) for part in splits)),
+    )
     wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
-    lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, trial.cost, trial.abstention))
-    solved = Points(lam, status, Outcomes(*figures), policies)
+    lam, *figures = (np.asarray(figure, dtype) for figure in (points.lam, wrong, trial.cost, trial.abstention))
+    solved = Points(lam, points.status, Outcomes(*figures), policies.simplest())
     frontier = make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)
     return dataclasses.replace(frontier, reserve=jax.device_put(trial.reserve.astype(dtype)))

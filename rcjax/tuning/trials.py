@@ -51,9 +51,9 @@ class Trial(NamedTuple):
     abstention: np.ndarray  # (C,)
     policies: Policies  # (C,)
 
-    def take(self, places: np.ndarray) -> "Trial":
-        """Those at some places."""
-        return part(self, places)
+    def take(self, indices: np.ndarray) -> "Trial":
+        """Some of them, by position."""
+        return part(self, indices)
 
     @property
     def alone(self) -> np.ndarray:
@@ -67,8 +67,8 @@ class Trial(NamedTuple):
 
 def all_trials(*several: Trial) -> Trial:
     """Policies one after the other, as of one kind."""
-    policies = of_one_kind(*(one.policies for one in several))
-    alike = (one._replace(policies=own) for one, own in zip(several, policies, strict=True))
+    policies = of_one_kind(*(trial.policies for trial in several))
+    alike = (trial._replace(policies=unified) for trial, unified in zip(several, policies, strict=True))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *alike)
 
 
@@ -91,14 +91,14 @@ class AgreementTrial:
         """
         return cls(judge_agreements(log, model, judging), comparison) if comparison.agreeing.any() else None
 
-    def only(self, places: np.ndarray) -> "AgreementTrial | None":
-        """Those at some places alone; None where these are none."""
-        return dataclasses.replace(self, trial=self.trial.take(places)) if places.size else None
+    def only(self, indices: np.ndarray) -> "AgreementTrial | None":
+        """Some of them alone, by position; None for none."""
+        return dataclasses.replace(self, trial=self.trial.take(indices)) if indices.size else None
 
     def near_best(self, pairs: Trial, n: int) -> Trial:
         """Those within the slack of the best of all, at some λ where they have earned a place."""
-        own = self.comparison.lam
-        lam = np.exp(np.interp(np.linspace(0, 1, _FINE), np.linspace(0, 1, len(own)), np.log(own)))
+        grid = self.comparison.lam
+        lam = np.exp(np.interp(np.linspace(0, 1, _FINE), np.linspace(0, 1, len(grid)), np.log(grid)))
         lam = lam[self.comparison.agreeing[self.comparison.nearest(lam)]]
         near = np.zeros(len(self.trial.cost), bool)
         for price in lam:
@@ -129,15 +129,15 @@ def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, judging: Judging
         judging: how they are judged.
     """
     rows, prices = (log.logprob, log.correct, log.answered), jnp.asarray(lam, log.cost.dtype)
-    trial = jax.tree.map(np.asarray, judge_log(model.calibrators, *rows, charges(log), prices, judging))
+    trial = jax.tree.map(np.asarray, judge_log(model.calibrators, rows, charges(log), prices, judging))
     return pairs_on_trial(merged(trial), len(model.models))
 
 
 def pairs_on_trial(trial: Candidates, k: int) -> Trial:
     """Single models and pairs of k models, in numpy's arrays, but for those that are of no use.
 
-    That are thresholds that part no queries, and pairs than which a single model errs less often and costs less on the
-    log itself: whatever is expected, nobody would choose them.
+    Of no use are thresholds that part no queries, and pairs than which a single model errs less often and costs less on
+    the log itself: whatever is expected, nobody would choose them.
     """
     error = np.asarray(trial.error)
     use = np.isfinite(error)
@@ -145,10 +145,10 @@ def pairs_on_trial(trial: Candidates, k: int) -> Trial:
         less = trial.counted[:k] < trial.counted[:, None] - _ROUNDING
         beaten = less & (trial.cost[:k] < trial.cost[:, None] * (1 - _ROUNDING))
         use &= (trial.first == trial.second) | ~beaten.any(1)
-    places = np.flatnonzero(use)
-    policies = may_refuse(as_cascades(trial, places, k, np).simplest())
+    useful = np.flatnonzero(use)
+    policies = may_refuse(as_cascades(trial, useful, k, np).simplest())
     abstention = np.zeros_like(error) if trial.abstention is None else np.asarray(trial.abstention)
-    figures = (part(np.asarray(figure), places) for figure in (error, trial.cost, reserve(trial), abstention))
+    figures = (np.asarray(figure)[useful] for figure in (error, trial.cost, reserve(trial), abstention))
     return Trial(*figures, policies=policies)
 
 
@@ -156,7 +156,7 @@ def near_best(trial: Trial, lam: np.ndarray) -> Trial:
     """Of policies with refusals of their own for each λ (L,), those that are near the best for some λ."""
     if len(trial.cost) <= _NEAR * len(lam):
         return trial
-    near = [np.argpartition(trial.loss(lam[[place]])[0], _NEAR)[:_NEAR] for place in range(len(lam))]
+    near = [np.argpartition(trial.loss(price[None])[0], _NEAR)[:_NEAR] for price in lam]
     return trial.take(np.unique(np.concatenate(near)))
 
 
@@ -164,7 +164,7 @@ def judge_agreements(log: Log, model: CascadeModel, judging: Judging) -> Trial:
     """Every policy that goes by whether answers agree."""
     assert log.answer is not None
     rows = log.logprob, log.correct, log.answered
-    trial = judge_answers(model.calibrators, *rows, charges(log), log.answer, judging)
+    trial = judge_answers(model.calibrators, rows, charges(log), log.answer, judging)
     trial = part(trial, np.flatnonzero(np.isfinite(trial.error)))
     policies = as_policies(trial, np.arange(len(trial.error)), len(model.models), True)
     return Trial(trial.error, trial.cost, RESERVE * trial.cost_se, trial.abstention, policies)
@@ -199,14 +199,14 @@ def undominated(points: Trial) -> tuple[Trial, np.ndarray, np.ndarray]:
     hull, front = lower_hull(points.cost, points.penalty), pareto(points.cost, points.penalty)
     points, instead = _instead_of_models(points, front)
     # Who sees single models in a table beside the policy asks why one of them is none.
-    places = _thinned(front, np.concatenate([hull, instead, np.flatnonzero(points.alone)]))[::-1]
+    shown = _thinned(front, np.concatenate([hull, instead, np.flatnonzero(points.alone)]))[::-1]
     slopes = -np.diff(points.penalty[hull]) / np.diff(points.cost[hull])
-    lam, corner = _prices(points.cost[places], points.cost[hull], slopes)
-    return points.take(places), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
+    lam, corner = _prices(points.cost[shown], points.cost[hull], slopes)
+    return points.take(shown), lam, np.where(corner, PointStatus.CONVERGED, PointStatus.INTERPOLATED)
 
 
 def _instead_of_models(points: Trial, front: np.ndarray) -> tuple[Trial, np.ndarray]:
-    """(the policies, places of cascades) with less in hand for cascades that stand instead of a single model.
+    """(the policies with less in hand for cascades that stand instead of a single model, positions of these cascades).
 
     A single model needs nothing in hand. Where only that sets it above a cascade, which errs less and costs less, a
     budget that pays for the model pays for the cascade: else it would get what is worse than either.
@@ -215,19 +215,19 @@ def _instead_of_models(points: Trial, front: np.ndarray) -> tuple[Trial, np.ndar
     reserve, instead = points.reserve.copy(), []
     for model in models[pareto(cost[models], error[models])]:
         better = front[(cost[front] <= cost[model]) & (error[front] <= error[model])]
-        place = better[(cost + reserve)[better].argmin()]
-        if cost[place] + reserve[place] > cost[model]:
-            reserve[place] = cost[model] - cost[place]
-            instead.append(place)
+        cascade = better[(cost + reserve)[better].argmin()]
+        if cost[cascade] + reserve[cascade] > cost[model]:
+            reserve[cascade] = cost[model] - cost[cascade]
+            instead.append(cascade)
     return points._replace(reserve=reserve), np.array(instead, int)
 
 
-def _thinned(places: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """At most so many of the places, spread evenly; some are kept in any case."""
-    if len(places) <= _MOST_POINTS:
-        return places
-    spread = places[np.linspace(0, len(places) - 1, _MOST_POINTS).round().astype(int)]
-    return places[np.isin(places, spread) | np.isin(places, kept)]
+def _thinned(points: np.ndarray, always: np.ndarray) -> np.ndarray:
+    """At most so many of some points, by position, spread evenly; and those that stay in any case."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    spread = points[np.linspace(0, len(points) - 1, _MOST_POINTS).round().astype(int)]
+    return points[np.isin(points, spread) | np.isin(points, always)]
 
 
 def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -238,7 +238,7 @@ def _prices(cost: np.ndarray, corners: np.ndarray, slopes: np.ndarray) -> tuple[
     if not slopes.size:
         return np.where(cost > 0, 1 / np.where(cost > 0, cost, 1.0), 1.0), np.ones(len(cost), bool)
     around = np.concatenate([[4 * slopes[0]], slopes, [slopes[-1] / 4]])
-    place = np.searchsorted(corners, cost)
-    corner = corners[np.minimum(place, len(corners) - 1)] == cost
-    amid = np.sqrt(around[place] * around[np.minimum(place + 1, len(around) - 1)])
-    return np.where(corner, amid, around[place]), corner
+    following = np.searchsorted(corners, cost)
+    corner = corners[np.minimum(following, len(corners) - 1)] == cost
+    amid = np.sqrt(around[following] * around[np.minimum(following + 1, len(around) - 1)])
+    return np.where(corner, amid, around[following]), corner

@@ -39,9 +39,6 @@ from rcjax.tuning.verdict import tell_corrections
 _PURSE = 100.0  # money that there is advice for, how to spend it
 
 
-_WORDS = ("all", "full", "adaptive")
-
-
 @dataclasses.dataclass(frozen=True)
 class Alone:
     """What one model does on its own, on the log."""
@@ -58,6 +55,11 @@ class Alone:
     """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
     """Mean seconds of its answers, of those whose seconds are known; None where the log tells none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values, the seconds only where there are any."""
+        row = plain(dataclasses.asdict(self))
+        return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,14 +102,20 @@ class Tuned:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --json`."""
-        points = self.frontier.to_json()["frontier"]
-        rows = [plain(dataclasses.asdict(model)) for model in self.alone]
-        rows = [{name: own for name, own in row.items() if name != "seconds" or own is not None} for row in rows]
-        counted = {} if self.log.counted is None else {"counted": self.log.counted.to_json()}
-        document = {"models": list(self.model.models), "model_summary": rows, "frontier": points}
-        copulas = {"copulas": self.model.copula_table} if self.model.copula_table else {}
-        chosen = {"policy": self.policy.to_json(), "remarks": list(self.remarks)} if self.policy else {}
-        return document | counted | copulas | chosen | ({"label_worth": self.worth.to_json()} if self.worth else {})
+        document = {
+            "models": list(self.model.models),
+            "model_summary": [model.to_json() for model in self.alone],
+            "frontier": self.frontier.to_json()["frontier"],
+        }
+        if self.log.counted is not None:
+            document["counted"] = self.log.counted.to_json()
+        if self.model.copula_table:
+            document["copulas"] = self.model.copula_table
+        if self.policy is not None:
+            document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
+        if self.worth is not None:
+            document["label_worth"] = self.worth.to_json()
+        return document
 
 
 def tune(
@@ -234,20 +242,23 @@ def search_in_stages(
     with stage("fitting the model"):
         model = fit(log, transform=spec.transform, **spec.fit)
     admitted = None if spec.max_seconds is None else _admission(log, model, held_out, spec)
+
+    def tuned(admitted: Admission | None) -> Tuned:
+        frontier, selection = find_frontier(log, model, spec, admitted)
+        frontier, alone = with_seconds(frontier, log), describe_models(log, model)
+        return Tuned(log, held_out, model, frontier, selection, alone, spec.target, admitted=admitted)
+
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
         try:
-            frontier, selection = find_frontier(log, model, spec, admitted)
+            return tuned(admitted)
         except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
-            frontier, selection = find_frontier(log, model, spec)
-            frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-            problem.tuned = Tuned(log, held_out, model, frontier, selection, alone, spec.target)
+            problem.tuned = tuned(None)
             raise
-    frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-    return Tuned(log, held_out, model, frontier, selection, alone, spec.target, admitted=admitted)
 
 
 def _admission(log: Log, model: CascadeModel, held_out: Log | None, spec: Spec) -> Admission:
+    """Which policies keep to the limit on the seconds."""
     assert spec.max_seconds is not None
     size = None if held_out is None else int(held_out.complete.sum())
     return admission(log, model, spec.max_seconds, held_out=size, confidence=spec.confidence)
@@ -255,22 +266,19 @@ def _admission(log: Log, model: CascadeModel, held_out: Log | None, spec: Spec) 
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
-    frontier, target = tuned.frontier, tuned.target
+    target, notes = tuned.target, []
     if not target:
         return tuned
-    certificate, notes = None, []
-    frontier, correction = by_bill(frontier, tuned.log)
-    if spec.confidence is not None and tuned.held_out is not None:
-        limits: dict[str, Any] = {"max_error": target.get("max_error"), "max_cost": target.get("budget")}
-        limits |= {"tuned_on": tuned.log, "judged": True} if spec.judged else {}
-        limits |= {} if spec.max_seconds is None else {"max_seconds": spec.max_seconds.text}
-        certificate = certify(frontier, tuned.held_out, **limits, confidence=spec.confidence)
+    frontier, correction = by_bill(tuned.frontier, tuned.log)
+    certificate = _certificate(frontier, tuned, spec)
+    if certificate is not None:
         index, policy = certificate.index, certificate.policy
     else:
         index = _choose(frontier, target)
         policy = _mixed(frontier, target) if spec.mix else frontier.point(index, target)
         if spec.mix and len(policy.policies) == 1:
-            policy, notes = policy.policies[0], ["nothing to mix: a single point of the frontier is best here"]
+            policy = policy.policies[0]
+            notes.append("nothing to mix: a single point of the frontier is best here")
     if tuned.admitted is not None:
         policy = record_limit(policy, tuned.admitted.limit)
         notes.append(tuned.admitted.describe(policy, tuned.log))
@@ -288,7 +296,24 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     )
 
 
+def _certificate(frontier: Frontier, tuned: Tuned, spec: Spec) -> Certificate | None:
+    """The test of the frontier's policies on queries held out; None where nothing is to be guaranteed."""
+    if spec.confidence is None or tuned.held_out is None:
+        return None
+    return certify(
+        frontier,
+        tuned.held_out,
+        max_error=tuned.target.get("max_error"),
+        max_cost=tuned.target.get("budget"),
+        confidence=spec.confidence,
+        tuned_on=tuned.log if spec.judged else None,
+        judged=spec.judged,
+        max_seconds=None if spec.max_seconds is None else spec.max_seconds.text,
+    )
+
+
 def _corrections(tuned: Tuned) -> list[str]:
+    """By how much errors of cascades are corrected, in words."""
     selection, labelled = tuned.selection, tuned.log.hand is None
     if selection is None:
         return []
@@ -302,6 +327,7 @@ def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:
 
 
 def _choose(frontier: Frontier, target: Mapping[str, float]) -> int:
+    """The position of the point that meets a target; where none is cheap enough the message has few digits."""
     try:
         return frontier.choose(**target)
     except InfeasibleError:
@@ -322,6 +348,7 @@ def too_dear(budget: float, cheapest: float) -> str:
 
 
 def _promise(certificate: Certificate) -> str:
+    """What is guaranteed, and by which queries, in words."""
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
     beyond = certificate.seconds
     slow = "" if beyond is None else f", and {beyond.count:,} waited longer than {beyond.limit.seconds:.4g} s"
@@ -337,16 +364,16 @@ def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
     confidence = np.asarray(model.calibrate(log))
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
-    told, labelled = np.asarray(corrected_log(log).correct), log.labelled
+    corrected, labelled = np.asarray(corrected_log(log).correct), log.labelled
     return tuple(
         Alone(
             model=name,
-            answers=int(own.sum()),
-            accuracy=float(np.clip(told[own, j].mean(), 0, 1)),
+            answers=int(rows.sum()),
+            accuracy=float(np.clip(corrected[rows, j].mean(), 0, 1)),
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
-            certain=float((logprob[own, j] == 0).mean()),
+            certain=float((logprob[rows, j] == 0).mean()),
             seconds=mean_seconds(log, j),
         )
-        for j, (name, own) in enumerate(zip(log.models, answered.T, strict=True))
+        for j, (name, rows) in enumerate(zip(log.models, answered.T, strict=True))
     )

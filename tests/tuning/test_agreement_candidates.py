@@ -215,7 +215,7 @@ def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
     for row in np.flatnonzero(~compares):
         np.testing.assert_array_equal(both.members[row], pair.members[row])
         np.testing.assert_array_equal(both.bounds[row], pair.bounds[row])
-    trial = judge_answers(model.calibrators, *rows, log.cost, log.answer, AS_USUAL)
+    trial = judge_answers(model.calibrators, rows, log.cost, log.answer, AS_USUAL)
     best = (trial.error + lam[:, None] * trial.cost).argmin(1)
     for row in np.flatnonzero(compares):
         assert both.agreements.earlier[row, trial.second[best[row]]] == trial.first[best[row]]

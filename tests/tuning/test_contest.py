@@ -257,12 +257,12 @@ def by_hand(log, model, judging, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, *rows, charge, targets.lam, judging))
+        trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, rows, charge, targets.lam, judging))
         may = np.ones_like(trial.error, bool)
         allowed = {"1": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "2": may}
         choices = {name: chosen_pairs(trial, own, targets, k) for name, own in allowed.items()}
         if log.answer is not None and k > 2:
-            compared = judge_answers(fitted.calibrators, *rows, charge, log.answer, judging)
+            compared = judge_answers(fitted.calibrators, rows, charge, log.answer, judging)
             choices["answers"] = chosen_answers(compared, choices["2"], targets, k, price is not None)
         if k == 3:
             choices["3"] = chosen_chains(fitted, targets, price)

@@ -130,7 +130,7 @@ def by_definition(rows, found, place, blend):
     crossed = dict(zip(pairs(K), rows.crossed, strict=True))
     data = rows.confidence, crossed, rows.correct, rows.present, rows.charge
     i, j = int(found.first[place]), int(found.second[place])
-    return figures_of_pair(data, i, j, passed_on(rows, found, place), (blend.own, blend.crossed))
+    return figures_of_pair(data, i, j, passed_on(rows, found, place), (blend.calibrated, blend.crossed))
 
 
 TABLE = [(two_atoms, 60), (gate, 60), (all_tied, 60), (mixed, 60), (apart, 60), (mixed, 900), (gate, 900)]
@@ -254,8 +254,8 @@ def test_queries_that_nobody_answered_count_for_nothing():
     anything = np.where(np.arange(72)[:, None] < 60, own[0], -0.1), own[1] | ~answered, answered
     judging, cost = Judging(Blend(0.1, 0.6), split=True), np.asarray(log.cost)
     money = charges(log) + 0.5 * ~answered, np.broadcast_to(cost, (72, K)), cost
-    several = [judge_log(calibrators, *anything, charge, judging=judging) for charge in money]
-    short = judge_log(calibrators, *(one[:60] for one in own), money[0][:60], judging=judging)
+    several = [judge_log(calibrators, anything, charge, judging=judging) for charge in money]
+    short = judge_log(calibrators, tuple(one[:60] for one in own), money[0][:60], judging=judging)
     use = np.isfinite(short.error)
     for name in ("first", "second", "threshold", "above", "share", *FIGURES):
         first, *others = (np.asarray(getattr(one, name))[use] for one in several)

@@ -63,7 +63,7 @@ def test_weights_are_no_less_than_nothing_and_no_more_than_all():
     logs += [make_log(60, 3, correct=labels), make_log(60, 3, logprob=np.log(0.5)), make_log(60, 3, correct=~labels)]
     for log in logs:
         blend = estimate_blend(log, "generation")
-        assert min(blend.own, blend.crossed) >= 0
+        assert min(blend.calibrated, blend.crossed) >= 0
         assert -1e-12 <= blend.label <= 1
 
 
@@ -106,7 +106,7 @@ def test_weights_are_those_of_the_definition(seed, missing):
     blend = estimate_blend(log, "generation")
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
     folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
-    np.testing.assert_allclose([blend.own, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
+    np.testing.assert_allclose([blend.calibrated, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
 
 
 def test_of_many_queries_the_first_tell_the_weights(monkeypatch):

@@ -15,7 +15,8 @@ from rcjax.policy import Mixture
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.bootstrapping import _replaced, bootstrap
+from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.replicates import _replaced
 from rcjax.tuning.seconds_limit import Admission
 from rcjax.tuning.segment_promise import _counted
 

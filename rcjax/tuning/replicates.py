@@ -1,0 +1,201 @@
+"""Policies of a frontier, tuned again on draws of a log's queries by all that led to it.
+
+Where the labels chose, they choose again, what is best within the costs of the points; chains, and all policies of a
+search by the model, are solved again, at the λ of the points.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._core.batching import stack
+from rcjax._core.size_classes import fill_up
+from rcjax._core.threads import side_by_side
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.policies import Policies, either
+from rcjax.frontier.refusal import refusal_at
+from rcjax.frontier.searches import Chain
+from rcjax.logs.log import Log
+from rcjax.model.calibration import Calibrator
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit_near
+from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.label_outcomes import expected_log
+from rcjax.solving.lambda_grid import lay_out_problem, solve_at
+from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
+from rcjax.tuning.choices import Targets, choose, judge_all
+from rcjax.tuning.cross_validation import longer_cascades
+from rcjax.tuning.judging import Judging
+from rcjax.tuning.label_weights import charges, judging_of
+
+__all__ = ["Replicates", "tune_again"]
+
+
+_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
+
+
+class Replicates(NamedTuple):
+    """What each replicate would do; B replicates, G points."""
+
+    calibrators: Calibrator
+    """(B, k)"""
+    policies: Policies
+    """(B, G)"""
+
+
+def tune_again(
+    frontier: Frontier, log: Log, draws: np.ndarray, points: np.ndarray, by_price: bool = False
+) -> Replicates:
+    """The policies of a frontier, tuned again on draws of a log's queries by all that led to it (`Frontier.search`).
+
+    Args:
+        frontier: the frontier.
+        log: the log that it was tuned on.
+        draws: (B, n) its rows.
+        points: (G,) positions of the frontier's points: solved again are their λ, or where the labels chose, what is
+            best within their costs.
+        by_price: take their λ in any case, as the costs of the points do not count; policies are then judged as each
+            draw says, not the whole log.
+    """
+    selected = frontier.search == "selected"
+    search = _by_labels(frontier, log, points, by_price) if selected else _by_model(frontier, log, points)
+    tuned = side_by_side(lambda queries: search.again(_Draw.of(log, queries)), draws, n=log.n_queries)
+    calibrators, policies = zip(*tuned, strict=True)
+    if any(chosen.shares is not None for chosen in policies):
+        policies = [chosen.on_host().splitting() for chosen in policies]
+    return Replicates(stack(calibrators), stack(policies))
+
+
+class _Draw(NamedTuple):
+    """What a draw of n queries of a log says, in numpy's arrays; some queries are in it again and again."""
+
+    log: Log  # that it is of
+    queries: np.ndarray  # (n,) its rows
+    labels: tuple[np.ndarray, np.ndarray, np.ndarray]  # (logprob, correct, answered), each (n, k)
+    charge: np.ndarray  # (n, k) money of each answer
+    answer: np.ndarray | None  # (n, k) codes of answers
+
+    @classmethod
+    def of(cls, log: Log, queries: np.ndarray) -> "_Draw":
+        """Of some rows of a log; where answers lack labels, they count as these rows let expect."""
+        logprob, correct, answered = (
+            np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered)
+        )
+        if log.hand is not None:
+            correct = np.asarray(expected_log(log.take(queries)).correct)
+        answer = None if log.answer is None else np.asarray(log.answer)[queries]
+        return cls(log, queries, (logprob, correct, answered), charges(log)[queries], answer)
+
+
+class _ByModel(NamedTuple):
+    """How the model solves cascades for G prices."""
+
+    model: CascadeModel
+    plan: Plan | None  # of the cascades; None: of adaptive policies
+    chain: Chain
+    refusal: jax.Array | None
+    lam: np.ndarray  # (G,)
+
+    def again(self, draw: _Draw) -> tuple[Calibrator, Policies]:
+        """(calibrators (k,), policies (G,)) by the model fitted to a draw."""
+        answered = draw.labels[2]
+        cost = (draw.charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
+        fitted = fit_near(self.model, *draw.labels, jnp.asarray(cost, draw.log.cost.dtype))
+        panels = _PANELS if self.plan is not None and len(self.plan.steps) > MANY_STEPS else None
+        problem = lay_out_problem(fitted, self.plan, self.chain, self.refusal, panels)
+        return fitted.calibrators, solve_at(problem, self.lam).policies
+
+
+class _ByLabels(NamedTuple):
+    """How the labels choose policies for G targets."""
+
+    model: CascadeModel
+    targets: Targets
+    lam: np.ndarray  # (G,)
+    judging: Judging | None  # how candidates are judged; None: as each draw says
+    refusal: jax.Array | None
+    chains: _ByModel | None  # solves longer cascades; None where none is among the points
+    longer: np.ndarray  # (G,) where these stand
+    comparing: np.ndarray | None  # (G,) where policies stand that compare answers; None: the frontier has none
+
+    def again(self, draw: _Draw) -> tuple[Calibrator, Policies]:
+        """(calibrators (k,), policies (G,)) by the labels of a draw."""
+        transform, k, chains = self.model.calibrators.transform, len(self.model.models), None
+        if self.chains is None:
+            calibrators, _ = calibrate_log(*fill_up(*draw.labels), transform=transform)
+        else:
+            calibrators, chains = self.chains.again(draw)
+        judging = self.judging
+        if judging is None:
+            judging = judging_of(draw.log.take(draw.queries), transform, self.refusal)
+        answer = None if self.comparing is None else draw.answer
+        pairs, agreeing = judge_all(calibrators, (*draw.labels, answer), draw.charge, self.lam, judging)
+        policies = choose(pairs, None, self.targets, k).policies
+        if chains is not None:
+            policies = _replaced(policies, chains.on_host(), self.longer)
+        if self.comparing is not None:
+            policies = _replaced(policies, choose(pairs, agreeing, self.targets, k).policies, self.comparing)
+        return calibrators, policies
+
+
+def _by_model(frontier: Frontier, log: Log, points: np.ndarray) -> _ByModel:
+    """How the model has solved some points (G,) of a frontier."""
+    lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
+    plan = plan_cascades(frontier.model, frontier.search)
+    return _ByModel(frontier.model, plan, frontier.chain, refusal, lam)
+
+
+def _by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool) -> _ByLabels:
+    """How the labels have chosen some points (G,) of a frontier; arguments as of `tune_again`."""
+    model, lam, agreements = frontier.model, np.asarray(frontier.lam)[points], frontier.policies.agreements
+    comparing = None if agreements is None else np.asarray(np.asarray(agreements.compares)[points].any(1))
+    size = np.asarray(frontier.members)[points].sum(1)
+    longer = size > 2 if comparing is None else (size > 2) & ~comparing
+    refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
+    chains = None
+    if longer.any():
+        plan = _plan_of_lengths(len(model.models), {*size[longer].tolist()})
+        chains = _ByModel(model, plan, frontier.chain, refusal, lam)
+    return _ByLabels(
+        model=model,
+        targets=Targets(lam=lam) if by_price else Targets(budgets=_budgets(frontier, points)),
+        lam=lam,
+        # A few draws are judged as their own queries say, so that those left out have no part in it.
+        judging=None if by_price else judging_of(log, model.calibrators.transform, refusal),
+        refusal=refusal,
+        chains=chains,
+        longer=longer,
+        comparing=comparing,
+    )
+
+
+def _budgets(frontier: Frontier, points: np.ndarray) -> np.ndarray:
+    """(G,) the budgets that points are the best for: their costs, and what is kept in hand."""
+    cost = np.asarray(frontier.cost, float)[points]
+    reserve = 0.0 if frontier.reserve is None else np.asarray(frontier.reserve, float)[points]
+    return (cost + reserve) * (1 + 1e-9)
+
+
+def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
+    """Cascades (G,), where the mask (G,) says so those of others; their intervals alone."""
+    if policies.refusals is None or others.refusals is None:
+        policies, others = _without_refusals(policies), _without_refusals(others)
+    return either(others, policies, where)
+
+
+def _without_refusals(cascades: Policies) -> Policies:
+    if cascades.refusals is None:
+        return cascades
+    how = {"agreements": cascades.agreements, "splits": cascades.splits}
+    return Policies.of_cascades(cascades.thresholds, cascades.members, **how)
+
+
+def _plan_of_lengths(k: int, lengths: set[int]) -> Plan:
+    """The cascades of k models of some lengths, 3 and more."""
+    longer = longer_cascades(k, None)
+    if not lengths <= set(longer.lengths):
+        longer = longer_cascades(k, max(lengths))
+    chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
+    return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))
