@@ -75,7 +75,7 @@ def check(
             old = _read(subject, tuned_on, prices, reading=scale) if tuned_on else None
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
-            if isinstance(subject, rcjax.SegmentedPolicy):
+            if subject.by is not None:
                 outcome, show = (
                     rcjax.diagnostics.check_segments(subject, fresh, alarm=options["alarm"]),
                     show_segment_checks,

@@ -10,15 +10,15 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
 from rcjax.policy.limits import SecondsLimit
 
 if TYPE_CHECKING:
-    from rcjax.policy.mixture import Mixture
-    from rcjax.policy.policy import Policy
-    from rcjax.policy.segmented import SegmentedPolicy
+    from rcjax.policy.policy import AnyPolicy, Policy
+
+P = TypeVar("P", bound="AnyPolicy")
 
 SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
 
@@ -78,7 +78,7 @@ def refuse_early(abstain_early: Any) -> None:
         raise ValueError(f"{EARLY_IS_GONE}: abstain_early must be left out, and the last one refuses")
 
 
-def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
+def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
     `target`, `models`, `search` (a word, or the cascades), `cascades` and `max_length` that it was limited to, `chain`,
@@ -116,10 +116,14 @@ def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     return record | ({"second_cost": second_cost} if second_cost else {})
 
 
-def with_record(policy: Policy, **told: Any) -> Policy:
-    """The same policy, whose record of its tuning has these entries, JSON values, besides."""
-    tuning = {**policy.provenance.get("tuning", {}), **told}
-    return dataclasses.replace(policy, provenance={**policy.provenance, "tuning": tuning})
+def with_record(policy: P, **entries: Any) -> P:
+    """The same policy, each part of which has these entries, JSON values, in the record of its tuning besides."""
+
+    def recording(part: Policy) -> Policy:
+        tuning = {**part.provenance.get("tuning", {}), **entries}
+        return dataclasses.replace(part, provenance={**part.provenance, "tuning": tuning})
+
+    return policy.with_parts(recording)
 
 
 def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
@@ -137,7 +141,7 @@ def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str,
     return price, check.items(told.get("money"), "provenance.waiting.money", check.amount)
 
 
-def recorded_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Mapping[str, float]]:
+def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
     """Money per million tokens of all models that a policy, or those of a mixture, were chosen from; by model."""
     alone = policy.policies[0] is policy
     places = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
@@ -148,7 +152,7 @@ def recorded_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Map
     return prices
 
 
-def recorded_asked(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, dict[str, Any]]:
+def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
     """How each model was asked for the log that a policy was tuned on: `signal` with its entries, `options`, `prices`.
 
     Empty where the log did not tell. Raises ValueError for what rcjax does not write.
@@ -166,7 +170,7 @@ def recorded_asked(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, dict
     return asked
 
 
-def recorded_shares(policy: SegmentedPolicy) -> dict[str, float] | None:
+def recorded_shares(policy: AnyPolicy) -> dict[str, float] | None:
     """The shares of the traffic that policies of segments were tuned for; None where they were those of the log."""
     told = _tuning(policy.provenance, _TUNING).get("shares")
     return None if told is None else dict(check.items(told, f"{_TUNING}.shares", check.positive))

@@ -11,8 +11,7 @@ import numpy as np
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy, Policy
 
 __all__ = ["UNKNOWN", "replay_segments", "replay_whole", "split_segments"]
 
@@ -28,7 +27,7 @@ Replaying = Callable[[Policy, Log], Any]
 _MEANS = ("error", "cost", "spent", "abstention")
 
 
-def split_segments(policy: SegmentedPolicy, log: Log) -> dict[str, Log]:
+def split_segments(policy: AnyPolicy, log: Log) -> dict[str, Log]:
     """The queries of a log by segment that the policy knows, and under "" those of no known one; none is empty.
 
     Raises LogError for a log that was read without segments.
@@ -40,7 +39,7 @@ def split_segments(policy: SegmentedPolicy, log: Log) -> dict[str, Log]:
     return {name: log.take(names == name) for name in (*policy.segments, UNKNOWN) if (names == name).any()}
 
 
-def replay_segments(policy: SegmentedPolicy, log: Log, replay: Replaying) -> dict[str, Any]:
+def replay_segments(policy: AnyPolicy, log: Log, replay: Replaying) -> dict[str, Any]:
     """By segment, as `split_segments` has them, what `replay` tells; where some query has the answers that it takes.
 
     Args:
@@ -52,7 +51,7 @@ def replay_segments(policy: SegmentedPolicy, log: Log, replay: Replaying) -> dic
     """
     replays, problem = {}, None
     for name, part in split_segments(policy, log).items():
-        own = policy.segment(name)
+        own = policy.part(segment=name)
         try:
             replays[name] = replay(own, part)
         except LogError as error:
@@ -66,7 +65,7 @@ def replay_segments(policy: SegmentedPolicy, log: Log, replay: Replaying) -> dic
     return replays
 
 
-def replay_whole(policy: SegmentedPolicy, log: Log, replay: Replaying) -> Any:
+def replay_whole(policy: AnyPolicy, log: Log, replay: Replaying) -> Any:
     """A `Replay` of all queries of a log, each under the policy of its segment, by the mix of the log.
 
     Args:

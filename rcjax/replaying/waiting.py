@@ -24,8 +24,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.frontier.seconds import FIGURES, Seconds
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
 from rcjax.replaying.calibrating import calibrated
 from rcjax.replaying.packing import Packed, reached
@@ -60,12 +59,12 @@ _ROUNDING = 1e-9  # of sums of weights
 _MOST_ELEMENTS = 2**23  # queries × policies × models held at a time
 
 
-def as_tuned(subject: Policy | Mixture | Frontier, log: Log) -> Log:
+def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
     """A log with the costs that a policy or frontier counts: what a second of waiting is worth as when it was tuned.
 
     Raises LogError where that is not 0, and the log does not tell how long every answer took.
     """
-    told = subject.provenance if isinstance(subject, Policy | Mixture) else subject.model.provenance
+    told = subject.provenance if isinstance(subject, AnyPolicy) else subject.model.provenance
     second_cost, _ = recorded_waiting(told)
     if second_cost == (0.0 if log.waiting is None else log.waiting.second_cost):
         return log

@@ -15,10 +15,8 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax._base.arguments import instance, what_it_is
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.checks import prepared, without_schemas
 from rcjax.serving.completions import Usage
@@ -174,9 +172,7 @@ def _failures() -> Iterator[None]:
         raise SignalError(f"the signal failed: {in_short(error)}") from None
 
 
-def known_endpoints(
-    policy: Policy | Mixture | SegmentedPolicy, models: Sequence[str], asking: Asking
-) -> dict[str, Endpoint]:
+def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
     """The endpoint of each model: those of the policy, and those that shadow queries are asked of besides.
 
     Raises TypeError or ValueError for arguments that cannot be right.
@@ -296,7 +292,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def known_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
+def known_prices(policy: AnyPolicy) -> dict[str, Any]:
     """By model: the prices of the policy, of all models that it was chosen from, and of those in its log."""
     told = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
     return {**told, **recorded_prices(policy), **(policy.prices or {})}

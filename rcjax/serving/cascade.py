@@ -23,9 +23,7 @@ from rcjax._base.arguments import instance, whole
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Answer, Defer, Policy
-from rcjax.policy.segmented import SegmentedPolicy, policy_for
+from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
@@ -153,7 +151,7 @@ class Cascade:
 
     def __init__(
         self,
-        policy: Policy | Mixture | SegmentedPolicy,
+        policy: AnyPolicy,
         client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
         signal: Signal | Mapping[str, Signal] | None = None,
@@ -171,7 +169,7 @@ class Cascade:
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
     ) -> None:
-        instance(policy, (Policy, Mixture, SegmentedPolicy), "policy")
+        instance(policy, AnyPolicy, "policy")
         self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
         instance(shadow_salt, (str, NoneType), "shadow_salt")
@@ -288,7 +286,7 @@ class Cascade:
 
     async def _answer(self, question: Question, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        policy = policy_for(self.policy, question.query, question.segment)
+        policy = self.policy.part(question.query, question.segment)
         result = replace(await self._follow(policy, question, deadline), segment=question.segment)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
@@ -298,7 +296,7 @@ class Cascade:
     ) -> Question:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        untold = "" if isinstance(self.policy, SegmentedPolicy) else None
+        untold = None if self.policy.by is None else ""
         shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
         return Question(name, conversation, shadow=shadow, segment=segment or untold, **more)
 
@@ -368,9 +366,7 @@ def _sureness(attempt: Attempt) -> float:
     return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 
-def _everyone(
-    policy: Policy | Mixture | SegmentedPolicy, shadow_models: Sequence[str], shadow: float
-) -> tuple[str, ...]:
+def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:
     """The models of the policy, then those that shadow queries are asked of besides."""
     number(shadow, "shadow", 0.0, 1.0)
     if (

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.serving.answer_keys import AnswerKeys, checked_key
 from rcjax.serving.caller import Attempt
 
@@ -26,7 +24,7 @@ class Comparing:
     Raises ValueError where the policy compares keys, and nothing makes them; TypeError for what cannot be called.
     """
 
-    def __init__(self, policy: Policy | Mixture | SegmentedPolicy, key: Callable[[str], str] | None) -> None:
+    def __init__(self, policy: AnyPolicy, key: Callable[[str], str] | None) -> None:
         key = checked_key(key)
         keyed = any(one.compare == "key" for part in policy.policies for one in part.agreements.values())
         if keyed and key is None:

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.cascade import CascadeError, Result
 from rcjax.serving.completions import sum_usages
 from rcjax.serving.gateway.answers import Account, Wording
@@ -125,7 +124,7 @@ class Conversation:
         sending = self._sending(
             Account(self.query, "answered", None, (), served.name, served.digest, changed=changed, replaced=replaced)
         )
-        if isinstance(served.policy, SegmentedPolicy) and served.policy.knows(self.segment):
+        if served.policy.knows(self.segment):
             sending.account = replace(sending.account, segment=self.segment)
         try:
             result = await served.cascade.ask(

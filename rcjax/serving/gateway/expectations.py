@@ -16,9 +16,7 @@ from functools import partial
 from typing import Any
 
 from rcjax._base import json_checks as check
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Abstain, Defer, Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import Abstain, AnyPolicy, Defer, Policy
 
 __all__ = ["Expectation", "Reach", "expect"]
 
@@ -76,7 +74,7 @@ class _Step:
     fate: str  # "answered", "deferred" or "abstained"
 
 
-def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
+def expect(policy: AnyPolicy) -> Expectation:
     """Let the queries that a policy carries walk through it, those that all models which it may ask have answered.
 
     Under a mixture every policy takes every query, and what counts is the weighted mean; where a share of the queries
@@ -95,7 +93,7 @@ def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
     >>> expected.queries, dict(expected.answered), expected.cost, expected.reach["small"].logprobs
     (2, {'small': 1.0}, 1e-05, (-2.0, -1.0))
     """
-    if isinstance(policy, SegmentedPolicy):
+    if policy.by is not None:
         return _by_shares(policy)
     reference = policy.provenance.get("reference")
     columns = {} if reference is None else _read(reference)
@@ -107,7 +105,7 @@ def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
     return _weighed(policy, columns, rows)
 
 
-def _by_shares(policy: SegmentedPolicy) -> Expectation:
+def _by_shares(policy: AnyPolicy) -> Expectation:
     """What policies of segments lead to expect of the whole traffic."""
     parts = [(policy.shares[name], expect(own)) for name, own in policy.segments.items()]
     parts = [(share, part) for share, part in parts if part.queries]
@@ -143,7 +141,7 @@ def _joined(parts: list[tuple[float, Reach]]) -> Reach:
     return Reach(*(tuple(column) for column in zip(*rows, strict=True))) if rows else Reach((), (), ())
 
 
-def _weighed(policy: Policy | Mixture, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:
+def _weighed(policy: AnyPolicy, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:
     steps = [
         (weight * odds, step)
         for weight, part in zip(policy.weights, policy.policies, strict=True)

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rcjax.policy.files import load_policy
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.policy.reference import recorded_reference
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
@@ -87,7 +85,7 @@ class ServedPolicy:
     """A policy under the name that clients call it by."""
 
     name: str
-    policy: Policy | Mixture | SegmentedPolicy
+    policy: AnyPolicy
     digest: str
     """A hash of what it says."""
     cascade: Cascade
@@ -111,7 +109,7 @@ class Lineup:
     """Asks any model, and judges nothing."""
 
 
-def digest_of(policy: Policy | Mixture | SegmentedPolicy) -> str:
+def digest_of(policy: AnyPolicy) -> str:
     """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
 
     >>> from rcjax.policy import Calibration, Rule
@@ -194,7 +192,7 @@ class _Cascades:
         except ValueError as problem:
             raise ValueError(f"{path.name}: {problem}") from None
 
-    def _serve(self, name: str, policy: Policy | Mixture | SegmentedPolicy) -> ServedPolicy:
+    def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
         expect(policy)  # and damaged queries, not when figures are shown
         records = recorded_asked(policy)
@@ -234,7 +232,7 @@ class _Cascades:
         checked = frozenset.intersection(*judged)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed, checked)
 
-    def _shadow_models(self, policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
         whether the policy is still right."""
         reference = recorded_reference(policy.policies[0].provenance)

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy, policy_for
+from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.gateway.drift import bins_of
 from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.families import Children, label
@@ -65,7 +63,7 @@ class Served:
     Raises ValueError where the queries that the policy carries are damaged.
     """
 
-    def __init__(self, name: str, policy: Policy | Mixture | SegmentedPolicy, digest: str, counts: Children) -> None:
+    def __init__(self, name: str, policy: AnyPolicy, digest: str, counts: Children) -> None:
         self.name, self.digest, self.slot = label(name), digest, slot_of(digest)
         self.models = tuple(policy.models)
         self._policy = policy
@@ -84,7 +82,7 @@ class Served:
 
     def compared(self, result: Result) -> Iterator[tuple[str, bool]]:
         """(model, whether its answer was that of the earlier model) for those of a request that compared answers."""
-        policy, answers = policy_for(self._policy, result.query, result.segment), {}
+        policy, answers = self._policy.part(result.query, result.segment), {}
         for call in result.calls:
             agreement = policy.agreements.get(call.model)
             if agreement is not None and call.logprob is not None:
@@ -98,7 +96,7 @@ class Served:
 
         None where the policy has no segments.
         """
-        if not isinstance(self._policy, SegmentedPolicy):
+        if self._policy.by is None:
             return None
         if self._policy.knows(result.segment):
             return str(result.segment), "known"
