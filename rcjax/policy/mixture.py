@@ -104,10 +104,10 @@ class Mixture(AnyPolicy):
         two policies are mixed, `"lam"` is the errors saved per unit of money between them, refusals at their price, and
         `"error_cost"` 1/lam. None for what some policy does not tell.
         """
-        known = [policy.expected for policy in self.policies]
-        means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in known)}
+        promises = [policy.expected for policy in self.policies]
+        means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in promises)}
         for name in ("level", "abstain_price", "seconds_level"):
-            values = {expected.get(name) for expected in known}
+            values = {expected.get(name) for expected in promises}
             if len(values) == 1 and values != {None}:
                 means[name] = values.pop()
         return MappingProxyType(means | self._slope())

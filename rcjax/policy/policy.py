@@ -311,8 +311,8 @@ class Policy(AnyPolicy):
             compared = self._compared(model, phi, answer, answers)
             if compared is not None:
                 return compared
-        table, place = self.rules[model], bisect_left(self._bounds[model], phi)
-        rule = table[place] if table[place].share is None else rule_for(table, place, model, query)
+        table, interval = self.rules[model], bisect_left(self._bounds[model], phi)
+        rule = table[interval] if table[interval].share is None else rule_for(table, interval, model, query)
         return _decision(rule, model, phi)
 
     def decisions(

@@ -82,8 +82,8 @@ class SegmentedPolicy(AnyPolicy):
     @property
     def sharing(self) -> tuple[str, ...]:
         """The known segments that share the common policy."""
-        own = {*self.own}
-        return tuple(name for name in self.segments if name not in own)
+        separate = {*self.own}
+        return tuple(name for name in self.segments if name not in separate)
 
     @property
     def first(self) -> str:

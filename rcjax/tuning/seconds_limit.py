@@ -101,7 +101,7 @@ class Admission:
             if near.admits(_alone(model), model).any():
                 break
             name, seconds = near._fastest(model)
-        so_much = f"the fastest, {name} alone, takes {self.limit.told(seconds)}"
+        so_much = f"the fastest, {name} alone, takes {self.limit.say(seconds)}"
         if not np.isfinite(seconds):
             so_much = "so few queries cannot show it of any: log more, or leave out the guarantee"
         sure = ", surely enough to be guaranteed" if self._guaranteed else ""
