@@ -51,11 +51,11 @@ def replay_segments(policy: AnyPolicy, log: Log, replay: Replaying) -> dict[str,
     """
     replays, problem = {}, None
     for name, part in split_segments(policy, log).items():
-        own = policy.part(segment=name)
+        answering = policy.part(segment=name)
         try:
-            replays[name] = replay(own, part)
+            replays[name] = replay(answering, part)
         except LogError as error:
-            if set(own.models) <= set(log.models) and not part.select(own.models).complete.any():
+            if set(answering.models) <= set(log.models) and not part.select(answering.models).complete.any():
                 problem = error
                 continue
             raise
@@ -87,7 +87,7 @@ def replay_whole(policy: AnyPolicy, log: Log, replay: Replaying) -> Any:
         figures[f"{what}_se"] = float(np.sqrt(sum(spreads))) if n > 1 else float("nan")
     share = np.zeros(len(policy.models))
     for name, weight in weights.items():
-        for model, own in zip(replays[name].models, np.asarray(replays[name].share, float), strict=True):
-            share[policy.models.index(model)] += weight * own
+        for model, answered in zip(replays[name].models, np.asarray(replays[name].share, float), strict=True):
+            share[policy.models.index(model)] += weight * answered
     columns = jax.device_put({name: np.asarray(value, dtype) for name, value in {**figures, "share": share}.items()})
     return dataclasses.replace(next(iter(replays.values())), **columns, n=n, models=policy.models)

@@ -54,7 +54,7 @@ def _packed(
     agreements: Agreements | None = None,
     shares: np.ndarray | None = None,
 ) -> Packed:
-    first, actions = (np.asarray(places, np.int32) for places in (start, targets))
+    first, actions = (np.asarray(table, np.int32) for table in (start, targets))
     policies = Policies(first, bounds, actions, _reached(first, bounds, actions, agreements, shares))
     return Packed(transforms, calibrators, dataclasses.replace(policies, agreements=agreements, shares=shares))
 
@@ -64,16 +64,17 @@ def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
     return pack_policies(frontier.model.calibrators, frontier.policies, dtype)
 
 
-def pack_policies(fitted: Calibrator, own: Policies, dtype: Any) -> Packed:
+def pack_policies(fitted: Calibrator, policies: Policies, dtype: Any) -> Packed:
     """Policies (L,) over k models, with the calibrators (k,) of these; without shares where none is below 1."""
-    own = own.simplest()
+    policies = policies.simplest()
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
-    agreements = None if own.agreements is None else jax.tree.map(np.asarray, own.agreements)
+    agreements = None if policies.agreements is None else jax.tree.map(np.asarray, policies.agreements)
     stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
     calibrators = line, low, high, stated
-    shares = None if own.shares is None else np.asarray(own.shares, dtype)
-    return _packed(transforms, calibrators, own.first, np.asarray(own.bounds, dtype), own.actions, agreements, shares)
+    shares = None if policies.shares is None else np.asarray(policies.shares, dtype)
+    bounds = np.asarray(policies.bounds, dtype)
+    return _packed(transforms, calibrators, policies.first, bounds, policies.actions, agreements, shares)
 
 
 def pack_policy(policy: Policy, dtype: Any) -> Packed:
@@ -87,12 +88,12 @@ def pack_policy(policy: Policy, dtype: Any) -> Packed:
         bounds.append([rule.up_to for rule in rules])
         actions.append([_action(rule, j, index) for rule in rules])
         parts.append([1.0 if rule.share is None else rule.share for rule in rules])
-    own = [policy.calibrations[name] for name in policy.models]
-    line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
-    low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
-    transforms: tuple[Any, ...] = tuple(one.transform for one in own)
+    calibrations = [policy.calibrations[name] for name in policy.models]
+    line = np.asarray([(one.intercept, one.slope) for one in calibrations], dtype)
+    low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
+    transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
     start, ends = [index[policy.first]], np.asarray([bounds], dtype)
-    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in own], dtype)
+    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in calibrations], dtype)
     shares = np.asarray([parts], dtype)
     shares = shares if (shares < 1).any() else None
     return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index), shares)
@@ -144,8 +145,8 @@ def reached(parts: Sequence[tuple[float, np.ndarray, Packed]], k: int) -> np.nda
         k: the number of models.
     """
     asked = np.zeros(k, bool)
-    for _, own, packed in parts:
-        asked[own] |= packed.asked
+    for _, rows, packed in parts:
+        asked[rows] |= packed.asked
     return asked
 
 

@@ -156,19 +156,19 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     parts, (*data, codes) = _in_parts(policy, log)
     n = data[0].shape[1]
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
-    for weight, own, packed in parts:
-        columns = *fill_up(*(column[own] for column in data[:2]), axis=1), _codes(codes, packed.policies, own)
-        fates = _fates(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
-        wrong_here, refused_here, asked_here = (np.asarray(fate)[..., :n] for fate in fates)
+    for weight, rows, packed in parts:
+        columns = *fill_up(*(column[rows] for column in data[:2]), axis=1), _codes(codes, packed.policies, rows)
+        outcomes = _walked(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
+        wrong_here, refused_here, asked_here = (np.asarray(outcome)[..., :n] for outcome in outcomes)
         wrong += weight * wrong_here
         refused += weight * refused_here
-        asked[own] += weight * asked_here
-    told = seconds_columns(log, policy.models, reached(parts, len(data[0])))
-    if told is None:
+        asked[rows] += weight * asked_here
+    waited = seconds_columns(log, policy.models, reached(parts, len(data[0])))
+    if waited is None:
         return Walked(wrong, refused, asked, data[2].astype(float))
-    seconds = np.where(asked > 0, asked * told, 0.0).sum(0)
+    seconds = np.where(asked > 0, asked * waited, 0.0).sum(0)
     single = len(parts) == 1 and parts[0][2].policies.shares is None
-    waits = [(1.0, seconds)] if single else mixture_paths(parts, told, data[0], codes)[0]
+    waits = [(1.0, seconds)] if single else mixture_paths(parts, waited, data[0], codes)[0]
     return Walked(wrong, refused, asked, data[2].astype(float), seconds, waits)
 
 
@@ -188,7 +188,7 @@ def _replay_segments(policy: AnyPolicy, log: Log) -> Replay:
         return replayed
     walked = [one.waits for one in replay_segments(policy, log, walk_log).values()]
     longest = max(map(len, walked))
-    filled = [own + [(0.0, own[0][1])] * (longest - len(own)) for own in walked]  # of no weight
+    filled = [segment + [(0.0, segment[0][1])] * (longest - len(segment)) for segment in walked]  # of no weight
     paths = [
         (
             np.concatenate([np.full(len(waits), weight) for weight, waits in path]),
@@ -221,13 +221,13 @@ def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
     n, columns = data[0].shape[1], _filled(*data)
     size = columns[0].shape[1]
     total = [np.zeros(shape, log.logprob.dtype) for shape in (size,) * 4 + (columns[0].shape,)]
-    for weight, own, packed in parts:
-        here = *(column[own] for column in columns[:3]), columns[3], _codes(codes, packed.policies, own)
-        fates = _walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms)
-        *fates, answers = (np.asarray(fate) for fate in fates)
-        fates.append(np.zeros_like(total[-1]))
-        fates[-1][own] = answers
-        total = [sum_ + weight * fate for sum_, fate in zip(total, fates, strict=True)]
+    for weight, rows, packed in parts:
+        here = *(column[rows] for column in columns[:3]), columns[3], _codes(codes, packed.policies, rows)
+        outcomes = _walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms)
+        *outcomes, answers = (np.asarray(outcome) for outcome in outcomes)
+        outcomes.append(np.zeros_like(total[-1]))
+        outcomes[-1][rows] = answers
+        total = [sum_ + weight * outcome for sum_, outcome in zip(total, outcomes, strict=True)]
     seconds = mixture_seconds(parts, log, policy.models, data[0], codes)
     return Replay(*_figures_of(*total, columns[3]), n=n, models=policy.models, seconds=seconds)
 
@@ -237,9 +237,9 @@ def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) ->
     return fill_up(logprob, correct, query_cost, axis=1) + fill_up(np.ones(logprob.shape[1], bool))
 
 
-def _codes(codes: np.ndarray | None, policies: Policies, own: Any = slice(None)) -> np.ndarray | None:
+def _codes(codes: np.ndarray | None, policies: Policies, rows: Any = slice(None)) -> np.ndarray | None:
     """Codes of answers (k, n) for policies that compare those of some models, filled up; None for others."""
-    return None if codes is None or policies.agreements is None else fill_up(codes[own], axis=1)[0]
+    return None if codes is None or policies.agreements is None else fill_up(codes[rows], axis=1)[0]
 
 
 def _outcomes(
@@ -268,7 +268,7 @@ def _figures(
     error, error_se = _mean_and_se(wrong, counts)
     cost, cost_se = _mean_and_se(charged, counts)
     n = counts.sum().astype(wrong.dtype)
-    share, abstention = (jnp.where(counts, fate, 0).sum(-1) / n for fate in (answers, refused))
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (answers, refused))
     return error, cost, error_se, cost_se, share, *_mean_and_se(spent, counts), abstention
 
 
@@ -306,7 +306,7 @@ def _walk_one(
 
 
 @partial(compiled, static_argnames="transforms")
-def _fates(
+def _walked(
     calibrators: tuple[Any, ...],
     policy: Policies,
     logprob: jax.Array,

@@ -214,10 +214,10 @@ class Cascade:
         """
         check_question(query, messages)
         instance(segment, (str, NoneType), "segment")
-        own = {} if options is None else checked_options(dict(options))
+        checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, segment, options=own, deliver=deliver)
+        question = self._question(messages, query, segment, options=checked, deliver=deliver)
         result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -260,18 +260,18 @@ class Cascade:
         await self.close()
 
     async def _stream(self, questions: Any) -> AsyncIterator[tuple[int, Result]]:
-        async def one(place: int, query: int | str, messages: Messages) -> tuple[int, Result]:
+        async def one(index: int, query: int | str, messages: Messages) -> tuple[int, Result]:
             result, rest = await self._answer(self._question(messages, query))
             if rest is not None:
                 await rest
-            return place, result
+            return index, result
 
         pending: set[asyncio.Task[tuple[int, Result]]] = set()
-        place = 0
+        index = 0
         try:
             async for query, messages in one_by_one(questions):
-                pending.add(asyncio.create_task(one(place, query, messages)))
-                place += 1
+                pending.add(asyncio.create_task(one(index, query, messages)))
+                index += 1
                 if len(pending) >= self._concurrency:
                     done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
@@ -329,7 +329,7 @@ class Cascade:
             if attempt.call.logprob is None:
                 model = next(iter(later), None)
                 continue
-            said = self._comparing.told(policy, attempts)
+            said = self._comparing.arguments(policy, attempts)
             decision = policy.step(model, logprob=attempt.call.logprob, query=question.query, **said)
             if not isinstance(decision, Defer):
                 status: Status = "answered" if isinstance(decision, Answer) else "abstained"

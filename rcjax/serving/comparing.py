@@ -33,7 +33,7 @@ class Comparing:
         # Without a key, the decision is left to the confidence.
         self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
 
-    def told(self, policy: Policy, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    def arguments(self, policy: Policy, attempts: Sequence[Attempt]) -> dict[str, Any]:
         """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
         *before, last = [attempt.call for attempt in attempts]
         agreement = policy.agreements.get(last.model)

@@ -71,7 +71,7 @@ class _Step:
     row: int
     model: str
     confidence: float
-    fate: str  # "answered", "deferred" or "abstained"
+    outcome: str  # "answered", "deferred" or "abstained"
 
 
 def expect(policy: AnyPolicy) -> Expectation:
@@ -107,7 +107,7 @@ def expect(policy: AnyPolicy) -> Expectation:
 
 def _by_shares(policy: AnyPolicy) -> Expectation:
     """What policies of segments lead to expect of the whole traffic."""
-    parts = [(policy.shares[name], expect(own)) for name, own in policy.segments.items()]
+    parts = [(policy.shares[name], expect(part)) for name, part in policy.segments.items()]
     parts = [(share, part) for share, part in parts if part.queries]
     if not parts:
         return Expectation(0, None, None, policy.expected.get("cost"), {})
@@ -150,13 +150,13 @@ def _weighed(policy: AnyPolicy, columns: Mapping[str, _Answers], rows: list[int]
     ]
     size = len(rows)
     answers = {
-        model: math.fsum(weight for weight, step in steps if step.model == model and step.fate == "answered") / size
+        model: math.fsum(weight for weight, step in steps if step.model == model and step.outcome == "answered") / size
         for model in policy.models
     }
     return Expectation(
         queries=size,
         answered=answers,
-        abstained=math.fsum(weight for weight, step in steps if step.fate == "abstained") / size,
+        abstained=math.fsum(weight for weight, step in steps if step.outcome == "abstained") / size,
         cost=math.fsum(weight * columns[step.model].costs[step.row] for weight, step in steps) / size,
         reach={model: _reach(model, columns, steps) for model in policy.models},
     )
@@ -188,8 +188,8 @@ def _walk(policy: Policy, columns: Mapping[str, _Answers], row: int) -> list[tup
         decisions = policy.decisions(model, logprob=columns[model].logprobs[row], answer=answer, answers=answers)
         for odds, decision in decisions:
             deferred = isinstance(decision, Defer)
-            fate = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
-            steps.append((reaching * odds, _Step(row, model, decision.confidence, fate)))
+            outcome = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
+            steps.append((reaching * odds, _Step(row, model, decision.confidence, outcome)))
             if deferred:
                 to_ask.append((reaching * odds, decision.next_model, answers | {model: answer}))
     return steps
@@ -208,8 +208,8 @@ def _reachable(policy: Policy) -> set[str]:
 
 def _complete(columns: Mapping[str, _Answers], models: set[str]) -> list[int]:
     """The queries that all these models have answered."""
-    known = [columns[model].logprobs for model in models]
-    return [row for row in range(len(known[0])) if not any(math.isnan(logprobs[row]) for logprobs in known)]
+    answered = [columns[model].logprobs for model in models]
+    return [row for row in range(len(answered[0])) if not any(math.isnan(logprobs[row]) for logprobs in answered)]
 
 
 def _read(data: Any) -> Mapping[str, _Answers]:

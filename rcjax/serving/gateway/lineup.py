@@ -68,11 +68,13 @@ class Clients:
 
     def of(self, model: ModelSettings) -> DirectClient:
         """The client of a model's endpoint. Raises ValueError where its key or its address cannot be used."""
-        place = model.base_url, model.key()
-        if place not in self._clients:
+        endpoint = model.base_url, model.key()
+        if endpoint not in self._clients:
             address, query = model.address()
-            self._clients[place] = direct_client(base_url=address, key=place[1], timeout=self._timeout, query=query)
-        return self._clients[place]
+            self._clients[endpoint] = direct_client(
+                base_url=address, key=endpoint[1], timeout=self._timeout, query=query
+            )
+        return self._clients[endpoint]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -276,8 +278,8 @@ class _Cascades:
             checked_options(dict(model.options))
             options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
         except ValueError as problem:
-            told = str(problem).removeprefix(f"model {model.name}: ")
-            raise ValueError(f"{self.settings.models.name}, model {model.name}: {told}") from None
+            what = str(problem).removeprefix(f"model {model.name}: ")
+            raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
         return Endpoint(client, model.served, None, options, model.price, None)
 
 

@@ -69,15 +69,15 @@ class Served:
         self._policy = policy
         self.expected = expect(policy)
         bins = {model: bins_of(reach) for model, reach in self.expected.reach.items()}
-        self.bins = {model: own for model, own in bins.items() if own is not None}
+        self.bins = {model: intervals for model, intervals in bins.items() if intervals is not None}
         self.expected_seconds = policy.expected.get("seconds"), policy.expected.get("seconds_p95")
         self._requests, self._cost, self._seconds, self._abstained = (
             counts[self._key(what)] for what in (_REQUESTS, _COST, _SECONDS, _ABSTAINED)
         )
         self._answered = {model: counts[self._key(_ANSWERED, model)] for model in self.models}
         self._logprobs = {
-            model: [counts[self._key(str(place), model)] for place in range(len(own.shares))]
-            for model, own in self.bins.items()
+            model: [counts[self._key(str(index), model)] for index in range(len(intervals.shares))]
+            for model, intervals in self.bins.items()
         }
 
     def compared(self, result: Result) -> Iterator[tuple[str, bool]]:
@@ -113,12 +113,12 @@ class Served:
             self._answered[result.model].inc()
         for call in result.calls:
             if call.logprob is not None and call.model in self.bins:
-                self._logprobs[call.model][self.bins[call.model].place(call.logprob)].inc()
+                self._logprobs[call.model][self.bins[call.model].index(call.logprob)].inc()
 
     def clear(self) -> None:
         """Start again, in this worker."""
-        places = [child for children in self._logprobs.values() for child in children]
-        for child in (self._requests, self._cost, self._seconds, self._abstained, *self._answered.values(), *places):
+        counts = [child for children in self._logprobs.values() for child in children]
+        for child in (self._requests, self._cost, self._seconds, self._abstained, *self._answered.values(), *counts):
             child.set(0)
 
     def since(self, sums: Mapping[Key, float]) -> Since:
@@ -130,8 +130,8 @@ class Served:
             answered={model: sums.get(self._key(_ANSWERED, model), 0.0) for model in self.models},
             abstained=sums.get(self._key(_ABSTAINED), 0.0),
             logprobs={
-                model: [sums.get(self._key(str(place), model), 0.0) for place in range(len(own.shares))]
-                for model, own in self.bins.items()
+                model: [sums.get(self._key(str(index), model), 0.0) for index in range(len(intervals.shares))]
+                for model, intervals in self.bins.items()
             },
         )
 
