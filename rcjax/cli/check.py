@@ -70,7 +70,7 @@ def check(
         require_plausible_prices(prices, really)
         steps = Steps(2)
         with steps("reading"):
-            subject = _load(policy)
+            subject: Any = _load(policy)  # which of the checks takes it, its `by` tells
             fresh = _read(subject, log, prices, labels, answers, scale)
             old = _read(subject, tuned_on, prices, reading=scale) if tuned_on else None
         with steps("checking"):

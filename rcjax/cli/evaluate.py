@@ -66,12 +66,12 @@ def evaluate(
         with steps("reading"):
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels, answers, reading)
-        is_frontier = isinstance(subject, rcjax.Frontier)
+        policy = None if isinstance(subject, rcjax.Frontier) else subject
         with steps("replaying"):
-            beside = None if is_frontier else beside_reference(subject, data)
+            beside = None if policy is None else beside_reference(policy, data)
             replayed = plain_replay(rcjax.replay(subject, data), data.scores is not None)
-            by = None if is_frontier else subject.by
-            rows = [] if by is None else replay_by_segment(subject, data)
+            by = None if policy is None else policy.by
+            rows = [] if policy is None or by is None else replay_by_segment(policy, data)
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
         tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
         if json_:

@@ -204,13 +204,13 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     require_answers(packed.policies, log)
     *data, codes = columns_of(log, models, packed.asked)
     seconds = frontier_seconds(packed, log, models, data[0], codes)
-    columns = *_filled(*data), _codes(codes, packed.policies)
+    columns, codes = _filled(*data), _codes(codes, packed.policies)
     # Frontiers have any number of points; rounded up, few programmes serve them all.
     points = len(packed.policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
     batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns[0].shape[1]))
     policies = packed.policies.take(filled)
-    figures = _replay_all(packed.calibrators, policies, *columns, transforms=packed.transforms, batch=batch)
+    figures = _replay_all(packed.calibrators, policies, *columns, codes, transforms=packed.transforms, batch=batch)
     figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
     return Replay(*figures, n=data[0].shape[1], models=models, seconds=seconds)
 
