@@ -114,7 +114,7 @@ class Lineup:
 def digest_of(policy: AnyPolicy) -> str:
     """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
 
-    >>> from rcjax.policy import Calibration, Rule
+    >>> from rcjax.policy import Calibration, Policy, Rule
     >>> calibration = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
     >>> digest_of(Policy(("large",), {"large": calibration}, {"large": [Rule(1, "answer")]}, {"large": 1e-4}))
     'eeadd8c3c29f'
