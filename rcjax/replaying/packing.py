@@ -22,7 +22,16 @@ from rcjax.policy.policy import Policy, Rule
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
 
-__all__ = ["Packed", "columns_of", "pack_frontier", "pack_policies", "pack_policy", "reached", "require_answers"]
+__all__ = [
+    "Packed",
+    "Part",
+    "columns_of",
+    "pack_frontier",
+    "pack_policies",
+    "pack_policy",
+    "reached",
+    "require_answers",
+]
 
 
 def require_answers(policies: Policies, log: Log) -> None:
@@ -43,6 +52,10 @@ class Packed(NamedTuple):
     def asked(self) -> np.ndarray:
         """(k,) bool: the models that some query could reach, under some λ."""
         return self.policies.members.any(axis=0)
+
+
+Part = tuple[float, Any, Packed]
+"""Weight, places of its models among all those of a policy, and the policy, of a part of it."""
 
 
 def _packed(
@@ -137,7 +150,7 @@ def _reached(
     return reached
 
 
-def reached(parts: Sequence[tuple[float, np.ndarray, Packed]], k: int) -> np.ndarray:
+def reached(parts: Sequence[Part], k: int) -> np.ndarray:
     """(k,) bool: the models of a mixture that some query could reach.
 
     Args:

@@ -7,6 +7,7 @@ On a log that was not used for tuning, this is the honest figure beside the one 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +27,7 @@ from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.by_segment import replay_segments, replay_whole
 from rcjax.replaying.calibrating import calibrated
-from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, reached, require_answers
+from rcjax.replaying.packing import Part, columns_of, pack_frontier, pack_policy, reached, require_answers
 from rcjax.replaying.waiting import (
     as_tuned,
     frontier_seconds,
@@ -172,10 +173,13 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     return Walked(wrong, refused, asked, data[2].astype(float), seconds, waits)
 
 
-def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[tuple[float, np.ndarray, Packed]], tuple[Any, ...]]:
-    """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
+def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[Part], tuple[Any, ...]]:
+    """(the parts, columns of all its models) of a policy or mixture."""
     packed = [pack_policy(part, log.logprob.dtype) for part in policy.policies]
-    rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
+    rows = [
+        slice(None) if part.models == policy.models else [policy.models.index(name) for name in part.models]
+        for part in policy.policies
+    ]
     for one in packed:
         require_answers(one.policies, log)
     parts = list(zip(policy.weights, rows, packed, strict=True))
@@ -218,18 +222,25 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
     """`replay` of a policy or a mixture, every part of which answers every query."""
     parts, (*data, codes) = _in_parts(policy, log)
-    n, columns = data[0].shape[1], _filled(*data)
-    size = columns[0].shape[1]
-    total = [np.zeros(shape, log.logprob.dtype) for shape in (size,) * 4 + (columns[0].shape,)]
-    for weight, rows, packed in parts:
+    columns = _filled(*data)
+    walked = []
+    for _, rows, packed in parts:
         here = *(column[rows] for column in columns[:3]), columns[3], _codes(codes, packed.policies, rows)
-        outcomes = _walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms)
-        *outcomes, answers = (np.asarray(outcome) for outcome in outcomes)
-        outcomes.append(np.zeros_like(total[-1]))
-        outcomes[-1][rows] = answers
-        total = [sum_ + weight * outcome for sum_, outcome in zip(total, outcomes, strict=True)]
+        walked.append(_walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms))
+    outcomes = _weighted(parts, walked, columns[0]) if policy.by_lot else walked[0]
     seconds = mixture_seconds(parts, log, policy.models, data[0], codes)
-    return Replay(*_figures_of(*total, columns[3]), n=n, models=policy.models, seconds=seconds)
+    n = data[0].shape[1]
+    return Replay(*_figures_of(*outcomes, columns[3]), n=n, models=policy.models, seconds=seconds)
+
+
+def _weighted(parts: Sequence[Part], walked: Sequence[tuple[Any, ...]], like: np.ndarray) -> list[np.ndarray]:
+    """The means of what `_walk_one` tells of each part, by their weights; for models like those of an array (k, n)."""
+    means = [np.zeros(shape, like.dtype) for shape in (like.shape[1:],) * 4 + (like.shape,)]
+    for (weight, rows, _), (*outcomes, answers) in zip(parts, walked, strict=True):
+        outcomes.append(np.zeros_like(like))
+        outcomes[-1][rows] = answers
+        means = [mean + weight * np.asarray(outcome) for mean, outcome in zip(means, outcomes, strict=True)]
+    return means
 
 
 def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) -> tuple[np.ndarray, ...]:

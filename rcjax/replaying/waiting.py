@@ -27,7 +27,7 @@ from rcjax.logs.log import Log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
 from rcjax.replaying.calibrating import calibrated
-from rcjax.replaying.packing import Packed, reached
+from rcjax.replaying.packing import Packed, Part, reached
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def path_mixtures(
 
 
 def mixture_paths(
-    parts: Sequence[tuple[float, np.ndarray, Packed]],
+    parts: Sequence[Part],
     seconds: np.ndarray,
     logprob: np.ndarray,
     codes: np.ndarray | None,
@@ -175,7 +175,7 @@ def frontier_seconds(
 
 
 def mixture_seconds(
-    parts: Sequence[tuple[float, np.ndarray, Packed]],
+    parts: Sequence[Part],
     log: Log,
     models: tuple[str, ...],
     logprob: np.ndarray,
