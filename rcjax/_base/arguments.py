@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 _MAKERS = {  # of what the public functions pass on to each other
+    "AnyPolicy": "rcjax.load_policy reads",
     "CallLog": "rcjax.CallLog(path) opens",
     "CascadeModel": "rcjax.fit makes",
     "Frontier": "rcjax.solve_frontier makes",
@@ -36,6 +37,9 @@ _WORDS = {
     Mapping: "a mapping",
     Callable: "a function",
 }
+
+
+_OF_SEVERAL = {"AnyPolicy": "a Policy or a Mixture or a SegmentedPolicy"}  # what stands for all that is built on it
 
 
 _LISTS = (Sequence, Iterable, list, tuple)
@@ -216,4 +220,4 @@ def _in_words(kind: Any) -> str:
     if _is_array(kind):
         return "an array of numbers"
     plain = origin or kind
-    return _WORDS.get(plain) or _with_article(plain.__name__)
+    return _WORDS.get(plain) or _OF_SEVERAL.get(plain.__name__) or _with_article(plain.__name__)

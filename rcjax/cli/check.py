@@ -70,12 +70,12 @@ def check(
         require_plausible_prices(prices, really)
         steps = Steps(2)
         with steps("reading"):
-            subject = _load(policy)
+            subject: Any = _load(policy)  # which of the checks takes it, its `by` tells
             fresh = _read(subject, log, prices, labels, answers, scale)
             old = _read(subject, tuned_on, prices, reading=scale) if tuned_on else None
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
-            if isinstance(subject, rcjax.SegmentedPolicy):
+            if subject.by is not None:
                 outcome, show = (
                     rcjax.diagnostics.check_segments(subject, fresh, alarm=options["alarm"]),
                     show_segment_checks,

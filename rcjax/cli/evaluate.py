@@ -66,23 +66,23 @@ def evaluate(
         with steps("reading"):
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels, answers, reading)
-        is_frontier = isinstance(subject, rcjax.Frontier)
+        policy = None if isinstance(subject, rcjax.Frontier) else subject
         with steps("replaying"):
-            beside = None if is_frontier else beside_reference(subject, data)
+            beside = None if policy is None else beside_reference(policy, data)
             replayed = plain_replay(rcjax.replay(subject, data), data.scores is not None)
-            segmented = isinstance(subject, rcjax.SegmentedPolicy)
-            rows = replay_by_segment(subject, data) if segmented else []
+            by = None if policy is None else policy.by
+            rows = [] if policy is None or by is None else replay_by_segment(policy, data)
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
         tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
-            parts = {"by": subject.by, "segments": rows} if segmented else {}
+            parts = {} if by is None else {"by": by, "segments": rows}
             parts |= {} if beside is None else {"reference": beside.to_json()}
             print_json(replayed | {"predicted": predicted, "tuned_on_this_log": tuned_here} | counts | parts)
         else:
             show_replay(data.describe(), predicted, replayed, tuned_here)
-            if segmented:
-                show_replays(rows, subject.by)
+            if by is not None:
+                show_replays(rows, by)
             if beside is not None:
                 hang(Screen(), "note", f"on these queries it {beside.describe()}")
             if shared and not tuned_here:

@@ -14,15 +14,14 @@ import typer
 
 from rcjax._base.json_checks import load
 from rcjax.cli.printing import say_as, warn
+from rcjax.policy.files import KINDS, policy_from_json
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.reference import recorded_reference
 from rcjax.policy.scores import recorded_scores
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
-    from rcjax.policy.mixture import Mixture
-    from rcjax.policy.policy import Policy
-    from rcjax.policy.segmented import SegmentedPolicy
 
 __all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair"]
 
@@ -84,20 +83,19 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
     return first, read_file(rcjax.read_log, test, others, models=first.models, **other) if test else None
 
 
-def load_tuned(path: Path) -> Policy | Mixture | SegmentedPolicy | Frontier:
+def load_tuned(path: Path) -> AnyPolicy | Frontier:
     """Load what `rcjax tune` wrote, told by its "format"; ValueError names the file and the place of what is wrong."""
     return load(path, _tuned_from_json)
 
 
-def _tuned_from_json(data: Any) -> Policy | Mixture | SegmentedPolicy | Frontier:
+def _tuned_from_json(data: Any) -> AnyPolicy | Frontier:
     from rcjax.frontier.frontier import frontier_from_json
-    from rcjax.policy.files import policy_from_json
     from rcjax.tuning.retune import recorded_tuning
 
     kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object
     if kind == "rcjax-frontier":
         return frontier_from_json(data)
-    if kind not in ("rcjax-policy", "rcjax-mixture", "rcjax-segments"):
+    if kind not in [*KINDS]:
         what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
         raise ValueError(f"its format is {reprlib.repr(kind)}: give {what}")
     policy = policy_from_json(data)
@@ -106,7 +104,7 @@ def _tuned_from_json(data: Any) -> Policy | Mixture | SegmentedPolicy | Frontier
 
 
 def read_for(
-    subject: Policy | Mixture | SegmentedPolicy | Frontier,
+    subject: AnyPolicy | Frontier,
     path: Path,
     prices: Path | None,
     labels: Path | None = None,
@@ -123,16 +121,13 @@ def read_for(
     """
     from rcjax.logs.errors import MissingPricesError
     from rcjax.logs.reading import read_answers
-    from rcjax.policy.mixture import Mixture
-    from rcjax.policy.policy import Policy
-    from rcjax.policy.segmented import SegmentedPolicy
 
-    if isinstance(subject, Policy | Mixture | SegmentedPolicy):
+    if isinstance(subject, AnyPolicy):
         stored, transform = subject.prices, subject.transform
     else:
         stored, transform = subject.model.prices, subject.model.calibrators.transform
     task = "choice" if transform == "choice" else "generation"
-    options = {"models": subject.models, "task": task, "labels": labels, "answers": answers, **_segments(subject)}
+    options = {"models": subject.models, "task": task, "labels": labels, "answers": answers}
     options |= _as_tuned(subject, reading or {})
     read = partial(read_file, read_answers, path, "the others are left out", **options)
     try:
@@ -144,7 +139,7 @@ def read_for(
 
 
 def is_training_log(
-    subject: Policy | Mixture | SegmentedPolicy | Frontier,
+    subject: AnyPolicy | Frontier,
     log: Log,
     path: Path,
     prices: Path | None,
@@ -155,12 +150,9 @@ def is_training_log(
     from rcjax.collecting.sameness import same_by
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_answers
-    from rcjax.policy.mixture import Mixture
-    from rcjax.policy.policy import Policy
-    from rcjax.policy.segmented import SegmentedPolicy
     from rcjax.tuning.retune import recorded_tuning
 
-    if not isinstance(subject, Policy | Mixture | SegmentedPolicy):
+    if not isinstance(subject, AnyPolicy):
         return log.digest == subject.model.provenance.get("digest")
     told, tuning = subject.provenance, recorded_tuning(subject.policies[0])
     if "digest" not in told:
@@ -186,22 +178,15 @@ def is_training_log(
 def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
     """How a log is read for a policy or frontier: as is said, and else as it was tuned.
 
-    With `reference`, whose answers take the place of right ones, and the scale of scores.
+    With `reference`, whose answers take the place of right ones, the scale of scores, and the column of segments.
     """
-    from rcjax.frontier.frontier import Frontier
-
-    told = subject.model.provenance if isinstance(subject, Frontier) else subject.policies[0].provenance
+    policy = isinstance(subject, AnyPolicy)
+    told = subject.policies[0].provenance if policy else subject.model.provenance
     options = {name: value for name, value in reading.items() if value is not None}
     scores = recorded_scores(told)
     scale = {} if scores is None else {"score_max": scores.most}
-    return {"reference": recorded_reference(told), **scale, **options}
-
-
-def _segments(subject: Any) -> dict[str, Any]:
-    """How the log of a policy of segments is read besides: with the column that tells them."""
-    from rcjax.policy.segmented import SegmentedPolicy
-
-    return {"by": subject.by} if isinstance(subject, SegmentedPolicy) else {}
+    segments = {"by": subject.by} if policy and subject.by is not None else {}
+    return {"reference": recorded_reference(told), **scale, **segments, **options}
 
 
 _OTHERS = "the others are used where they can be"
@@ -212,20 +197,16 @@ PolicyFile = Annotated[
 ]
 
 
-def _load(path: Path) -> Policy | Mixture | SegmentedPolicy:
-    from rcjax.policy.mixture import Mixture
-    from rcjax.policy.policy import Policy
-    from rcjax.policy.segmented import SegmentedPolicy
-
+def _load(path: Path) -> AnyPolicy:
     tuned = load_tuned(path)
-    if not isinstance(tuned, Policy | Mixture | SegmentedPolicy):
+    if not isinstance(tuned, AnyPolicy):
         kind = type(tuned).__name__.lower()
         raise ValueError(f"{path}: it is a {kind}: give a policy, which rcjax tune writes with --out")
     return tuned
 
 
 def _read(
-    policy: Policy | Mixture | SegmentedPolicy,
+    policy: AnyPolicy,
     path: Path,
     prices: Path | None,
     labels: Path | None = None,
@@ -248,7 +229,6 @@ def _read(
         labels=labels,
         answers=answers,
         **_as_tuned(policy, reading or {}),
-        **_segments(policy),
     )
 
     def priced(models: tuple[str, ...]) -> Log:

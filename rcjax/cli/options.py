@@ -306,7 +306,7 @@ def checked(spec: "Spec", held_out: bool = False) -> None:
     try:
         spec.check(held_out)
     except SpecError as problem:
-        raise typer.BadParameter(problem.told(_option), param_hint=_option(problem.option)) from None
+        raise typer.BadParameter(problem.say(_option), param_hint=_option(problem.option)) from None
 
 
 def _option(name: str) -> str:

@@ -16,9 +16,7 @@ from rcjax._core.thinning import spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import said, shown
 from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -30,13 +28,13 @@ __all__ = ["expectation", "plain_replay", "show_demo", "show_next_of_replay", "s
 LEVEL = 0.9  # of the intervals that are shown
 
 
-def expectation(subject: Policy | Mixture | SegmentedPolicy | Frontier) -> dict[str, Any]:
+def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
     """Return the error and cost that the tuning promised: numbers for a policy or mixture, lists for a frontier.
 
     And the share of queries that get no answer, where models may refuse. With intervals where there are any, of which
     `level` says how often they cover the truth.
     """
-    if isinstance(subject, Policy | Mixture | SegmentedPolicy):
+    if isinstance(subject, AnyPolicy):
         known = subject.expected
         figures: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
         figures |= {"abstention": known["abstention"]} if known.get("abstention") is not None else {}

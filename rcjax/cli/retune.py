@@ -74,7 +74,7 @@ def retune(
         with steps("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
         with steps("replaying both"):
-            gain = None if isinstance(old, rcjax.SegmentedPolicy) else held_out_gain(old, fresh)
+            gain = held_out_gain(old, fresh)
             known, scored = set(old.models) <= set(fresh.models), fresh.scores is not None
             replays = {
                 name: plain_replay(rcjax.replay(subject, fresh), scored) if name == "after" or known else None

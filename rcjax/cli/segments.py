@@ -17,7 +17,7 @@ from rcjax.cli.printing import command, shown
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.policy.segmented import SegmentedPolicy
+    from rcjax.policy.policy import AnyPolicy
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
     from rcjax.tuning.tuned_segments import TunedSegments
@@ -140,7 +140,7 @@ def _print_policy(screen: Any, name: str, part: Mapping[str, Any]) -> None:
     screen.print(_indent(describe_cascade(_point(part), width=76)))
 
 
-def replay_by_segment(policy: SegmentedPolicy, log: Log) -> list[dict[str, Any]]:
+def replay_by_segment(policy: AnyPolicy, log: Log) -> list[dict[str, Any]]:
     """What each segment's policy did on a log, beside what was expected there: a row per segment, as JSON values.
 
     `name` is None for queries of no known segment.
@@ -157,7 +157,7 @@ def replay_by_segment(policy: SegmentedPolicy, log: Log) -> list[dict[str, Any]]
             "error_se": float(one.error_se) if one.n > 1 else None,
             "cost": float(one.cost),
             "cost_se": float(one.cost_se) if one.n > 1 else None,
-            "predicted": {what: policy.segment(name).expected.get(what) for what in ("error", "cost")},
+            "predicted": {what: policy.part(segment=name).expected.get(what) for what in ("error", "cost")},
         }
         for name, one in replay_segments(policy, log, replay).items()
     ]

@@ -29,7 +29,7 @@ from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned, seconds_of
@@ -182,13 +182,13 @@ def check_policy(
     )
 
 
-def _overlap(policy: Policy | Mixture, log: Log, tuned_on: Log | None) -> Overlap:
+def _overlap(policy: AnyPolicy, log: Log, tuned_on: Log | None) -> Overlap:
     """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
     told = overlap_with_tuned(log, policy)
     return told if tuned_on is None or told.whole else overlap(log, tuned_on)
 
 
-def _permutations(policy: Policy | Mixture, alarm: float, asked: int | None) -> int:
+def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:
     """How many permutations a level needs, or those that are asked for where they suffice."""
     if not 0 < alarm < 1:
         raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
@@ -205,7 +205,7 @@ def _permutations(policy: Policy | Mixture, alarm: float, asked: int | None) -> 
     return permutations
 
 
-def _reference(policy: Policy | Mixture, tuned_on: Log | None) -> Log:
+def _reference(policy: AnyPolicy, tuned_on: Log | None) -> Log:
     if tuned_on is not None:
         return tuned_on
     kept = policy.provenance.get("reference")
@@ -219,7 +219,7 @@ def _reference(policy: Policy | Mixture, tuned_on: Log | None) -> Log:
 
 
 def _compare_model(
-    policy: Policy | Mixture, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
+    policy: AnyPolicy, name: str, old: Log, new: Log, shuffled: Callable[[int, int], np.ndarray]
 ) -> dict[str, Any]:
     """The row of one model: its answers in the old log and in the new one; `shuffled` as `shuffled_labels`."""
     (before, right_before), (after, right_after) = (_answers(side, name) for side in (old, new))
@@ -285,7 +285,7 @@ def _costs(walked: Walked) -> np.ndarray:
     return walked.charge + share @ (walked.query_cost - mean[:, None])
 
 
-def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: int) -> dict[str, Any] | None:
+def _seconds(policy: AnyPolicy, before: Walked, now: Walked, trained_on: int) -> dict[str, Any] | None:
     """The seconds seen against those that the policy promises; None where one of the logs tells none."""
     if before.seconds is None or now.seconds is None:
         return None
@@ -311,7 +311,7 @@ def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: 
 
 
 def _against_promise(
-    policy: Policy | Mixture, name: str, before: np.ndarray, now: np.ndarray, trained_on: int
+    policy: AnyPolicy, name: str, before: np.ndarray, now: np.ndarray, trained_on: int
 ) -> dict[str, Any]:
     """The mean of `now` (n,) against what the policy promises, with the sampling of both logs.
 
@@ -362,7 +362,7 @@ def _standard_error(values: np.ndarray, n: int) -> float:
     return float(values.std() / math.sqrt(max(n - 1, 1)))
 
 
-def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | None, retuning: bool) -> Iterator[str]:
+def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: Gain | None, retuning: bool) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():

@@ -56,7 +56,7 @@ def bands_to_json(bands: Bands, names: Sequence[str], index: int) -> dict[str, A
     """The intervals of one point as JSON values; `names` are all k models."""
     thresholds = np.asarray(bands.thresholds[index])
     shares = zip(np.asarray(bands.frequency[index]).tolist(), bands.cascades, strict=True)
-    kept = [{"models": list(models), "share": share} for share, models in shares if share >= _LEAST_SHARE]
+    frequent = [{"models": list(models), "share": share} for share, models in shares if share >= _LEAST_SHARE]
     refused = {} if bands.abstention is None else {"abstention_interval": np.asarray(bands.abstention[index]).tolist()}
     return refused | {
         "error_interval": np.asarray(bands.error[index]).tolist(),
@@ -65,7 +65,7 @@ def bands_to_json(bands: Bands, names: Sequence[str], index: int) -> dict[str, A
             name: ends.tolist() for name, ends in zip(names, thresholds, strict=True) if np.isfinite(ends).all()
         },
         "optimism": float(bands.optimism[index]),
-        "chosen_by_replicates": sorted(kept, key=lambda entry: (-entry["share"], entry["models"])),
+        "chosen_by_replicates": sorted(frequent, key=lambda entry: (-entry["share"], entry["models"])),
     }
 
 

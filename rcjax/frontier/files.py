@@ -68,10 +68,10 @@ def _splits_to_json(
     if arrays.get("shares") is None:
         return {}
     above, share = (
-        np.asarray(arrays[name])[index, :, place].tolist() for name, place in (("bounds", -3), ("shares", -2))
+        np.asarray(arrays[name])[index, :, axis].tolist() for name, axis in (("bounds", -3), ("shares", -2))
     )
-    own = {names[j]: {"above": above[j], "share": share[j]} for j in members if share[j] < 1}
-    return {"splits": own} if own else {}
+    splits = {names[j]: {"above": above[j], "share": share[j]} for j in members if share[j] < 1}
+    return {"splits": splits} if splits else {}
 
 
 def has_shares(point: Mapping[str, Any]) -> bool:
@@ -172,8 +172,8 @@ def _splits(names: tuple[str, ...], points: tuple[dict[str, Any], ...], threshol
         return None
     above, share = thresholds.copy(), np.ones_like(thresholds)
     for row, point in enumerate(points):
-        for name, own in point.get("splits", {}).items():
-            above[row, names.index(name)], share[row, names.index(name)] = own
+        for name, split in point.get("splits", {}).items():
+            above[row, names.index(name)], share[row, names.index(name)] = split
     return Splits(above, share)
 
 

@@ -177,8 +177,8 @@ class Frontier:
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
         hull = hull if target.name == "budget" else hull[::-1]
-        places, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
-        points = (self.point(int(hull[place]), target.to_json()) for place in places)
+        indices, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
+        points = (self.point(int(hull[index]), target.to_json()) for index in indices)
         return Mixture(tuple(points), tuple(weights))
 
     def choose(
@@ -366,14 +366,16 @@ def make_frontier(
         abstain_price: of a refusal; with one, cascades that refuse nothing say so.
         compare: how answers were compared, for policies that compare them.
     """
-    own = points.policies.simplest()
-    if own.agreements is not None and not np.asarray(own.agreements.compares).any():
-        own = dataclasses.replace(own, agreements=None)
-    if abstain_price is not None and own.refusals is None and own.thresholds is not None:  # it was too dear to be used
-        own = dataclasses.replace(own, refusals=np.full_like(own.thresholds, NEVER_REFUSE))
+    simple = points.policies.simplest()
+    if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
+        simple = dataclasses.replace(simple, agreements=None)
+    if (
+        abstain_price is not None and simple.refusals is None and simple.thresholds is not None
+    ):  # it was too dear to be used
+        simple = dataclasses.replace(simple, refusals=np.full_like(simple.thresholds, NEVER_REFUSE))
     # Not jnp.asarray, which compiles a programme for each shape.
-    lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, own))
+    lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, simple))
     how: dict[str, Any] = {"search": search, "chain": chain, "abstain_price": abstain_price}
-    how |= {} if own.agreements is None else {"compare": compare}
+    how |= {} if simple.agreements is None else {"compare": compare}
     abstention = None if abstain_price is None else expected.refused
     return Frontier(lam, expected.wrong, expected.cost, status, policies, model=model, abstention=abstention, **how)

@@ -26,10 +26,10 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     [1, 2, 0]
     """
     corners: list[int] = []
-    for place in pareto(cost, error).tolist():
-        while len(corners) > 1 and _above(corners[-1], corners[-2], place, cost, error):
+    for index in pareto(cost, error).tolist():
+        while len(corners) > 1 and _above(corners[-1], corners[-2], index, cost, error):
             corners.pop()
-        corners.append(place)
+        corners.append(index)
     return np.array(corners, int)
 
 

@@ -143,12 +143,12 @@ class Policies:
         if refusals is not None:
             ends, targets, parts = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets], [whole, *parts]
         bounds, actions, shares = (xp.stack(columns, axis=-1) for columns in (ends, targets, parts))
-        own = cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
-        return own if splits is None else dataclasses.replace(own, shares=shares)
+        policies = cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
+        return policies if splits is None else dataclasses.replace(policies, shares=shares)
 
-    def take(self, places: Any) -> "Policies":
+    def take(self, index: Any) -> "Policies":
         """Those at some places of the leading axes."""
-        return part(self, places)
+        return part(self, index)
 
     def comparing(self) -> "Policies":
         """The same, as policies that may compare answers."""
@@ -180,17 +180,17 @@ class Policies:
         Of a policy whose models split in m places there are 2^m: what takes a share there is for all, or for nobody.
 
         >>> splits = Splits(np.array([[0.4, 0.0]]), np.array([[0.3, 1.0]]))
-        >>> own = Policies.of_cascades(np.array([[0.7, 0.0]]), np.ones((1, 2), bool), splits=splits)
-        >>> parts, owner, weight = own.unsplit()
+        >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.ones((1, 2), bool), splits=splits)
+        >>> parts, owner, weight = policies.unsplit()
         >>> parts.actions[:, 0].tolist(), owner.tolist(), weight.tolist()
         ([[1, 1, 0], [1, 0, 0]], [0, 0], [0.3, 0.7])
         """
         if self.shares is None:
             return self, np.arange(len(self.first)), np.ones(len(self.first))
         shares = np.asarray(self.shares, float)
-        places = entered(self.bounds, shares) & (shares < 1) & np.asarray(self.members)[..., None]
+        splitting = entered(self.bounds, shares) & (shares < 1) & np.asarray(self.members)[..., None]
         owner, weight, actions = [], [], []
-        for row, split in enumerate(places):
+        for row, split in enumerate(splitting):
             cuts = np.argwhere(split)
             if len(cuts) > _MOST_SPLITS:
                 raise ValueError(
@@ -220,21 +220,21 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def either(own: Policies, others: Policies, where: np.ndarray) -> Policies:
-    """(L,) those of `own` at some places, bool, and others elsewhere, in numpy's arrays."""
+def either(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
+    """(L,) those of `policies` at some places, bool, and others elsewhere, in numpy's arrays."""
 
     def chosen(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), mine, other)
 
-    return jax.tree.map(chosen, *of_one_kind(own, others))
+    return jax.tree.map(chosen, *of_one_kind(policies, others))
 
 
 def of_one_kind(*several: Policies) -> tuple[Policies, ...]:
     """Policies that all may compare answers, and part confidences, where some do."""
-    if any(own.agreements is not None for own in several):
-        several = tuple(own.comparing() for own in several)
-    if any(own.shares is not None for own in several):
-        several = tuple(own.splitting() for own in several)
+    if any(policies.agreements is not None for policies in several):
+        several = tuple(policies.comparing() for policies in several)
+    if any(policies.shares is not None for policies in several):
+        several = tuple(policies.splitting() for policies in several)
     return several
 
 
@@ -251,8 +251,8 @@ def entered(bounds: Any, shares: Any, start: float = -1.0) -> np.ndarray:
     """
     ends = np.asarray(bounds)
     live = np.diff(ends, axis=-1, prepend=start) > 0
-    for place in range(1, ends.shape[-1]) if shares is not None else ():
-        live[..., place] |= live[..., place - 1] & (np.asarray(shares)[..., place - 1] < 1)
+    for interval in range(1, ends.shape[-1]) if shares is not None else ():
+        live[..., interval] |= live[..., interval - 1] & (np.asarray(shares)[..., interval - 1] < 1)
     return live
 
 

@@ -29,5 +29,5 @@ def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[s
         "fit": model.options,
         **frontier._limits,
     }
-    told = {**model.provenance, "tuning": tuning}
-    return told if model.reference is None else told | {"reference": model.reference}
+    provenance = {**model.provenance, "tuning": tuning}
+    return provenance if model.reference is None else provenance | {"reference": model.reference}

@@ -57,12 +57,12 @@ def agreements_of(
     """
     if agreements is None:
         return {}
-    places = zip(np.asarray(agreements.earlier)[index].tolist(), np.asarray(agreements.differ)[index], strict=True)
+    pairs = zip(np.asarray(agreements.earlier)[index].tolist(), np.asarray(agreements.differ)[index], strict=True)
     return {
         name: Agreement(names[earlier], "abstain", None, compare)
         if differ == ABSTAIN
         else Agreement(names[earlier], "ask", names[differ], compare)
-        for name, (earlier, differ) in zip(names, places, strict=True)
+        for name, (earlier, differ) in zip(names, pairs, strict=True)
         if earlier != NOBODY
     }
 

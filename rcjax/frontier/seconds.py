@@ -65,25 +65,25 @@ class Seconds:
     def to_json(self, at: Any = ...) -> dict[str, Any]:
         """The figures of one policy, or of those `at` some places, as JSON values; what is not a number is None.
 
-        >>> own = Seconds(np.array([1.5, 1, 3, 4]), np.array([[1, 2], [1, 1], [2, np.inf], [2, 5]]), 90, 10, 0.9)
-        >>> told = own.to_json()
-        >>> told["seconds_p95"], told["seconds_p95_interval"], told["seconds_known"], told["seconds_unknown"]
+        >>> seconds = Seconds(np.array([1.5, 1, 3, 4]), np.array([[1, 2], [1, 1], [2, np.inf], [2, 5]]), 90, 10, 0.9)
+        >>> record = seconds.to_json()
+        >>> record["seconds_p95"], record["seconds_p95_interval"], record["seconds_known"], record["seconds_unknown"]
         (3.0, [2.0, None], 90, 10)
         """
         figures, intervals = np.asarray(self.figures)[at], np.asarray(self.intervals)[at]
-        told = {name: _finite(figures[..., place]) for place, name in enumerate(FIGURES)}
-        told |= {f"{name}_interval": _finite(intervals[..., place, :]) for place, name in enumerate(FIGURES)}
-        told |= {f"seconds_{name}": np.asarray(getattr(self, name))[at].tolist() for name in ("known", "unknown")}
-        return told if self.money is None else told | {"money": _finite(np.asarray(self.money)[at])}
+        record = {name: _finite(figures[..., column]) for column, name in enumerate(FIGURES)}
+        record |= {f"{name}_interval": _finite(intervals[..., column, :]) for column, name in enumerate(FIGURES)}
+        record |= {f"seconds_{name}": np.asarray(getattr(self, name))[at].tolist() for name in ("known", "unknown")}
+        return record if self.money is None else record | {"money": _finite(np.asarray(self.money)[at])}
 
     def expected(self, index: int) -> dict[str, float | None]:
         """What a policy promises, by the names of `Policy.expected`: figures, and their ends `_low` and `_high`."""
-        told = self.to_json(index)
+        record = self.to_json(index)
         ends = {
-            f"{name}_{end}": told[f"{name}_interval"][i] for name in FIGURES for i, end in enumerate(("low", "high"))
+            f"{name}_{end}": record[f"{name}_interval"][i] for name in FIGURES for i, end in enumerate(("low", "high"))
         }
-        money = {} if self.money is None else {"money": told["money"]}
-        return {name: told[name] for name in FIGURES} | ends | {"seconds_level": self.level} | money
+        money = {} if self.money is None else {"money": record["money"]}
+        return {name: record[name] for name in FIGURES} | ends | {"seconds_level": self.level} | money
 
 
 def _finite(values: np.ndarray) -> Any:
@@ -107,11 +107,11 @@ def money_per_call(model: CascadeModel) -> np.ndarray:
 
 def seconds_from_json(points: Sequence[Mapping[str, Any]], level: Any) -> Seconds:
     """The inverse of `Seconds.to_json` for the points of a frontier. ValueError names the place of what is wrong."""
-    own = check.share(level, "seconds_level")
+    coverage = check.share(level, "seconds_level")
     rows = [_point(point, f"frontier[{row}]") for row, point in enumerate(points)]
     figures, intervals, counts, money = (np.array(column) for column in zip(*rows, strict=True))
     counted = None if np.isnan(money).all() else money
-    return Seconds(figures, intervals, counts[:, 0], counts[:, 1], own, counted)
+    return Seconds(figures, intervals, counts[:, 0], counts[:, 1], coverage, counted)
 
 
 def _point(point: Mapping[str, Any], where: str) -> tuple[Any, ...]:

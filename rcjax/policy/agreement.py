@@ -55,8 +55,8 @@ class Agreement:
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Whether two answers are equal; None where one of them is not known."""
-        own, other = (comparable(text, self.compare) for text in (answer, earlier))
-        return None if own is None or other is None else own == other
+        text, earlier_text = (comparable(said, self.compare) for said in (answer, earlier))
+        return None if text is None or earlier_text is None else text == earlier_text
 
 
 def tell_need(policies: Iterable[Any]) -> tuple[str, ...]:
@@ -77,11 +77,11 @@ def check_agreements(value: Any, where: str, models: tuple[str, ...]) -> Mapping
     """The agreements of a cascade, from an object of theirs: with an earlier model each, and asking a later one."""
     agreements = check.items({} if value is None else value, where, partial(check.build, Agreement))
     for model, agreement in agreements.items():
-        place = f"{where}[{model!r}]"
+        path = f"{where}[{model!r}]"
         check.require(model in models, where, f"must be of models of the policy, {models}", model)
         before, later = models[: models.index(model)], models[models.index(model) + 1 :]
         earlier = f"must be an earlier model, one of {before}"
-        check.require(agreement.earlier in before, f"{place}.earlier", earlier, agreement.earlier)
+        check.require(agreement.earlier in before, f"{path}.earlier", earlier, agreement.earlier)
         asks = agreement.model is None or agreement.model in later
-        check.require(asks, f"{place}.model", f"must be a later model, one of {later}", agreement.model)
+        check.require(asks, f"{path}.model", f"must be a later model, one of {later}", agreement.model)
     return agreements

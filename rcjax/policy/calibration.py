@@ -116,12 +116,12 @@ def _stated(value: Any, where: str) -> tuple[tuple[float, float], ...]:
 
 def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
     """The confidence of a stated value; elsewhere the curve's, between those of its neighbours."""
-    place = bisect_left(stated, (raw,))
-    beside = stated[max(place - 1, 0) : place + 1]
-    distance, confidence = min((abs(own - raw), confidence) for own, confidence in beside)
+    index = bisect_left(stated, (raw,))
+    beside = stated[max(index - 1, 0) : index + 1]
+    distance, confidence = min((abs(value - raw), confidence) for value, confidence in beside)
     if distance <= NEAR:
         return confidence
     rising = stated[0][1] <= stated[-1][1]
-    before = stated[place - 1][1] if place > 0 else (0.0 if rising else 1.0)
-    after = stated[place][1] if place < len(stated) else (1.0 if rising else 0.0)
+    before = stated[index - 1][1] if index > 0 else (0.0 if rising else 1.0)
+    after = stated[index][1] if index < len(stated) else (1.0 if rising else 0.0)
     return min(max(curve, min(before, after)), max(before, after))

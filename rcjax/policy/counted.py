@@ -45,4 +45,4 @@ class Words(NamedTuple):
 
 def _filled(words: str, match: re.Match[str], names: Mapping[str, str]) -> str:
     filled = {**{str(number): group or "" for number, group in enumerate(match.groups(), 1)}, **names}
-    return re.sub(r"\{(\w+)\}", lambda place: filled[place[1]], words)
+    return re.sub(r"\{(\w+)\}", lambda field: filled[field[1]], words)

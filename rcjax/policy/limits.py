@@ -57,14 +57,14 @@ class SecondsLimit:
         """
         return f"{self.seconds:.12g}" if self.share is None else f"p{100 * self.share:.0f}={self.seconds:.12g}"
 
-    def told(self, seconds: float) -> str:
+    def say(self, seconds: float) -> str:
         """A limit of so many seconds, in words.
 
-        >>> SecondsLimit(4.0, 0.95).told(0.123456), SecondsLimit(4.0).told(1)
+        >>> SecondsLimit(4.0, 0.95).say(0.123456), SecondsLimit(4.0).say(1)
         ('at most 0.123 seconds for 95 % of the queries', 'at most 1 second on average')
         """
         often = "on average" if self.share is None else f"for {100 * self.share:.0f} % of the queries"
         return f"at most {seconds:.3g} second{'' if seconds == 1 else 's'} {often}"
 
     def __str__(self) -> str:
-        return self.told(self.seconds)
+        return self.say(self.seconds)

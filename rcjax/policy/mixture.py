@@ -9,30 +9,22 @@ service loads it with nothing but the standard library:
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import random
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
 from rcjax._base.arguments import check_arguments
-from rcjax._base.files import write_atomically
 from rcjax._base.hashing import draw_lot
-from rcjax._base.json_checks import amount, header, inside, load, require, sequence
-from rcjax.policy.policy import Policy
-from rcjax.policy.several import SeveralPolicies
+from rcjax._base.json_checks import amount, require, sequence
+from rcjax.policy.policy import AnyPolicy, Policy, part_from
 
 __all__ = ["Mixture"]
-
-
-_FORMAT, _SCHEMA_VERSION = "rcjax-mixture", 1
 
 
 _MEANS = (
@@ -42,7 +34,7 @@ _MEANS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture(SeveralPolicies):
+class Mixture(AnyPolicy):
     """Policies, and the probability of each: immutable, safe to share between threads, equal by value, picklable.
 
     Args:
@@ -68,22 +60,22 @@ class Mixture(SeveralPolicies):
         '0.25'
     """
 
+    FORMAT, by_lot = "rcjax-mixture", True
+    _keys = "weights", "expected", "policies"
+
     policies: tuple[Policy, ...]
     weights: tuple[float, ...]
     _ends: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        put("policies", sequence(self.policies, "policies", _policy))
+        put("policies", sequence(self.policies, "policies", part_from))
         weights = sequence(self.weights, "weights", amount)
         require(len(weights) == len(self.policies), "weights", f"must be {len(self.policies)} numbers", list(weights))
         total = math.fsum(weights)
         require(abs(total - 1) <= 1e-9, "weights", "must sum to 1", total)
         put("weights", weights)
         put("_ends", tuple(accumulate(weights))[:-1])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.policies, self.weights)
 
     def choose(self, query: int | str | None = None) -> Policy:
         """The policy that answers a query.
@@ -94,6 +86,10 @@ class Mixture(SeveralPolicies):
         check_arguments(Mixture.choose, locals())
         lot = random.random() if query is None else draw_lot("mixture", query)
         return self.policies[bisect_right(self._ends, lot)]
+
+    def with_parts(self, change: Callable[[Policy], Policy]) -> Mixture:
+        """The same, each policy of which is what a function makes of it."""
+        return Mixture(tuple(map(change, self.policies)), self.weights)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -108,10 +104,10 @@ class Mixture(SeveralPolicies):
         two policies are mixed, `"lam"` is the errors saved per unit of money between them, refusals at their price, and
         `"error_cost"` 1/lam. None for what some policy does not tell.
         """
-        known = [policy.expected for policy in self.policies]
-        means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in known)}
+        promises = [policy.expected for policy in self.policies]
+        means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in promises)}
         for name in ("level", "abstain_price", "seconds_level"):
-            values = {expected.get(name) for expected in known}
+            values = {expected.get(name) for expected in promises}
             if len(values) == 1 and values != {None}:
                 means[name] = values.pop()
         return MappingProxyType(means | self._slope())
@@ -135,50 +131,8 @@ class Mixture(SeveralPolicies):
         lam = (error - other_error) / (other_cost - cost)  # type: ignore[operator]
         return {"lam": lam, "error_cost": 1 / lam} if lam > 0 and math.isfinite(1 / lam) else {}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the mixture as a JSON object, the inverse of `from_json`; `expected` is there for its readers."""
-        return {
-            "format": _FORMAT,
-            "schema_version": _SCHEMA_VERSION,
-            "weights": list(self.weights),
-            "expected": dict(self.expected),
-            "policies": [policy.to_json() for policy in self.policies],
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> Mixture:
-        """Build a mixture from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        header(data, _FORMAT, _SCHEMA_VERSION)
-        return cls(data.get("policies"), data.get("weights"))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the mixture to a JSON file at once, as `Policy.save` does; OSError where it cannot be written."""
-        write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Mixture:
-        """Read a mixture from a file that `save` wrote; errors as those of `Policy.load`."""
-        return load(path, cls.from_json)
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the file of a mixture, that of its policies included.
-
-        It is `rcjax/policy/mixture.schema.json` with `Policy.json_schema()` in its `$defs`. That there are as many
-        weights as policies, and that they sum to 1, it cannot say.
-        """
-        schema = json.loads(resources.files("rcjax.policy").joinpath("mixture.schema.json").read_text("utf-8"))
-        return schema | {"$defs": {"policy": Policy.json_schema()}}
-
 
 def _penalty(expected: Mapping[str, float | None]) -> float | None:
     """The error, and refusals at their price."""
     error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
     return error if error is None or not price or not refused else error + price * refused
-
-
-def _policy(value: Any, where: str) -> Policy:
-    if isinstance(value, Policy):
-        return value
-    with inside(where):
-        return Policy.from_json(value)

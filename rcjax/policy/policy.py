@@ -14,30 +14,28 @@ Reference: Zellinger & Thomson, "Rational Tuning of LLM Cascades", TMLR 2025, ar
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
-from importlib import resources
 from numbers import Real
-from types import NoneType
-from typing import Any
+from types import MappingProxyType, NoneType
+from typing import Any, ClassVar
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
-from rcjax._base.files import write_atomically
 from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibration import Calibration, Transform
 from rcjax.policy.rules import Action, Rule, check_forks, check_rules, odds_of, rule_for, threshold_of
+from rcjax.policy.saved import Saved
 
 __all__ = [
     "Abstain",
     "Action",
     "Agreement",
     "Answer",
+    "AnyPolicy",
     "Calibration",
     "Decision",
     "Defer",
@@ -45,9 +43,6 @@ __all__ = [
     "Rule",
     "Transform",
 ]
-
-
-_FORMAT, _SCHEMA_VERSION = "rcjax-policy", 4
 
 
 class _NotGiven:
@@ -92,8 +87,100 @@ class Abstain:
 Decision = Answer | Defer | Abstain
 
 
+class AnyPolicy(Saved):
+    """A `Policy`, a `Mixture` or a `SegmentedPolicy`: policies that share the traffic, and what decides among them.
+
+    A `Policy` is the only part of itself; of the parts of a `Mixture` one answers by lot, of those of a
+    `SegmentedPolicy` by the query's segment. What differs between parts, such as the cost of a model, is as the first
+    that has the model tells it.
+    """
+
+    __slots__ = ()
+
+    by_lot: ClassVar[bool] = False  # whether a lot decides
+
+    policies: Any  # a tuple of `Policy`
+    weights: Any  # a tuple of the probability of each
+    expected: Any  # by name, what the tuning promised
+    provenance: Any  # where it comes from; JSON values
+
+    by: str | None = None
+    """The column of a log that tells the segment, where that decides which policy answers; else None."""
+    segments: Mapping[str, Policy] = MappingProxyType({})
+    """The policy of each segment, where there are segments."""
+    shares: Mapping[str, float] = MappingProxyType({})
+    """The share of the traffic that each segment has."""
+
+    def choose(self, query: int | str | None = None) -> Policy:
+        """The policy that answers a query of no known segment: of a `Mixture` one by lot, else the first."""
+        return self.policies[0]
+
+    def part(self, query: int | str | None = None, segment: str | None = None) -> Policy:
+        """The policy that answers a query, whatever decides: that of its segment where this is known, else `choose`'s.
+
+        Args:
+            query: the query's id; without one, a mixture draws at random.
+            segment: the query's.
+        """
+        return self.segments.get(segment or "") or self.choose(query)
+
+    def knows(self, name: str | None) -> bool:
+        """Whether a segment is known."""
+        return name in self.segments
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The segments that have a policy of their own: one that does not do what the common one does."""
+        return tuple(name for name, policy in self.segments.items() if not _does_as(policy, self.policies[0]))
+
+    def with_parts(self, change: Callable[[Policy], Policy]) -> Any:
+        """The same, each policy of which is what a function makes of it."""
+        return change(self.policies[0])
+
+    @property
+    def transform(self) -> Transform:
+        """How raw confidences are transformed: those of the first model of the first policy."""
+        part = self.policies[0]
+        return part.calibrations[part.first].transform
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models that may be asked, by expected cost of a call."""
+        cost = self.cost
+        return tuple(sorted(cost, key=cost.__getitem__))
+
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """Expected cost of a call per model, in money per query; that of the first policy that has the model."""
+        return _merged(policy.cost for policy in self.policies)
+
+    @property
+    def prices(self) -> Mapping[str, Mapping[str, float]] | None:
+        """Money per million tokens by kind of token, per model, where known."""
+        return _merged(policy.prices or {} for policy in self.policies) or None
+
+    @property
+    def calibrations(self) -> Mapping[str, Calibration]:
+        """How each model's raw confidence becomes a calibrated one; that of the first policy that has the model."""
+        return _merged(policy.calibrations for policy in self.policies)
+
+
+def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One mapping of several, the first of which to have a key tells its value."""
+    merged: dict[str, Any] = {}
+    for mapping in mappings:
+        merged = {**mapping, **merged}
+    return merged
+
+
+def _does_as(policy: Policy, other: Policy) -> bool:
+    """Whether a policy decides as another, whatever is expected of it."""
+    same = (policy.models, policy.calibrations, policy.rules, policy.agreements)
+    return same == (other.models, other.calibrations, other.rules, other.agreements)
+
+
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(AnyPolicy):
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
 
     A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
@@ -126,10 +213,12 @@ class Policy:
         Defer(next_model='large', confidence=0.367...)
     """
 
-    models: tuple[str, ...]
-    calibrations: Mapping[str, Calibration]
+    FORMAT, SCHEMA_VERSION = "rcjax-policy", 4
+
+    models: tuple[str, ...] = field()  # `field()`, as what `AnyPolicy` has is no default
+    calibrations: Mapping[str, Calibration] = field()
     rules: Mapping[str, tuple[Rule, ...]]
-    cost: Mapping[str, float]
+    cost: Mapping[str, float] = field()
     prices: Mapping[str, Mapping[str, float]] | None = None
     expected: Mapping[str, float | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -150,9 +239,6 @@ class Policy:
         check_forks(self.rules, self.agreements)
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
-
     @property
     def first(self) -> str:
         """The model that every query goes to first."""
@@ -160,22 +246,13 @@ class Policy:
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """The policy itself, as a `Mixture` has several."""
+        """The policy itself, its only part."""
         return (self,)
 
     @property
     def weights(self) -> tuple[float, ...]:
         """The probability of each of the `policies`: 1."""
         return (1.0,)
-
-    @property
-    def transform(self) -> Transform:
-        """How raw confidences are transformed: that of the first model."""
-        return self.calibrations[self.first].transform
-
-    def choose(self, query: int | str | None = None) -> Policy:
-        """The policy that answers a query, as a `Mixture` chooses one: this one."""
-        return self
 
     @property
     def thresholds(self) -> dict[str, float | None]:
@@ -234,8 +311,8 @@ class Policy:
             compared = self._compared(model, phi, answer, answers)
             if compared is not None:
                 return compared
-        table, place = self.rules[model], bisect_left(self._bounds[model], phi)
-        rule = table[place] if table[place].share is None else rule_for(table, place, model, query)
+        table, interval = self.rules[model], bisect_left(self._bounds[model], phi)
+        rule = table[interval] if table[interval].share is None else rule_for(table, interval, model, query)
         return _decision(rule, model, phi)
 
     def decisions(
@@ -276,54 +353,27 @@ class Policy:
         otherwise = Abstain(model, phi) if agreement.model is None else Defer(agreement.model, phi)
         return Answer(model, phi) if equal else otherwise
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the policy as a JSON object, the inverse of `from_json`."""
-        values = {field.name: _thawed(getattr(self, field.name)) for field in fields(self) if field.init}
-        if not self.agreements:
-            del values["agreements"]
-        return {"format": _FORMAT, "schema_version": self._schema_version()} | values
+    @property
+    def _keys(self) -> list[str]:
+        keys = [field.name for field in fields(self) if field.init]
+        return keys if self.agreements else [key for key in keys if key != "agreements"]
 
     def _schema_version(self) -> int:
-        """The first schema version that has all that the policy does: older versions of rcjax refuse what is newer."""
         rules = [rule for table in self.rules.values() for rule in table]
         if any(rule.share is not None for rule in rules):
-            return _SCHEMA_VERSION
+            return self.SCHEMA_VERSION
         if self.agreements or any(calibration.stated for calibration in self.calibrations.values()):
             return _WITHOUT_SHARES
         abstains = any(rule.action == "abstain" for rule in rules)
         return _WITH_ABSTENTION if abstains else _WITHOUT_ABSTENTION
 
-    @classmethod
-    def from_json(cls, data: Any) -> Policy:
-        """Build a policy from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        check.header(data, _FORMAT, _SCHEMA_VERSION)
-        return check.build(cls, data, "")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy to a JSON file at once: who reads it sees the old file or the new one, whole.
-
-        Raises OSError where the file cannot be written; the file that was there is then untouched.
-        """
-        write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Policy:
-        """Read a policy from a file that `save` wrote.
-
-        Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
-        """
-        return check.load(path, cls.from_json)
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of a policy file, for readers and writers in other languages.
-
-        It is `rcjax/policy/policy.schema.json`. It accepts every policy that `load` reads. What relates one part of
-        a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
-        `up_to` of a model increase, that asks go to later models, that the last rule has no `share` and `smallest` is
-        at most `largest`; `load` checks it all.
-        """
-        return json.loads(resources.files("rcjax.policy").joinpath("policy.schema.json").read_text("utf-8"))
+def part_from(value: Any, where: str) -> Policy:
+    """A part of several policies: a policy as it is, or from its JSON form; errors tell the place of the whole."""
+    if isinstance(value, Policy):
+        return value
+    with check.inside(where):
+        return Policy.from_json(value)
 
 
 def _decision(rule: Rule, model: str, phi: float) -> Decision:
@@ -338,11 +388,3 @@ def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> 
     forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
     missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
     return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"
-
-
-def _thawed(value: Any) -> Any:
-    if isinstance(value, (Agreement, Calibration, Rule)):
-        return {key: _thawed(item) for key, item in asdict(value).items() if item is not None}
-    if isinstance(value, Mapping):
-        return {key: _thawed(item) for key, item in value.items()}
-    return [_thawed(item) for item in value] if isinstance(value, tuple) else value

@@ -10,15 +10,15 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
 from rcjax.policy.limits import SecondsLimit
 
 if TYPE_CHECKING:
-    from rcjax.policy.mixture import Mixture
-    from rcjax.policy.policy import Policy
-    from rcjax.policy.segmented import SegmentedPolicy
+    from rcjax.policy.policy import AnyPolicy, Policy
+
+P = TypeVar("P", bound="AnyPolicy")
 
 SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
 
@@ -78,7 +78,7 @@ def refuse_early(abstain_early: Any) -> None:
         raise ValueError(f"{EARLY_IS_GONE}: abstain_early must be left out, and the last one refuses")
 
 
-def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
+def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
     `target`, `models`, `search` (a word, or the cascades), `cascades` and `max_length` that it was limited to, `chain`,
@@ -94,9 +94,9 @@ def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
     ...
     ValueError: provenance.tuning.target: this rcjax knows budget, ... only (upgrade it for more), but it is 'foo'
     """
-    told = _tuning(policy.provenance, _TUNING)
+    tuning = _tuning(policy.provenance, _TUNING)
     confidence = _confidence(policy.provenance)
-    names = check.names(told["models"], f"{_TUNING}.models") if "models" in told else tuple(policy.models)
+    names = check.names(tuning["models"], f"{_TUNING}.models") if "models" in tuning else tuple(policy.models)
     checks = {
         "target": partial(_target, guaranteed=confidence is not None),
         "models": check.names,
@@ -110,16 +110,20 @@ def tuning_record(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
         "prices": partial(check.optional, check=prices_record),
         "max_seconds": _limit,
     }
-    record = {name: read(told[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in told}
-    record |= read_limits(told, f"{_TUNING}.", names) | {"confidence": confidence}
+    record = {name: read(tuning[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in tuning}
+    record |= read_limits(tuning, f"{_TUNING}.", names) | {"confidence": confidence}
     second_cost, _ = recorded_waiting(policy.provenance)
     return record | ({"second_cost": second_cost} if second_cost else {})
 
 
-def with_record(policy: Policy, **told: Any) -> Policy:
-    """The same policy, whose record of its tuning has these entries, JSON values, besides."""
-    tuning = {**policy.provenance.get("tuning", {}), **told}
-    return dataclasses.replace(policy, provenance={**policy.provenance, "tuning": tuning})
+def with_record(policy: P, **entries: Any) -> P:
+    """The same policy, each part of which has these entries, JSON values, in the record of its tuning besides."""
+
+    def recording(part: Policy) -> Policy:
+        tuning = {**part.provenance.get("tuning", {}), **entries}
+        return dataclasses.replace(part, provenance={**part.provenance, "tuning": tuning})
+
+    return policy.with_parts(recording)
 
 
 def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
@@ -130,32 +134,32 @@ def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str,
     >>> recorded_waiting({}), recorded_waiting({"waiting": {"second_cost": 0.001, "money": {"small": 1e-5}}})[0]
     ((0.0, {}), 0.001)
     """
-    told = check.items(provenance.get("waiting", {}), "provenance.waiting", check.as_it_is)
-    if not told:
+    waiting = check.items(provenance.get("waiting", {}), "provenance.waiting", check.as_it_is)
+    if not waiting:
         return 0.0, {}
-    price = check.amount(told.get("second_cost"), "provenance.waiting.second_cost")
-    return price, check.items(told.get("money"), "provenance.waiting.money", check.amount)
+    price = check.amount(waiting.get("second_cost"), "provenance.waiting.second_cost")
+    return price, check.items(waiting.get("money"), "provenance.waiting.money", check.amount)
 
 
-def recorded_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Mapping[str, float]]:
+def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
     """Money per million tokens of all models that a policy, or those of a mixture, were chosen from; by model."""
     alone = policy.policies[0] is policy
-    places = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
+    sources = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
     prices: dict[str, Mapping[str, float]] = {}
-    for place, source in places.items():
-        told = _tuning(source.provenance, f"{place}{_TUNING}").get("prices")
-        prices |= check.optional(told, f"{place}{_TUNING}.prices", prices_record) or {}
+    for path, source in sources.items():
+        listed = _tuning(source.provenance, f"{path}{_TUNING}").get("prices")
+        prices |= check.optional(listed, f"{path}{_TUNING}.prices", prices_record) or {}
     return prices
 
 
-def recorded_asked(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, dict[str, Any]]:
+def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
     """How each model was asked for the log that a policy was tuned on: `signal` with its entries, `options`, `prices`.
 
     Empty where the log did not tell. Raises ValueError for what rcjax does not write.
     """
-    told = check.items(policy.policies[0].provenance.get("asked", {}), "provenance.asked", check.as_it_is)
+    records = check.items(policy.policies[0].provenance.get("asked", {}), "provenance.asked", check.as_it_is)
     asked: dict[str, dict[str, Any]] = {}
-    for model, entry in told.items():
+    for model, entry in records.items():
         where = f"provenance.asked[{model!r}]"
         record = check.thawed(check.items(entry, where, check.as_it_is))
         check.name(record.get("signal"), f"{where}.signal")
@@ -166,10 +170,10 @@ def recorded_asked(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, dict
     return asked
 
 
-def recorded_shares(policy: SegmentedPolicy) -> dict[str, float] | None:
+def recorded_shares(policy: AnyPolicy) -> dict[str, float] | None:
     """The shares of the traffic that policies of segments were tuned for; None where they were those of the log."""
-    told = _tuning(policy.provenance, _TUNING).get("shares")
-    return None if told is None else dict(check.items(told, f"{_TUNING}.shares", check.positive))
+    shares = _tuning(policy.provenance, _TUNING).get("shares")
+    return None if shares is None else dict(check.items(shares, f"{_TUNING}.shares", check.positive))
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
@@ -184,12 +188,12 @@ def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[
     return check.sequence(value, where, partial(check.names_among, allowed=models))
 
 
-def read_limits(entries: Mapping[str, Any], place: str, models: Sequence[str]) -> dict[str, Any]:
+def read_limits(entries: Mapping[str, Any], path: str, models: Sequence[str]) -> dict[str, Any]:
     """What a search was limited to, as far as the entries of a record tell: `cascades` and `max_length`.
 
     Args:
         entries: of a policy's record, or of a frontier.
-        place: what stands before their names, for messages.
+        path: what stands before their names, for messages.
         models: that there were to choose from.
     """
     checks = {
@@ -198,8 +202,8 @@ def read_limits(entries: Mapping[str, Any], place: str, models: Sequence[str]) -
         ),
         "max_length": lambda value, at: check.whole(value, at, 1),
     }
-    told = {name: entries[name] for name in checks if entries.get(name) is not None}
-    return {name: checks[name](value, f"{place}{name}") for name, value in told.items()}
+    stated = {name: entries[name] for name in checks if entries.get(name) is not None}
+    return {name: checks[name](value, f"{path}{name}") for name, value in stated.items()}
 
 
 def fit_record(value: Any, where: str) -> dict[str, Any]:

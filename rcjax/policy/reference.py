@@ -94,12 +94,12 @@ def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
     if provenance.get(SAME_AS) is None:
         return None
     where = f"provenance.{SAME_AS}"
-    told = check.items(provenance[SAME_AS], where, check.as_it_is)
+    record = check.items(provenance[SAME_AS], where, check.as_it_is)
     model, same = (
-        check.name(told.get("model"), f"{where}.model"),
-        check.name(told.get("same", BY_ANSWER), f"{where}.same"),
+        check.name(record.get("model"), f"{where}.model"),
+        check.name(record.get("same", BY_ANSWER), f"{where}.same"),
     )
-    counts = check.choice(told.get("counts") or "differences", ("differences", "errors"), f"{where}.counts")
+    counts = check.choice(record.get("counts") or "differences", ("differences", "errors"), f"{where}.counts")
     return Reference(model, same, counts)  # type: ignore[arg-type] - one of the two
 
 

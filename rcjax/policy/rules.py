@@ -67,12 +67,12 @@ class Rule:
         return f"Rule(up_to={self.up_to!r}, action={self.action!r}, model={self.model!r}{share})"
 
 
-def rule_for(table: tuple[Rule, ...], place: int, model: str, query: int | str | None) -> Rule:
+def rule_for(table: tuple[Rule, ...], index: int, model: str, query: int | str | None) -> Rule:
     """The rule that a query goes by: that of its interval, or, where this is for a share, the first that is for it.
 
     Args:
         table: the rules of a model, the last of which is for all.
-        place: of the interval.
+        index: of the interval.
         model: its name, for the lot.
         query: the query's id, for the lot; None: drawn at random.
 
@@ -80,15 +80,15 @@ def rule_for(table: tuple[Rule, ...], place: int, model: str, query: int | str |
     >>> [rule_for(table, 0, "small", query).action for query in ("q1", "q2", "q0")]
     ['ask', 'ask', 'answer']
     """
-    if table[place].share is None:
-        return table[place]
+    if table[index].share is None:
+        return table[index]
     lot = random.random() if query is None else draw_lot(f"share:{model}", query)
-    while (share := table[place].share) is not None and lot >= share:
-        lot, place = (lot - share) / (1 - share), place + 1  # uniform again, for the next share
-    return table[place]
+    while (share := table[index].share) is not None and lot >= share:
+        lot, index = (lot - share) / (1 - share), index + 1  # uniform again, for the next share
+    return table[index]
 
 
-def odds_of(table: tuple[Rule, ...], place: int) -> list[tuple[float, Rule]]:
+def odds_of(table: tuple[Rule, ...], index: int) -> list[tuple[float, Rule]]:
     """(probability, rule) of those that the queries of an interval go by, over their lots.
 
     >>> table = Rule(0.5, "ask", "large", share=0.25), Rule(1, "answer")
@@ -96,10 +96,10 @@ def odds_of(table: tuple[Rule, ...], place: int) -> list[tuple[float, Rule]]:
     ([(0.25, 'ask'), (0.75, 'answer')], [(1.0, Rule(up_to=1.0, action='answer', model=None))])
     """
     left, odds = 1.0, []
-    while (share := table[place].share) is not None:
-        odds.append((left * share, table[place]))
-        left, place = left * (1 - share), place + 1
-    return [*odds, (left, table[place])]
+    while (share := table[index].share) is not None:
+        odds.append((left * share, table[index]))
+        left, index = left * (1 - share), index + 1
+    return [*odds, (left, table[index])]
 
 
 def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:
@@ -136,10 +136,10 @@ def check_forks(rules: Mapping[str, tuple[Rule, ...]], agreements: Mapping[str, 
     """
     for model, table in rules.items() if agreements else ():
         asked: str | None = None
-        for place, rule in enumerate(table):
+        for index, rule in enumerate(table):
             if asked is not None and rule.model is not None:
                 what = f"must be {asked!r}, as in the rule before, which is for a share: the policy compares answers"
-                check.require(rule.model == asked, f"rules[{model!r}][{place}].model", what, rule.model)
+                check.require(rule.model == asked, f"rules[{model!r}][{index}].model", what, rule.model)
             asked = None if rule.share is None else rule.model or asked
 
 
@@ -158,6 +158,6 @@ def split_of(table: tuple[Rule, ...]) -> tuple[float, float] | None:
     """
     if threshold_of(table) is None:
         return None
-    last = max(place for place, rule in enumerate(table) if rule.action == "ask")
+    last = max(index for index, rule in enumerate(table) if rule.action == "ask")
     share = table[last].share
     return None if share is None else (table[last - 1].up_to if last else 0.0, share)

@@ -72,8 +72,8 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
     if provenance.get(SCORES) is None:
         return None
     where = f"provenance.{SCORES}"
-    told = check.items(provenance[SCORES], where, check.as_it_is)
-    return Scores(check.positive(told.get("most"), f"{where}.most"))
+    record = check.items(provenance[SCORES], where, check.as_it_is)
+    return Scores(check.positive(record.get("most"), f"{where}.most"))
 
 
 def recorded_counted(provenance: Mapping[str, Any]) -> Reference | Scores | None:

@@ -8,30 +8,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import resources
 from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import check_arguments
-from rcjax._base.files import write_atomically
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Decision, Policy
-from rcjax.policy.several import SeveralPolicies
+from rcjax.policy.policy import AnyPolicy, Decision, Policy, part_from
 
-__all__ = ["SegmentedPolicy", "policy_for"]
-
-
-_FORMAT, _SCHEMA_VERSION = "rcjax-segments", 1
+__all__ = ["SegmentedPolicy"]
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentedPolicy(SeveralPolicies):
+class SegmentedPolicy(AnyPolicy):
     """A policy for each segment, and a common one: immutable, safe to share between threads, equal by value, picklable.
 
     Every known segment has a policy, with what is expected of it there. Where the segment did not earn one of its own
@@ -59,17 +50,20 @@ class SegmentedPolicy(SeveralPolicies):
         ('small', 'large', ('en',), ('small', 'large'))
     """
 
+    FORMAT = "rcjax-segments"
+    _keys = "by", "shares", "expected", "common", "segments", "provenance"
+
     common: Policy
-    segments: Mapping[str, Policy]
-    shares: Mapping[str, float]
-    by: str
+    segments: Mapping[str, Policy] = field()  # `field()`, as what `AnyPolicy` has is no default
+    shares: Mapping[str, float] = field()
+    by: str = field()
     expected: Mapping[str, float | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        put("common", _policy(self.common, "common"))
-        put("segments", check.items(self.segments, "segments", _policy))
+        put("common", part_from(self.common, "common"))
+        put("segments", check.items(self.segments, "segments", part_from))
         check.require(len(self.segments) > 0, "segments", "must not be empty", {})
         for name in self.segments:
             check.name(name, "segments")
@@ -80,28 +74,16 @@ class SegmentedPolicy(SeveralPolicies):
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
         put("provenance", check.items(self.provenance, "provenance", check.frozen))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
-
     def segment(self, name: str | None) -> Policy:
         """The policy of a segment; the common one for None, and for a segment that is not known."""
         check_arguments(SegmentedPolicy.segment, locals())
-        return self.common if name is None else self.segments.get(name, self.common)
-
-    def knows(self, name: str | None) -> bool:
-        """Whether a segment is known."""
-        return name in self.segments
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """The segments that have a policy of their own: one that does not do what the common one does."""
-        return tuple(name for name, policy in self.segments.items() if not _does_as(policy, self.common))
+        return self.part(segment=name)
 
     @property
     def sharing(self) -> tuple[str, ...]:
         """The known segments that share the common policy."""
-        own = {*self.own}
-        return tuple(name for name in self.segments if name not in own)
+        separate = {*self.own}
+        return tuple(name for name in self.segments if name not in separate)
 
     @property
     def first(self) -> str:
@@ -112,9 +94,10 @@ class SegmentedPolicy(SeveralPolicies):
         """Decide after an answer of `model` to a query of no known segment: `Policy.step` of the common policy."""
         return self.common.step(model, **answer)
 
-    def choose(self, query: int | str | None = None) -> Policy:
-        """The policy of a query of no known segment, as a `Mixture` chooses one: the common one."""
-        return self.common
+    def with_parts(self, change: Callable[[Policy], Policy]) -> SegmentedPolicy:
+        """The same, each policy of which is what a function makes of it."""
+        segments = {name: change(policy) for name, policy in self.segments.items()}
+        return replace(self, common=change(self.common), segments=segments)
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -126,61 +109,3 @@ class SegmentedPolicy(SeveralPolicies):
         """The share of the traffic that each of the `policies` has."""
         shares = tuple(self.shares[name] for name in self.segments)
         return (max(0.0, 1 - math.fsum(shares)), *shares)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the policies as a JSON object, the inverse of `from_json`."""
-        return {
-            "format": _FORMAT,
-            "schema_version": _SCHEMA_VERSION,
-            "by": self.by,
-            "shares": dict(self.shares),
-            "expected": dict(self.expected),
-            "common": self.common.to_json(),
-            "segments": {name: policy.to_json() for name, policy in self.segments.items()},
-            "provenance": check.thawed(self.provenance),
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> SegmentedPolicy:
-        """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        check.header(data, _FORMAT, _SCHEMA_VERSION)
-        return check.build(cls, data, "")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a JSON file at once, as `Policy.save` does; OSError where it cannot be written."""
-        write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SegmentedPolicy:
-        """Read it from a file that `save` wrote; errors as those of `Policy.load`."""
-        return check.load(path, cls.from_json)
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the file, that of its policies included.
-
-        It is `rcjax/policy/segments.schema.json` with `Policy.json_schema()` in its `$defs`. That the shares are of the
-        segments, and sum to 1 or less, it cannot say.
-        """
-        schema = json.loads(resources.files("rcjax.policy").joinpath("segments.schema.json").read_text("utf-8"))
-        return schema | {"$defs": {"policy": Policy.json_schema()}}
-
-
-def policy_for(
-    policy: Policy | Mixture | SegmentedPolicy, query: int | str | None, segment: str | None = None
-) -> Policy:
-    """The policy that answers a query of a segment, whichever kind there is of them."""
-    return policy.segment(segment) if isinstance(policy, SegmentedPolicy) else policy.choose(query)
-
-
-def _does_as(policy: Policy, other: Policy) -> bool:
-    """Whether a policy decides as another, whatever is expected of it."""
-    same = (policy.models, policy.calibrations, policy.rules, policy.agreements)
-    return same == (other.models, other.calibrations, other.rules, other.agreements)
-
-
-def _policy(value: Any, where: str) -> Policy:
-    if isinstance(value, Policy):
-        return value
-    with check.inside(where):
-        return Policy.from_json(value)

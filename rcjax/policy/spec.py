@@ -22,7 +22,7 @@ class SpecError(ValueError):
     """Options of a `Spec` that do not go together.
 
     >>> problem = SpecError("mix", "needs {max_error} or {budget}")
-    >>> print(problem, problem.told("--{}".format), sep="; ")
+    >>> print(problem, problem.say("--{}".format), sep="; ")
     mix needs max_error or budget; needs --max_error or --budget
     """
 
@@ -31,7 +31,7 @@ class SpecError(ValueError):
         self.option = option
         self._what = what
 
-    def told(self, name: Callable[[str], str]) -> str:
+    def say(self, name: Callable[[str], str]) -> str:
         """What is wrong with the option, with the other options as `name` has them."""
         return _named(self._what, name)
 
@@ -135,7 +135,7 @@ class Spec:
     @property
     def _alone(self) -> list[str]:
         """The options that say nothing of segments, of those that are given."""
-        given = {
+        options = {
             "cascade": self.search != "selected",
             "abstain_price": self.abstain_price is not None,
             "judged": self.judged,
@@ -144,7 +144,7 @@ class Spec:
             "max_seconds": self.max_seconds is not None,
             "second_cost": bool(self.second_cost),
         }
-        return [f"{{{name}}}" for name, used in given.items() if used]
+        return [f"{{{name}}}" for name, used in options.items() if used]
 
 
 _NO_MEAN = (

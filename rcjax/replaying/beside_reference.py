@@ -35,12 +35,12 @@ class BesideReference(NamedTuple):
         >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019), (0.104, 0.018)).describe()
         'differs from large in 3.0 ± 1.0 % of the queries, errs in 11.2 ± 1.9 % (large itself in 10.4 ± 1.8 %)'
         """
-        told = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
+        differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
         if self.errs is None:
             unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
-            return f"{told}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
+            return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
         itself = "" if self.reference_errs is None else f" ({self.reference} itself in {_percent(self.reference_errs)})"
-        return f"{told}, errs in {_percent(self.errs)}{itself}"
+        return f"{differs}, errs in {_percent(self.errs)}{itself}"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values: each share with its standard error."""
@@ -62,8 +62,8 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     by_labels = replay(policy, errors)
     itself = None
     if name in errors.models:
-        place = errors.models.index(name)
-        wrong = 1 - np.asarray(corrected_log(errors).correct, float)[np.asarray(errors.answered)[:, place], place]
+        index = errors.models.index(name)
+        wrong = 1 - np.asarray(corrected_log(errors).correct, float)[np.asarray(errors.answered)[:, index], index]
         itself = float(np.clip(wrong.mean(), 0, 1)), float(wrong.std(ddof=1) / math.sqrt(len(wrong)))
     figures = [(float(one.error), float(one.error_se)) for one in (replayed, by_labels)]
     return BesideReference(name, figures[0], figures[1], itself)
@@ -75,8 +75,8 @@ def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
     if beside is None:
         return ()
     scores = log.scores if log.errors is None else log.errors.scores
-    told = f"on these queries it {beside.describe()}"
-    return (told if scores is None else scores.say(told),)
+    sentence = f"on these queries it {beside.describe()}"
+    return (sentence if scores is None else scores.say(sentence),)
 
 
 def in_words_of(log: Log, texts: Iterable[str]) -> tuple[str, ...]:
@@ -89,10 +89,10 @@ def _differences(log: Log) -> Log:
     if log.hand is None or JUDGED_SAME not in log.hand.judges:
         return log
     same = np.asarray(log.hand.judged)[..., log.hand.judges.index(JUDGED_SAME)]
-    known = np.isfinite(same)
+    judged = np.isfinite(same)
     hand = None
-    if not known[np.asarray(log.answered)].all():
-        hand = dataclasses.replace(log.hand, labelled=known, judged=np.zeros((*known.shape, 0)), judges=())
+    if not judged[np.asarray(log.answered)].all():
+        hand = dataclasses.replace(log.hand, labelled=judged, judged=np.zeros((*judged.shape, 0)), judges=())
     return dataclasses.replace(log, correct=same == 1, hand=hand, scores=None)
 
 

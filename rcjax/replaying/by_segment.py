@@ -11,8 +11,7 @@ import numpy as np
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy, Policy
 
 __all__ = ["UNKNOWN", "replay_segments", "replay_whole", "split_segments"]
 
@@ -28,7 +27,7 @@ Replaying = Callable[[Policy, Log], Any]
 _MEANS = ("error", "cost", "spent", "abstention")
 
 
-def split_segments(policy: SegmentedPolicy, log: Log) -> dict[str, Log]:
+def split_segments(policy: AnyPolicy, log: Log) -> dict[str, Log]:
     """The queries of a log by segment that the policy knows, and under "" those of no known one; none is empty.
 
     Raises LogError for a log that was read without segments.
@@ -40,7 +39,7 @@ def split_segments(policy: SegmentedPolicy, log: Log) -> dict[str, Log]:
     return {name: log.take(names == name) for name in (*policy.segments, UNKNOWN) if (names == name).any()}
 
 
-def replay_segments(policy: SegmentedPolicy, log: Log, replay: Replaying) -> dict[str, Any]:
+def replay_segments(policy: AnyPolicy, log: Log, replay: Replaying) -> dict[str, Any]:
     """By segment, as `split_segments` has them, what `replay` tells; where some query has the answers that it takes.
 
     Args:
@@ -52,11 +51,11 @@ def replay_segments(policy: SegmentedPolicy, log: Log, replay: Replaying) -> dic
     """
     replays, problem = {}, None
     for name, part in split_segments(policy, log).items():
-        own = policy.segment(name)
+        answering = policy.part(segment=name)
         try:
-            replays[name] = replay(own, part)
+            replays[name] = replay(answering, part)
         except LogError as error:
-            if set(own.models) <= set(log.models) and not part.select(own.models).complete.any():
+            if set(answering.models) <= set(log.models) and not part.select(answering.models).complete.any():
                 problem = error
                 continue
             raise
@@ -66,7 +65,7 @@ def replay_segments(policy: SegmentedPolicy, log: Log, replay: Replaying) -> dic
     return replays
 
 
-def replay_whole(policy: SegmentedPolicy, log: Log, replay: Replaying) -> Any:
+def replay_whole(policy: AnyPolicy, log: Log, replay: Replaying) -> Any:
     """A `Replay` of all queries of a log, each under the policy of its segment, by the mix of the log.
 
     Args:
@@ -88,7 +87,7 @@ def replay_whole(policy: SegmentedPolicy, log: Log, replay: Replaying) -> Any:
         figures[f"{what}_se"] = float(np.sqrt(sum(spreads))) if n > 1 else float("nan")
     share = np.zeros(len(policy.models))
     for name, weight in weights.items():
-        for model, own in zip(replays[name].models, np.asarray(replays[name].share, float), strict=True):
-            share[policy.models.index(model)] += weight * own
+        for model, answered in zip(replays[name].models, np.asarray(replays[name].share, float), strict=True):
+            share[policy.models.index(model)] += weight * answered
     columns = jax.device_put({name: np.asarray(value, dtype) for name, value in {**figures, "share": share}.items()})
     return dataclasses.replace(next(iter(replays.values())), **columns, n=n, models=policy.models)

@@ -45,11 +45,11 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
         raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
     if not low < high:
         raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
-    knots, place = np.unique(costs, return_inverse=True)
+    knots, knot = np.unique(costs, return_inverse=True)
     if low < knots[0] or high > knots[-1]:
         covered = f"the curve covers the costs from {knots[0]:.6g} to {knots[-1]:.6g}"
         raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
-    heights = np.bincount(place, weights=errors) / np.bincount(place)
+    heights = np.bincount(knot, weights=errors) / np.bincount(knot)
     grid = np.concatenate([[low], knots[(knots > low) & (knots < high)], [high]])
     curve = np.interp(grid, knots, heights)
     return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))

@@ -21,7 +21,16 @@ from rcjax.policy.policy import Policy, Rule
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
 
-__all__ = ["Packed", "columns_of", "pack_frontier", "pack_policies", "pack_policy", "reached", "require_answers"]
+__all__ = [
+    "Packed",
+    "Part",
+    "columns_of",
+    "pack_frontier",
+    "pack_policies",
+    "pack_policy",
+    "reached",
+    "require_answers",
+]
 
 
 def require_answers(policies: Policies, log: Log) -> None:
@@ -44,6 +53,10 @@ class Packed(NamedTuple):
         return self.policies.members.any(axis=0)
 
 
+Part = tuple[float, Any, Packed]
+"""Weight, places of its models among all those of a policy, and the policy, of a part of it."""
+
+
 def _packed(
     transforms: tuple[Transform, ...],
     calibrators: tuple[Any, ...],
@@ -53,7 +66,7 @@ def _packed(
     agreements: Agreements | None = None,
     shares: np.ndarray | None = None,
 ) -> Packed:
-    first, actions = (np.asarray(places, np.int32) for places in (start, targets))
+    first, actions = (np.asarray(table, np.int32) for table in (start, targets))
     policies = Policies(first, bounds, actions, _reached(first, bounds, actions, agreements, shares))
     return Packed(transforms, calibrators, dataclasses.replace(policies, agreements=agreements, shares=shares))
 
@@ -63,16 +76,17 @@ def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
     return pack_policies(frontier.model.calibrators, frontier.policies, dtype)
 
 
-def pack_policies(fitted: Calibrator, own: Policies, dtype: Any) -> Packed:
+def pack_policies(fitted: Calibrator, policies: Policies, dtype: Any) -> Packed:
     """Policies (L,) over k models, with the calibrators (k,) of these; without shares where none is below 1."""
-    own = own.simplest()
+    policies = policies.simplest()
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
-    agreements = None if own.agreements is None else jax.tree.map(np.asarray, own.agreements)
+    agreements = None if policies.agreements is None else jax.tree.map(np.asarray, policies.agreements)
     stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
     calibrators = line, low, high, stated
-    shares = None if own.shares is None else np.asarray(own.shares, dtype)
-    return _packed(transforms, calibrators, own.first, np.asarray(own.bounds, dtype), own.actions, agreements, shares)
+    shares = None if policies.shares is None else np.asarray(policies.shares, dtype)
+    bounds = np.asarray(policies.bounds, dtype)
+    return _packed(transforms, calibrators, policies.first, bounds, policies.actions, agreements, shares)
 
 
 def pack_policy(policy: Policy, dtype: Any) -> Packed:
@@ -86,12 +100,12 @@ def pack_policy(policy: Policy, dtype: Any) -> Packed:
         bounds.append([rule.up_to for rule in rules])
         actions.append([_action(rule, j, index) for rule in rules])
         parts.append([1.0 if rule.share is None else rule.share for rule in rules])
-    own = [policy.calibrations[name] for name in policy.models]
-    line = np.asarray([(one.intercept, one.slope) for one in own], dtype)
-    low, high = (np.asarray([getattr(one, end) for one in own], dtype) for end in ("smallest", "largest"))
-    transforms: tuple[Any, ...] = tuple(one.transform for one in own)
+    calibrations = [policy.calibrations[name] for name in policy.models]
+    line = np.asarray([(one.intercept, one.slope) for one in calibrations], dtype)
+    low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
+    transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
     start, ends = [index[policy.first]], np.asarray([bounds], dtype)
-    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in own], dtype)
+    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in calibrations], dtype)
     shares = np.asarray([parts], dtype)
     shares = shares if (shares < 1).any() else None
     return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index), shares)
@@ -135,7 +149,7 @@ def _reached(
     return reached
 
 
-def reached(parts: Sequence[tuple[float, np.ndarray, Packed]], k: int) -> np.ndarray:
+def reached(parts: Sequence[Part], k: int) -> np.ndarray:
     """(k,) bool: the models of a mixture that some query could reach.
 
     Args:
@@ -143,8 +157,8 @@ def reached(parts: Sequence[tuple[float, np.ndarray, Packed]], k: int) -> np.nda
         k: the number of models.
     """
     asked = np.zeros(k, bool)
-    for _, own, packed in parts:
-        asked[own] |= packed.asked
+    for _, rows, packed in parts:
+        asked[rows] |= packed.asked
     return asked
 
 

@@ -7,6 +7,7 @@ On a log that was not used for tuning, this is the honest figure beside the one 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,12 +24,10 @@ from rcjax.frontier.policies import Policies
 from rcjax.frontier.seconds import Seconds
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.by_segment import replay_segments, replay_whole
 from rcjax.replaying.calibrating import calibrated
-from rcjax.replaying.packing import Packed, columns_of, pack_frontier, pack_policy, reached, require_answers
+from rcjax.replaying.packing import Part, columns_of, pack_frontier, pack_policy, reached, require_answers
 from rcjax.replaying.waiting import (
     as_tuned,
     frontier_seconds,
@@ -89,7 +88,7 @@ class Replay:
         return _share_of_answered(self.error, self.abstention)
 
 
-def replay(policy_or_frontier: Policy | Mixture | SegmentedPolicy | Frontier, log: Log) -> Replay:
+def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """Answer the queries of a log by a policy, a mixture, or every policy of a frontier, in jitted calls.
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or defers by the
@@ -125,36 +124,11 @@ def replay(policy_or_frontier: Policy | Mixture | SegmentedPolicy | Frontier, lo
     (300, (), True)
     """
     check_arguments(replay, locals())
-    if isinstance(policy_or_frontier, SegmentedPolicy):
+    if not isinstance(policy_or_frontier, AnyPolicy):
+        return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
+    if policy_or_frontier.by is not None:
         return _replay_segments(policy_or_frontier, log)
-    log = as_tuned(policy_or_frontier, log)
-    if isinstance(policy_or_frontier, Mixture):
-        return _replay_mixture(policy_or_frontier, log)
-    single = isinstance(policy_or_frontier, Policy)
-    dtype = log.logprob.dtype
-    if isinstance(policy_or_frontier, Policy):
-        packed = pack_policy(policy_or_frontier, dtype)
-    else:
-        packed = pack_frontier(policy_or_frontier, dtype)
-    models = tuple(policy_or_frontier.models)
-    require_answers(packed.policies, log)
-    *data, codes = columns_of(log, models, packed.asked)
-    n = data[0].shape[1]
-    seconds = frontier_seconds(packed, log, models, data[0], codes)
-    filled_up = _filled(*data)
-    data = (*filled_up, _codes(codes, packed.policies))
-    if single:
-        seconds = jax.tree.map(lambda leaf: leaf[0], seconds)
-        figures = _replay_one(packed.calibrators, packed.policies.take(0), *data, transforms=packed.transforms)
-    else:
-        # Frontiers have any number of points; rounded up, few programmes serve them all.
-        points = len(packed.policies.first)
-        filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
-        batch = max(1, min(_ROUND, _BATCH_ELEMENTS // filled_up[0].shape[1]))
-        policies = packed.policies.take(filled)
-        figures = _replay_all(packed.calibrators, policies, *data, transforms=packed.transforms, batch=batch)
-        figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
-    return Replay(*figures, n=n, models=models, seconds=seconds)
+    return _replay_parts(policy_or_frontier, as_tuned(policy_or_frontier, log))
 
 
 class Walked(NamedTuple):
@@ -173,7 +147,7 @@ class Walked(NamedTuple):
         return self.query_cost.mean(1) @ self.asked
 
 
-def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
+def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     """Answer the queries of a log by a policy or mixture, as `replay` does, and tell of each what became of it.
 
     Of a mixture every policy answers every query, and what counts is the weighted mean. Where a policy has shares, what
@@ -183,39 +157,42 @@ def walk_log(policy: Policy | Mixture, log: Log) -> Walked:
     parts, (*data, codes) = _in_parts(policy, log)
     n = data[0].shape[1]
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
-    for weight, own, packed in parts:
-        columns = *fill_up(*(column[own] for column in data[:2]), axis=1), _codes(codes, packed.policies, own)
-        fates = _fates(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
-        wrong_here, refused_here, asked_here = (np.asarray(fate)[..., :n] for fate in fates)
+    for weight, rows, packed in parts:
+        columns = *fill_up(*(column[rows] for column in data[:2]), axis=1), _codes(codes, packed.policies, rows)
+        outcomes = _walked(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
+        wrong_here, refused_here, asked_here = (np.asarray(outcome)[..., :n] for outcome in outcomes)
         wrong += weight * wrong_here
         refused += weight * refused_here
-        asked[own] += weight * asked_here
-    told = seconds_columns(log, policy.models, reached(parts, len(data[0])))
-    if told is None:
+        asked[rows] += weight * asked_here
+    waited = seconds_columns(log, policy.models, reached(parts, len(data[0])))
+    if waited is None:
         return Walked(wrong, refused, asked, data[2].astype(float))
-    seconds = np.where(asked > 0, asked * told, 0.0).sum(0)
+    seconds = np.where(asked > 0, asked * waited, 0.0).sum(0)
     single = len(parts) == 1 and parts[0][2].policies.shares is None
-    waits = [(1.0, seconds)] if single else mixture_paths(parts, told, data[0], codes)[0]
+    waits = [(1.0, seconds)] if single else mixture_paths(parts, waited, data[0], codes)[0]
     return Walked(wrong, refused, asked, data[2].astype(float), seconds, waits)
 
 
-def _in_parts(policy: Policy | Mixture, log: Log) -> tuple[list[tuple[float, np.ndarray, Packed]], tuple[Any, ...]]:
-    """([(weight, places of its models, packed policy)], columns of all its models) of a policy or mixture."""
+def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[Part], tuple[Any, ...]]:
+    """(the parts, columns of all its models) of a policy or mixture."""
     packed = [pack_policy(part, log.logprob.dtype) for part in policy.policies]
-    rows = [np.array([policy.models.index(name) for name in part.models]) for part in policy.policies]
+    rows = [
+        slice(None) if part.models == policy.models else [policy.models.index(name) for name in part.models]
+        for part in policy.policies
+    ]
     for one in packed:
         require_answers(one.policies, log)
     parts = list(zip(policy.weights, rows, packed, strict=True))
     return parts, columns_of(log, policy.models, reached(parts, len(policy.models)))
 
 
-def _replay_segments(policy: SegmentedPolicy, log: Log) -> Replay:
+def _replay_segments(policy: AnyPolicy, log: Log) -> Replay:
     replayed = replay_whole(policy, log, replay)
     if log.seconds is None:
         return replayed
     walked = [one.waits for one in replay_segments(policy, log, walk_log).values()]
     longest = max(map(len, walked))
-    filled = [own + [(0.0, own[0][1])] * (longest - len(own)) for own in walked]  # of no weight
+    filled = [segment + [(0.0, segment[0][1])] * (longest - len(segment)) for segment in walked]  # of no weight
     paths = [
         (
             np.concatenate([np.full(len(waits), weight) for weight, waits in path]),
@@ -226,20 +203,44 @@ def _replay_segments(policy: SegmentedPolicy, log: Log) -> Replay:
     return dataclasses.replace(replayed, seconds=seconds_of(paths))
 
 
-def _replay_mixture(mixture: Mixture, log: Log) -> Replay:
-    parts, (*data, codes) = _in_parts(mixture, log)
-    n, columns = data[0].shape[1], _filled(*data)
-    size = columns[0].shape[1]
-    total = [np.zeros(shape, log.logprob.dtype) for shape in (size,) * 4 + (columns[0].shape,)]
-    for weight, own, packed in parts:
-        here = *(column[own] for column in columns[:3]), columns[3], _codes(codes, packed.policies, own)
-        fates = _walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms)
-        *fates, answers = (np.asarray(fate) for fate in fates)
-        fates.append(np.zeros_like(total[-1]))
-        fates[-1][own] = answers
-        total = [sum_ + weight * fate for sum_, fate in zip(total, fates, strict=True)]
-    seconds = mixture_seconds(parts, log, mixture.models, data[0], codes)
-    return Replay(*_figures_of(*total, columns[3]), n=n, models=mixture.models, seconds=seconds)
+def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
+    packed, models = pack_frontier(frontier, log.logprob.dtype), tuple(frontier.models)
+    require_answers(packed.policies, log)
+    *data, codes = columns_of(log, models, packed.asked)
+    seconds = frontier_seconds(packed, log, models, data[0], codes)
+    columns, codes = _filled(*data), _codes(codes, packed.policies)
+    # Frontiers have any number of points; rounded up, few programmes serve them all.
+    points = len(packed.policies.first)
+    filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
+    batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns[0].shape[1]))
+    policies = packed.policies.take(filled)
+    figures = _replay_all(packed.calibrators, policies, *columns, codes, transforms=packed.transforms, batch=batch)
+    figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
+    return Replay(*figures, n=data[0].shape[1], models=models, seconds=seconds)
+
+
+def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
+    """`replay` of a policy or a mixture, every part of which answers every query."""
+    parts, (*data, codes) = _in_parts(policy, log)
+    columns = _filled(*data)
+    walked = []
+    for _, rows, packed in parts:
+        here = *(column[rows] for column in columns[:3]), columns[3], _codes(codes, packed.policies, rows)
+        walked.append(_walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms))
+    outcomes = _weighted(parts, walked, columns[0]) if policy.by_lot else walked[0]
+    seconds = mixture_seconds(parts, log, policy.models, data[0], codes)
+    n = data[0].shape[1]
+    return Replay(*_figures_of(*outcomes, columns[3]), n=n, models=policy.models, seconds=seconds)
+
+
+def _weighted(parts: Sequence[Part], walked: Sequence[tuple[Any, ...]], like: np.ndarray) -> list[np.ndarray]:
+    """The means of what `_walk_one` tells of each part, by their weights; for models like those of an array (k, n)."""
+    means = [np.zeros(shape, like.dtype) for shape in (like.shape[1:],) * 4 + (like.shape,)]
+    for (weight, rows, _), (*outcomes, answers) in zip(parts, walked, strict=True):
+        outcomes.append(np.zeros_like(like))
+        outcomes[-1][rows] = answers
+        means = [mean + weight * np.asarray(outcome) for mean, outcome in zip(means, outcomes, strict=True)]
+    return means
 
 
 def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -247,21 +248,9 @@ def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) ->
     return fill_up(logprob, correct, query_cost, axis=1) + fill_up(np.ones(logprob.shape[1], bool))
 
 
-def _codes(codes: np.ndarray | None, policies: Policies, own: Any = slice(None)) -> np.ndarray | None:
+def _codes(codes: np.ndarray | None, policies: Policies, rows: Any = slice(None)) -> np.ndarray | None:
     """Codes of answers (k, n) for policies that compare those of some models, filled up; None for others."""
-    return None if codes is None or policies.agreements is None else fill_up(codes[own], axis=1)[0]
-
-
-def _answer(
-    phi: jax.Array,
-    policy: Policies,
-    correct: jax.Array,
-    query_cost: jax.Array,
-    counts: jax.Array,
-    codes: jax.Array | None,
-) -> tuple[jax.Array, ...]:
-    """The figures of one policy on calibrated confidences (k, n), in the order of the fields of `Replay`."""
-    return _figures(*_outcomes(phi, policy, correct, query_cost, counts, codes), counts)
+    return None if codes is None or policies.agreements is None else fill_up(codes[rows], axis=1)[0]
 
 
 def _outcomes(
@@ -290,7 +279,7 @@ def _figures(
     error, error_se = _mean_and_se(wrong, counts)
     cost, cost_se = _mean_and_se(charged, counts)
     n = counts.sum().astype(wrong.dtype)
-    share, abstention = (jnp.where(counts, fate, 0).sum(-1) / n for fate in (answers, refused))
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (answers, refused))
     return error, cost, error_se, cost_se, share, *_mean_and_se(spent, counts), abstention
 
 
@@ -312,22 +301,6 @@ def _share_of_answered(error: jax.Array, abstention: jax.Array) -> jax.Array:
 
 
 @partial(compiled, static_argnames="transforms")
-def _replay_one(
-    calibrators: tuple[Any, ...],
-    policy: Policies,
-    logprob: jax.Array,
-    correct: jax.Array,
-    query_cost: jax.Array,
-    counts: jax.Array,
-    codes: jax.Array | None,
-    *,
-    transforms: tuple[Transform, ...],
-) -> tuple[jax.Array, ...]:
-    phi = calibrated(transforms, calibrators, logprob)
-    return _answer(phi, policy, correct, query_cost, counts, codes)
-
-
-@partial(compiled, static_argnames="transforms")
 def _walk_one(
     calibrators: tuple[Any, ...],
     policy: Policies,
@@ -344,7 +317,7 @@ def _walk_one(
 
 
 @partial(compiled, static_argnames="transforms")
-def _fates(
+def _walked(
     calibrators: tuple[Any, ...],
     policy: Policies,
     logprob: jax.Array,
@@ -371,4 +344,8 @@ def _replay_all(
     batch: int,
 ) -> tuple[jax.Array, ...]:
     phi = calibrated(transforms, calibrators, logprob)
-    return lax.map(lambda policy: _answer(phi, policy, correct, query_cost, counts, codes), policies, batch_size=batch)
+
+    def one(policy: Policies) -> tuple[jax.Array, ...]:
+        return _figures(*_outcomes(phi, policy, correct, query_cost, counts, codes), counts)
+
+    return lax.map(one, policies, batch_size=batch)

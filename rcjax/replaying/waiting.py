@@ -24,11 +24,10 @@ from rcjax.frontier.policies import Policies
 from rcjax.frontier.seconds import FIGURES, Seconds
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
 from rcjax.replaying.calibrating import calibrated
-from rcjax.replaying.packing import Packed, reached
+from rcjax.replaying.packing import Packed, Part, reached
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -60,13 +59,13 @@ _ROUNDING = 1e-9  # of sums of weights
 _MOST_ELEMENTS = 2**23  # queries × policies × models held at a time
 
 
-def as_tuned(subject: Policy | Mixture | Frontier, log: Log) -> Log:
+def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
     """A log with the costs that a policy or frontier counts: what a second of waiting is worth as when it was tuned.
 
     Raises LogError where that is not 0, and the log does not tell how long every answer took.
     """
-    told = subject.provenance if isinstance(subject, Policy | Mixture) else subject.model.provenance
-    second_cost, _ = recorded_waiting(told)
+    provenance = subject.provenance if isinstance(subject, AnyPolicy) else subject.model.provenance
+    second_cost, _ = recorded_waiting(provenance)
     if second_cost == (0.0 if log.waiting is None else log.waiting.second_cost):
         return log
     try:
@@ -124,7 +123,7 @@ def path_mixtures(
     """
     policies, owner, weights = packed.policies.unsplit()
     paths = path_seconds(packed._replace(policies=policies), logprob, seconds, codes)
-    rows = ((own, share) for waits, asked in paths for own, share in zip(waits, asked, strict=True))
+    rows = ((path, share) for waits, asked in paths for path, share in zip(waits, asked, strict=True))
     for _, group in groupby(zip(owner, weights.tolist(), rows, strict=True), key=lambda row: row[0]):
         parts = [(weight, *row) for _, weight, row in group]
         asked = np.sum([weight * share for weight, _, share in parts], axis=0)
@@ -132,7 +131,7 @@ def path_mixtures(
 
 
 def mixture_paths(
-    parts: Sequence[tuple[float, np.ndarray, Packed]],
+    parts: Sequence[Part],
     seconds: np.ndarray,
     logprob: np.ndarray,
     codes: np.ndarray | None,
@@ -144,11 +143,11 @@ def mixture_paths(
         seconds, logprob, codes: (k, n) as `columns_of` has them.
     """
     weighted, asked = [], np.zeros(len(logprob))
-    for weight, own, packed in parts:
-        mine = None if codes is None else codes[own]
-        ((waits, shares),) = path_mixtures(packed, logprob[own], seconds[own], mine)
+    for weight, rows, packed in parts:
+        mine = None if codes is None else codes[rows]
+        ((waits, shares),) = path_mixtures(packed, logprob[rows], seconds[rows], mine)
         weighted += [(weight * odds, one) for odds, one in waits]
-        asked[own] += weight * shares
+        asked[rows] += weight * shares
     return weighted, asked
 
 
@@ -163,20 +162,20 @@ def frontier_seconds(
         models: of the policies, k.
         logprob, codes: (k, n) as `columns_of` has them.
     """
-    told = seconds_columns(log, models, packed.asked)
-    if told is None:
+    seconds = seconds_columns(log, models, packed.asked)
+    if seconds is None:
         return None
     per_call, rows, money = _money_columns(log, models, packed.asked), [], []
-    for waits, asked in path_mixtures(packed, logprob, told, codes):
+    for waits, asked in path_mixtures(packed, logprob, seconds, codes):
         rows.append(seconds_of(waits))
         money += [] if per_call is None else [float(asked @ per_call)]
-    columns = [(own.figures, own.intervals, own.known, own.unknown) for own in rows]
+    columns = [(row.figures, row.intervals, row.known, row.unknown) for row in rows]
     figures = (np.stack(column) for column in zip(*columns, strict=True))
     return Seconds(*figures, level=LEVEL, money=None if per_call is None else np.array(money))
 
 
 def mixture_seconds(
-    parts: Sequence[tuple[float, np.ndarray, Packed]],
+    parts: Sequence[Part],
     log: Log,
     models: tuple[str, ...],
     logprob: np.ndarray,
@@ -189,11 +188,11 @@ def mixture_seconds(
         log, models, logprob, codes: as of `frontier_seconds`.
     """
     asked = reached(parts, len(models))
-    told = seconds_columns(log, models, asked)
-    if told is None:
+    seconds = seconds_columns(log, models, asked)
+    if seconds is None:
         return None
     per_call = _money_columns(log, models, asked)
-    weighted, share = mixture_paths(parts, told, logprob, codes)
+    weighted, share = mixture_paths(parts, seconds, logprob, codes)
     return dataclasses.replace(seconds_of(weighted), money=None if per_call is None else np.array(share @ per_call))
 
 
@@ -215,26 +214,26 @@ def seconds_of(parts: Sequence[tuple[Any, np.ndarray]]) -> Seconds:
         parts: the weight of each policy, or (n,) for each query, and the seconds (n,) of queries along their paths, NaN
             where not known.
 
-    >>> own = seconds_of([(1.0, np.array([3.0, 1.0, 2.0, np.nan]))])
-    >>> own.figures.tolist(), int(own.known), int(own.unknown)
+    >>> seconds = seconds_of([(1.0, np.array([3.0, 1.0, 2.0, np.nan]))])
+    >>> seconds.figures.tolist(), int(seconds.known), int(seconds.unknown)
     ([2.0, 2.0, 3.0, 3.0], 3, 1)
     """
-    known = np.all([~np.isnan(waits) for _, waits in parts], axis=0)
-    n = int(known.sum())
+    mask = np.all([~np.isnan(waits) for _, waits in parts], axis=0)
+    n = int(mask.sum())
     figures, intervals = np.full(len(FIGURES), np.nan), np.tile([0.0, np.inf], (len(FIGURES), 1))
     if n:
-        rows = np.stack([waits[known] for _, waits in parts])
-        weights = np.stack([np.broadcast_to(weight, known.shape)[known] for weight, _ in parts])
+        rows = np.stack([waits[mask] for _, waits in parts])
+        weights = np.stack([np.broadcast_to(weight, mask.shape)[mask] for weight, _ in parts])
         expected = (weights * rows).sum(0)
         reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * expected.std(ddof=1) / np.sqrt(n) if n > 1 else np.inf
         figures[0] = expected.mean()
         intervals[0] = max(figures[0] - reach, 0.0), figures[0] + reach
-        shares = {place: share for place, share in enumerate(FIGURES.values()) if share is not None}
-        ranks = {place: (*quantile_ranks(n, share, LEVEL), share * n) for place, share in shares.items()}
-        at = _order_statistics(rows, weights, [rank for own in ranks.values() for rank in own])
-        for place, (low, high, middle) in ranks.items():
-            figures[place], intervals[place] = at[middle], (at.get(low, 0.0), at.get(high, np.inf))
-    return Seconds(figures, intervals, np.array(n), np.array(len(known) - n), LEVEL)
+        shares = {column: share for column, share in enumerate(FIGURES.values()) if share is not None}
+        ranks = {column: (*quantile_ranks(n, share, LEVEL), share * n) for column, share in shares.items()}
+        at = _order_statistics(rows, weights, [rank for three in ranks.values() for rank in three])
+        for column, (low, high, middle) in ranks.items():
+            figures[column], intervals[column] = at[middle], (at.get(low, 0.0), at.get(high, np.inf))
+    return Seconds(figures, intervals, np.array(n), np.array(len(mask) - n), LEVEL)
 
 
 def _order_statistics(rows: np.ndarray, weights: np.ndarray, ranks: list[float]) -> dict[float, float]:
@@ -245,12 +244,12 @@ def _order_statistics(rows: np.ndarray, weights: np.ndarray, ranks: list[float])
     n = rows.shape[1]
     inside = np.unique([rank for rank in ranks if 0 < rank <= n])
     if len(rows) == 1:
-        places = np.ceil(inside - _ROUNDING * n).astype(int) - 1
-        return dict(zip(inside.tolist(), np.partition(rows[0], np.unique(places))[places].tolist(), strict=True))
+        positions = np.ceil(inside - _ROUNDING * n).astype(int) - 1
+        return dict(zip(inside.tolist(), np.partition(rows[0], np.unique(positions))[positions].tolist(), strict=True))
     order = np.argsort(rows, axis=None)
     reached = np.cumsum(weights.reshape(-1)[order])
-    places = np.minimum(np.searchsorted(reached, inside - _ROUNDING * n), rows.size - 1)
-    return dict(zip(inside.tolist(), rows.reshape(-1)[order][places].tolist(), strict=True))
+    positions = np.minimum(np.searchsorted(reached, inside - _ROUNDING * n), rows.size - 1)
+    return dict(zip(inside.tolist(), rows.reshape(-1)[order][positions].tolist(), strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -106,16 +106,16 @@ def _walk_comparing(confidence: jax.Array, policy: Policies, answer: jax.Array) 
 
     def visit(carry: tuple[jax.Array, ...], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         at, said = carry
-        j, ends, action, column, own, earlier, differ = model
+        j, ends, action, column, code, earlier, differ = model
         here = at == j
         target = action[jnp.searchsorted(ends, column, side="left", method=method)]
         other = jnp.where(earlier == NOBODY, NO_ANSWER, said[earlier])  # of a model that was not asked, none
-        known = (own != NO_ANSWER) & (other != NO_ANSWER)
-        target = jnp.where(known, jnp.where(own == other, j, differ), target)
-        said = said.at[j].set(jnp.where(here, own, NO_ANSWER))
+        comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
+        target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
+        said = said.at[j].set(jnp.where(here, code, NO_ANSWER))
         return (jnp.where(here, target, at), said), (here & (target == j), here)
 
-    pair = (jnp.asarray(places).astype(actions.dtype) for places in (agreements.earlier, agreements.differ))
+    pair = (jnp.asarray(indices).astype(actions.dtype) for indices in (agreements.earlier, agreements.differ))
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, answer, *pair
     start = jnp.full(n, policy.first, actions.dtype), jnp.full((k, n), NO_ANSWER, answer.dtype)
     return Walk(*lax.scan(visit, start, models)[1])
@@ -135,14 +135,14 @@ def _walk_by_lots(confidence: jax.Array, policy: Policies, answer: jax.Array | N
 
     def visit(carry: tuple[Any, ...], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         mass, said = carry
-        j, ends, moves, column, *told = model
+        j, ends, moves, column, *codes = model
         here, going = mass[j], _going(ends, moves, column)
         if said is not None:
-            own, earlier, differ = told
+            code, earlier, differ = codes
             other = jnp.where(earlier == NOBODY, NO_ANSWER, said[earlier])
-            decided = jax.nn.one_hot(jnp.where(own == other, j, differ), k, dtype=mass.dtype, axis=0)
-            going = jnp.where((own != NO_ANSWER) & (other != NO_ANSWER), decided, going)
-            said = said.at[j].set(jnp.where(here > 0, own, NO_ANSWER))
+            decided = jax.nn.one_hot(jnp.where(code == other, j, differ), k, dtype=mass.dtype, axis=0)
+            going = jnp.where((code != NO_ANSWER) & (other != NO_ANSWER), decided, going)
+            said = said.at[j].set(jnp.where(here > 0, code, NO_ANSWER))
         sent = here * going
         return (mass + sent, said), (sent[j], here)  # nobody comes to a model after it was visited
 
@@ -228,8 +228,8 @@ def outcomes_on_log(
     n = np.shape(logprob)[0]
     codes = () if answer is None or policies.agreements is None else fill_up(answer)
     money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
-    fates = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), money, policies, *codes)
-    return Outcomes(*(np.asarray(fate)[:, :n] for fate in fates))
+    shares = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), money, policies, *codes)
+    return Outcomes(*(np.asarray(share)[:, :n] for share in shares))
 
 
 @partial(compiled, runs="long")

@@ -51,9 +51,9 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, 
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
-    told = {name: value for name, value in record_signal(signal).items() if not _has_more(value)}
+    entries = {name: value for name, value in record_signal(signal).items() if not _has_more(value)}
     plain = _plain(options)
-    record = {**_plain(told), "options": recorded_options(plain)}
+    record = {**_plain(entries), "options": recorded_options(plain)}
     others = digest_of_others(plain)
     if others is not None:
         record["others"] = others
@@ -62,12 +62,12 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, 
     return json.dumps(record, sort_keys=True)
 
 
-def record_endpoint(endpoint: Endpoint, own: Mapping[str, Any] | None = None) -> str | None:
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any] | None = None) -> str | None:
     """The same of an endpoint of a cascade, and of a question's own options; None where nothing is judged."""
     if endpoint.signal is None:
         return None
-    told = {name: value for name, value in (own or {}).items() if name not in NEUTRAL}
-    options, needed = endpoint.options_for(told), endpoint.signal.options
+    relevant = {name: value for name, value in (overrides or {}).items() if name not in NEUTRAL}
+    options, needed = endpoint.options_for(relevant), endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
     return record_asked(endpoint.signal, more, endpoint.price)
 
@@ -84,14 +84,14 @@ class AskedRecords:
         self._usual = {model: record_endpoint(endpoint) for model, endpoint in endpoints.items()}
         self._made: dict[tuple[str, str], str | None] = {}
 
-    def of(self, model: str, own: Mapping[str, Any]) -> str | None:
+    def of(self, model: str, overrides: Mapping[str, Any]) -> str | None:
         """`record_endpoint` of a model, and of a question's own options."""
-        if not own:
+        if not overrides:
             return self._usual[model]
-        key = model, repr(own)
+        key = model, repr(overrides)
         if key in self._made:
             return self._made[key]
-        record = record_endpoint(self._endpoints[model], own)
+        record = record_endpoint(self._endpoints[model], overrides)
         if len(key[1]) <= _LONGEST_KEPT:
             if len(self._made) >= _MOST_KEPT:
                 self._made.clear()

@@ -15,10 +15,8 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax._base.arguments import instance, what_it_is
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.checks import prepared, without_schemas
 from rcjax.serving.completions import Usage
@@ -64,7 +62,7 @@ class Asking:
     retries: int
     answer_key: Callable[[str], str] | None = None
 
-    def check(self, models: Sequence[str], known: str) -> None:
+    def check(self, models: Sequence[str], having: str) -> None:
         """Refuse mappings that are none, and those that name a model that is not among the `models`."""
         for name in ("served", "options", "model_options", "prices"):
             instance(getattr(self, name), (Mapping, type(None)), name)
@@ -72,7 +70,7 @@ class Asking:
             unknown = {*by_model} - {*models}
             if unknown:
                 listed = ", ".join(sorted(map(str, unknown)))
-                raise ValueError(f"{name} names {listed}; {known} {', '.join(models)}")
+                raise ValueError(f"{name} names {listed}; {having} {', '.join(models)}")
             for model, value in by_model.items():
                 instance(value, str if name == "served" else Mapping, f"{name} of {model}")
 
@@ -94,7 +92,7 @@ class Endpoint:
         """Options that a second question shares with the first."""
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
-    def options_for(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
         """Options of a question that has its own: these go before those of the model, what the signal needs before all.
 
         >>> from rcjax.signals import MeanLogprob
@@ -102,16 +100,16 @@ class Endpoint:
         >>> endpoint.options_for({"max_completion_tokens": 5, "logprobs": False})
         {'logprobs': True, 'max_completion_tokens': 5}
         """
-        if not own:
+        if not overrides:
             return self.options
-        replaced = {other for name, other in _SYNONYMS.items() if name in own}
-        options = {name: value for name, value in self.options.items() if name not in replaced} | dict(own)
+        replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
+        options = {name: value for name, value in self.options.items() if name not in replaced} | dict(overrides)
         for name in _MERGED:
-            if name in own and name in self.options:
-                options[name] = {**self.options[name], **own[name]}
-        told = self.signal.options if self.signal is not None else {}
-        needed = {name: self.options[name] for name in told if name in self.options}
-        top = max(needed.get("top_logprobs", 0), own.get("top_logprobs", 0))
+            if name in overrides and name in self.options:
+                options[name] = {**self.options[name], **overrides[name]}
+        signal_options = self.signal.options if self.signal is not None else {}
+        needed = {name: self.options[name] for name in signal_options if name in self.options}
+        top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
     def follow_up(
@@ -140,26 +138,26 @@ class Endpoint:
         Of votes, the mean is of all: those that never came have no part in it. Where nothing came back, `sent` is the
         bytes of text that may have been worked on all the same: an estimate, a token for four of them, in each attempt.
         """
-        told = usage.counted == usage.replies > 0
-        tokens = (usage.input_tokens, usage.output_tokens) if told else (None, None)
+        counted = usage.counted == usage.replies > 0
+        tokens = (usage.input_tokens, usage.output_tokens) if counted else (None, None)
         cost: float | None = 0.0
-        estimated, billed = False, self._billed(usage) if told else None
+        estimated, billed = False, self._billed(usage) if counted else None
         if billed is not None:
             cost = billed
-        elif told and self.price is not None:
+        elif counted and self.price is not None:
             cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
         elif usage.replies:
             part = min(1.0, usage.replies / self.samples)
             cost, estimated = None if self.mean is None else part * self.mean, True
         elif sent:
             requests = max(usage.attempts, self.samples)
-            known = None if self.price is None else float(requests * -(-sent // _BYTES) * self.price[0] / 1_000_000)
-            cost, estimated = self.mean if known is None else known, True
+            estimate = None if self.price is None else float(requests * -(-sent // _BYTES) * self.price[0] / 1_000_000)
+            cost, estimated = self.mean if estimate is None else estimate, True
         return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
 
     def _billed(self, usage: Usage) -> float | None:
         """What the replies say that they cost, where their client reckons that; None where one of them does not."""
-        costs = [one.get("cost") for one in usage.told] if getattr(self.client, "tells_cost", False) else [None]
+        costs = [one.get("cost") for one in usage.reported] if getattr(self.client, "tells_cost", False) else [None]
         return None if None in costs else math.fsum(cost for cost in costs if cost is not None)
 
 
@@ -174,9 +172,7 @@ def _failures() -> Iterator[None]:
         raise SignalError(f"the signal failed: {in_short(error)}") from None
 
 
-def known_endpoints(
-    policy: Policy | Mixture | SegmentedPolicy, models: Sequence[str], asking: Asking
-) -> dict[str, Endpoint]:
+def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
     """The endpoint of each model: those of the policy, and those that shadow queries are asked of besides.
 
     Raises TypeError or ValueError for arguments that cannot be right.
@@ -193,7 +189,7 @@ def known_endpoints(
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     signals = _with_versions(signals, records)
-    known = known_prices(policy) | dict(asking.prices or {})
+    prices = known_prices(policy) | dict(asking.prices or {})
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
@@ -207,7 +203,7 @@ def known_endpoints(
                     **model_options.get(model, {}),
                 }
             ),
-            _price(known.get(model), model),
+            _price(prices.get(model), model),
             policy.cost.get(model),
             signals[model].samples if getattr(signals[model], "apart", False) else 1,
         )
@@ -287,19 +283,19 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     unknown = [str(name) for name in options if name not in _KNOWN]
     if unknown:
         raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
-    own = [name for name in _OWN if name in options]
-    if own:
+    fixed = [name for name in _OWN if name in options]
+    if fixed:
         advice = "name a model by served=, and give messages to ask()"
-        raise ValueError(f"options: {' and '.join(own)} cannot be set for every question: {advice}")
+        raise ValueError(f"options: {' and '.join(fixed)} cannot be set for every question: {advice}")
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
     return options
 
 
-def known_prices(policy: Policy | Mixture | SegmentedPolicy) -> dict[str, Any]:
+def known_prices(policy: AnyPolicy) -> dict[str, Any]:
     """By model: the prices of the policy, of all models that it was chosen from, and of those in its log."""
-    told = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
-    return {**told, **recorded_prices(policy), **(policy.prices or {})}
+    logged = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
+    return {**logged, **recorded_prices(policy), **(policy.prices or {})}
 
 
 def _price(listed: Any, model: str) -> tuple[Decimal, Decimal] | None:

@@ -263,7 +263,7 @@ def _day_of_line(line: bytes) -> date | None:
 
 def _day(time: Any) -> date | None:
     try:
-        told = datetime.fromisoformat(time)
-        return (told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)).date()
+        moment = datetime.fromisoformat(time)
+        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).date()
     except (ValueError, TypeError, OverflowError):
         return None

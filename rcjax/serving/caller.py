@@ -179,8 +179,8 @@ class Caller:
         """What the signal reads in a reply: by a second question to the model, or by a check."""
         if isinstance(endpoint.signal, Check):
             progress.checking = True
-            told = question.messages, reply, endpoint.options_for(question.options)
-            reading, progress.check_cost = await self._checks.reading(endpoint.signal, *told)
+            call = question.messages, reply, endpoint.options_for(question.options)
+            reading, progress.check_cost = await self._checks.reading(endpoint.signal, *call)
             return reading
         second = endpoint.follow_up(question.messages, reply)
         if second is not None:
@@ -234,7 +234,7 @@ class Caller:
 
     def _end(self, question: Question, model: str, policy: Policy | None, progress: _Progress) -> Call:
         endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob
-        known = policy is not None and model in policy.models and logprob is not None
+        calibrated = policy is not None and model in policy.models and logprob is not None
         account, error = endpoint.account(usage, progress.sent), progress.error or question.unjudged
         account["cost"] = None if account["cost"] is None else account["cost"] + progress.check_cost
         if account["cost"] is None:  # free it was not: learning leaves out what failed
@@ -246,7 +246,7 @@ class Caller:
             text=progress.text,
             answer=progress.answer,
             logprob=logprob,
-            confidence=policy.calibrate(model, logprob=logprob) if known else None,  # type: ignore[union-attr]
+            confidence=policy.calibrate(model, logprob=logprob) if calibrated else None,  # type: ignore[union-attr]
             **account,
             attempts=max(usage.attempts, 1 if progress.sent else 0),
             seconds=time.perf_counter() - progress.start,

@@ -23,9 +23,7 @@ from rcjax._base.arguments import instance, whole
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Answer, Defer, Policy
-from rcjax.policy.segmented import SegmentedPolicy, policy_for
+from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
@@ -153,7 +151,7 @@ class Cascade:
 
     def __init__(
         self,
-        policy: Policy | Mixture | SegmentedPolicy,
+        policy: AnyPolicy,
         client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
         signal: Signal | Mapping[str, Signal] | None = None,
@@ -171,7 +169,7 @@ class Cascade:
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
     ) -> None:
-        instance(policy, (Policy, Mixture, SegmentedPolicy), "policy")
+        instance(policy, AnyPolicy, "policy")
         self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
         instance(shadow_salt, (str, NoneType), "shadow_salt")
@@ -216,10 +214,10 @@ class Cascade:
         """
         check_question(query, messages)
         instance(segment, (str, NoneType), "segment")
-        own = {} if options is None else checked_options(dict(options))
+        checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, segment, options=own, deliver=deliver)
+        question = self._question(messages, query, segment, options=checked, deliver=deliver)
         result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -262,18 +260,18 @@ class Cascade:
         await self.close()
 
     async def _stream(self, questions: Any) -> AsyncIterator[tuple[int, Result]]:
-        async def one(place: int, query: int | str, messages: Messages) -> tuple[int, Result]:
+        async def one(index: int, query: int | str, messages: Messages) -> tuple[int, Result]:
             result, rest = await self._answer(self._question(messages, query))
             if rest is not None:
                 await rest
-            return place, result
+            return index, result
 
         pending: set[asyncio.Task[tuple[int, Result]]] = set()
-        place = 0
+        index = 0
         try:
             async for query, messages in one_by_one(questions):
-                pending.add(asyncio.create_task(one(place, query, messages)))
-                place += 1
+                pending.add(asyncio.create_task(one(index, query, messages)))
+                index += 1
                 if len(pending) >= self._concurrency:
                     done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
@@ -288,7 +286,7 @@ class Cascade:
 
     async def _answer(self, question: Question, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        policy = policy_for(self.policy, question.query, question.segment)
+        policy = self.policy.part(question.query, question.segment)
         result = replace(await self._follow(policy, question, deadline), segment=question.segment)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
@@ -298,7 +296,7 @@ class Cascade:
     ) -> Question:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        untold = "" if isinstance(self.policy, SegmentedPolicy) else None
+        untold = None if self.policy.by is None else ""
         shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
         return Question(name, conversation, shadow=shadow, segment=segment or untold, **more)
 
@@ -331,7 +329,7 @@ class Cascade:
             if attempt.call.logprob is None:
                 model = next(iter(later), None)
                 continue
-            said = self._comparing.told(policy, attempts)
+            said = self._comparing.arguments(policy, attempts)
             decision = policy.step(model, logprob=attempt.call.logprob, query=question.query, **said)
             if not isinstance(decision, Defer):
                 status: Status = "answered" if isinstance(decision, Answer) else "abstained"
@@ -368,9 +366,7 @@ def _sureness(attempt: Attempt) -> float:
     return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 
-def _everyone(
-    policy: Policy | Mixture | SegmentedPolicy, shadow_models: Sequence[str], shadow: float
-) -> tuple[str, ...]:
+def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:
     """The models of the policy, then those that shadow queries are asked of besides."""
     number(shadow, "shadow", 0.0, 1.0)
     if (

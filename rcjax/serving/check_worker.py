@@ -30,16 +30,16 @@ class _RefusedError(Exception):
     """A check that cannot be run."""
 
 
-def _function(place: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]:
+def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]:
     """(the function of `module:function`, a digest of its file)."""
-    name, _, attribute = place.partition(":")
+    name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(name)
         function = getattr(module, attribute)
     except ModuleNotFoundError as error:
         lacking = error.name or name
-        own = name == lacking or name.startswith(f"{lacking}.")
-        why = f"there is no module {lacking}" if own else f"the module {name} needs {lacking}, which is not installed"
+        named = name == lacking or name.startswith(f"{lacking}.")
+        why = f"there is no module {lacking}" if named else f"the module {name} needs {lacking}, which is not installed"
         raise _RefusedError(f"{why}: it is looked for in the working folder, and where Python looks") from None
     except AttributeError:
         if name not in sys.modules:

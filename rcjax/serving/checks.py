@@ -73,10 +73,10 @@ def _version(check: Check) -> str | None:
         raise ValueError(f"{what}: it is not there within {_START:g} seconds") from None
     except OSError as error:
         raise ValueError(f"{what}: {error.strerror or error}") from None
-    told = _object(done.stdout)
-    if "version" not in told:
-        raise ValueError(f"{what}: {told.get('refused', f'Python ends with status {done.returncode}')}")
-    return told["version"]
+    reply = _object(done.stdout)
+    if "version" not in reply:
+        raise ValueError(f"{what}: {reply.get('refused', f'Python ends with status {done.returncode}')}")
+    return reply["version"]
 
 
 def _command_version(check: Check) -> str:
@@ -230,13 +230,13 @@ class _Programs:
             answer = await program.exchange(_as_json(line) + b"\n", self._seconds)
         except ValueError:  # too long a line
             answer = b""
-        told = _object(answer)
-        if told.get("id") != number:
+        reply = _object(answer)
+        if reply.get("id") != number:
             await program.end()
             raise CheckError("gave nonsense", ": what it wrote is no answer")
-        if "failed" in told:
-            raise CheckError("failed", f": {told['failed']}" if self._check.kind != "regex" else "")
-        return told.get("said", told.get("correct"))
+        if "failed" in reply:
+            raise CheckError("failed", f": {reply['failed']}" if self._check.kind != "regex" else "")
+        return reply.get("said", reply.get("correct"))
 
     async def _by_command(self, document: Mapping[str, Any]) -> Any:
         output, status = await _run(shlex.split(self._check.rest), _as_json(document), self._seconds)
@@ -308,7 +308,7 @@ def _as_json(value: Mapping[str, Any]) -> bytes:
 def _object(line: bytes) -> dict[str, Any]:
     """The JSON object of a line; empty where it is none."""
     try:
-        told = json.loads(line)
+        reply = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return reply if isinstance(reply, dict) else {}

@@ -94,8 +94,8 @@ class DirectClient(openai.AsyncOpenAI):
         To make them anew takes a fifth of the time of passing a request on. One with headers, a query, or a time
         limit of its own is made as usual.
         """
-        own = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
-        if any(own) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
+        extras = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
+        if any(extras) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
             return super()._build_request(options, **retries)
         if options.url not in self._requests:
             self._requests[options.url] = super()._build_request(options, **retries)
@@ -118,12 +118,12 @@ class DirectClient(openai.AsyncOpenAI):
         Raises what `chat.completions.create` raises, and CallError for a reply of which not all is read.
         """
         body = {name: value for name, value in options.items() if name not in _OPTIONS}
-        told: Any = {_OPTIONS[name]: value for name, value in options.items() if name in _OPTIONS}
+        settings: Any = {_OPTIONS[name]: value for name, value in options.items() if name in _OPTIONS}
         response: Any = await self.post(
             "/chat/completions",
             cast_to=HTTP.Response,
             body={"model": model, "messages": messages, **body},
-            options=told,
+            options=settings,
         )
         if _NOT_READ in response.extensions:
             raise CallError(f"malformed answer: {response.extensions[_NOT_READ]}")
@@ -155,8 +155,8 @@ def direct_client(
         http = openai.DefaultAsyncHttpxClient(**settings)
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     plain = {"accept-encoding": "identity"}
-    told: Any = {"timeout": timeout, "http_client": http, "default_headers": plain, "default_query": query}
-    return DirectClient(api_key=key, base_url=base_url, **told)
+    arguments: Any = {"timeout": timeout, "http_client": http, "default_headers": plain, "default_query": query}
+    return DirectClient(api_key=key, base_url=base_url, **arguments)
 
 
 def _session(transport: Any) -> Any:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.serving.answer_keys import AnswerKeys, checked_key
 from rcjax.serving.caller import Attempt
 
@@ -26,7 +24,7 @@ class Comparing:
     Raises ValueError where the policy compares keys, and nothing makes them; TypeError for what cannot be called.
     """
 
-    def __init__(self, policy: Policy | Mixture | SegmentedPolicy, key: Callable[[str], str] | None) -> None:
+    def __init__(self, policy: AnyPolicy, key: Callable[[str], str] | None) -> None:
         key = checked_key(key)
         keyed = any(one.compare == "key" for part in policy.policies for one in part.agreements.values())
         if keyed and key is None:
@@ -35,7 +33,7 @@ class Comparing:
         # Without a key, the decision is left to the confidence.
         self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
 
-    def told(self, policy: Policy, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    def arguments(self, policy: Policy, attempts: Sequence[Attempt]) -> dict[str, Any]:
         """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
         *before, last = [attempt.call for attempt in attempts]
         agreement = policy.agreements.get(last.model)

@@ -77,17 +77,17 @@ class Usage:
     counted: int = 0  # replies that told their tokens
     input_tokens: int = 0
     output_tokens: int = 0
-    told: list[Mapping[str, Any]] = field(default_factory=list)
+    reported: list[Mapping[str, Any]] = field(default_factory=list)
     """What each reply told, as it is."""
 
     def add(self, usage: Any) -> None:
         """Count a reply, and its tokens from the `usage` that came with it."""
         self.replies += 1
-        told = usage if isinstance(usage, Mapping) else {}
-        read, written = told.get("prompt_tokens"), told.get("completion_tokens")
+        reported = usage if isinstance(usage, Mapping) else {}
+        read, written = reported.get("prompt_tokens"), reported.get("completion_tokens")
         if _is_count(read) and _is_count(written):
             self.counted += 1
-            self.told.append(told)
+            self.reported.append(reported)
             self.input_tokens += read
             self.output_tokens += written
 
@@ -109,17 +109,17 @@ def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
     >>> sum_usages([first, second])
     {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
     """
-    told = [one for usage in usages for one in usage.told]
-    if not told:
+    reports = [one for usage in usages for one in usage.reported]
+    if not reports:
         return None
-    return _sum([_with_total(one) for one in told], deep=True)
+    return _sum([_with_total(one) for one in reports], deep=True)
 
 
-def _with_total(told: Mapping[str, Any]) -> dict[str, Any]:
-    read, written, total = told["prompt_tokens"], told["completion_tokens"], told.get("total_tokens")
+def _with_total(usage: Mapping[str, Any]) -> dict[str, Any]:
+    read, written, total = usage["prompt_tokens"], usage["completion_tokens"], usage.get("total_tokens")
     total = total if _is_count(total) else read + written
     counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
-    return counts | {name: value for name, value in told.items() if name not in counts}
+    return counts | {name: value for name, value in usage.items() if name not in counts}
 
 
 def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
@@ -181,9 +181,9 @@ def read_reply(completion: Mapping[str, Any], *, calls_alone: bool = False) -> R
     ending = _ending(first)
     if not any(texts) and not (calls_alone and ending[1]):
         reason = first.get("finish_reason") if isinstance(first, Mapping) else None
-        known = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
+        word = reason if isinstance(reason, str) and re.fullmatch(r"[a-z_]{1,30}", reason) else "unknown"
         kind = NoTextError if all(isinstance(choice, Mapping) for choice in choices) else CallError
-        raise kind(f"an answer without text (finish_reason {known})")
+        raise kind(f"an answer without text (finish_reason {word})")
     logprobs = first.get("logprobs") if isinstance(first, Mapping) else None
     try:
         content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
@@ -196,11 +196,11 @@ def read_reply(completion: Mapping[str, Any], *, calls_alone: bool = False) -> R
 
 def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
     """(the reason to finish, the calls of tools) of a choice, as far as they are such."""
-    told = choice if isinstance(choice, Mapping) else {}
-    message, reason = told.get("message"), told.get("finish_reason")
+    fields = choice if isinstance(choice, Mapping) else {}
+    message, reason = fields.get("message"), fields.get("finish_reason")
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    known = calls if isinstance(calls, list) else []
-    return reason if isinstance(reason, str) else None, tuple(call for call in known if isinstance(call, Mapping))
+    listed = calls if isinstance(calls, list) else []
+    return reason if isinstance(reason, str) else None, tuple(call for call in listed if isinstance(call, Mapping))
 
 
 def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -212,7 +212,7 @@ def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """
     choices = [completion["choices"][0] for completion in completions]
     numbered = [
-        {**choice, "index": place} if isinstance(choice, Mapping) else choice for place, choice in enumerate(choices)
+        {**choice, "index": index} if isinstance(choice, Mapping) else choice for index, choice in enumerate(choices)
     ]
     return {**completions[0], "choices": numbered}
 
@@ -250,6 +250,6 @@ def read_wait(headers: Mapping[str, str]) -> float | None:
 def error_word(body: Any) -> str | None:
     """The code of an error, where it is one: a word of lower case, not a text."""
     words = [body.get(key) for key in ("code", "type")] if isinstance(body, Mapping) else []
-    told = [str(word) for word in words if isinstance(word, str | int)]
-    codes = [word for word in told if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
+    texts = [str(word) for word in words if isinstance(word, str | int)]
+    codes = [word for word in texts if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-5]\d\d", word, re.ASCII)]
     return codes[0] if codes else None

@@ -146,8 +146,8 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
         _require_signal(signal, where)
     price = _price(entry["input"], f"{where}: input"), _price(entry["output"], f"{where}: output")
     served = _text(entry, "model", where) or name
-    own = dict(options), signal, _samples(entry.get("samples"), where)
-    return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), *own)
+    rest = dict(options), signal, _samples(entry.get("samples"), where)
+    return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), *rest)
 
 
 def _require_signal(name: str, where: str) -> None:

@@ -83,23 +83,23 @@ async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]
         advice = ": give .items() of it" if isinstance(questions, Mapping) else ""
         raise TypeError(f"{_PAIRS}, not {what_it_is(questions)}{advice}")
     if isinstance(questions, AsyncIterable):
-        place = 0
+        index = 0
         async for question in questions:
-            yield _pair(question, place)
-            place += 1
+            yield _pair(question, index)
+            index += 1
         return
     if isinstance(questions, Sequence):
-        for place, question in enumerate(questions):
-            _pair(question, place)
-    for place, question in enumerate(questions):
-        yield _pair(question, place)
+        for index, question in enumerate(questions):
+            _pair(question, index)
+    for index, question in enumerate(questions):
+        yield _pair(question, index)
 
 
-def _pair(question: Any, place: int) -> tuple[int | str, Messages]:
+def _pair(question: Any, index: int) -> tuple[int | str, Messages]:
     """(the id, the messages) of a question, which is at this place, from 0."""
     if not isinstance(question, tuple | list) or len(question) != 2:
-        raise TypeError(f"{_PAIRS}: question {place + 1} is {what_it_is(question)}")
+        raise TypeError(f"{_PAIRS}: question {index + 1} is {what_it_is(question)}")
     if question[0] is None:
-        raise TypeError(f"{_PAIRS}: question {place + 1} has no id")
-    check_question(*question, of=f" of question {place + 1}")
+        raise TypeError(f"{_PAIRS}: question {index + 1} has no id")
+    check_question(*question, of=f" of question {index + 1}")
     return question[0], question[1]

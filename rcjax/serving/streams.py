@@ -141,8 +141,8 @@ class Assembly:
             if not isinstance(call, Mapping) or not isinstance(call.get("index", 0), int):
                 continue
             whole = self.tool_calls.setdefault(call.get("index", 0), {"function": {"name": "", "arguments": ""}})
-            told = call.get("function")
-            for name, value in told.items() if isinstance(told, Mapping) else ():
+            function = call.get("function")
+            for name, value in function.items() if isinstance(function, Mapping) else ():
                 if isinstance(value, str) and name in whole["function"]:
                     whole["function"][name] += value
             whole.update({name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)})

@@ -11,8 +11,7 @@ from rcjax._base.wording import choose_unit, percent
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import replay
 
 __all__ = ["by_bill", "count_waiting", "mean_seconds", "tell_money", "with_seconds"]
@@ -58,9 +57,9 @@ def _range(ratio: np.ndarray) -> str:
     return " to ".join(words) if len(words) > 1 else f"up to {words[0]}"
 
 
-def tell_money(frontier: Frontier, policy: Policy | Mixture, target: Mapping[str, float]) -> list[str]:
+def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
     """Why money is left of a budget, and what a mixture would bring."""
-    if not {*target} & {"budget", "max_error"} or isinstance(policy, Mixture):
+    if not {*target} & {"budget", "max_error"} or policy.by_lot:
         return []
     error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
     notes = []

@@ -19,8 +19,7 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax.logs.log import Log
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import replay
 
 __all__ = ["LabelWorth", "Purchase", "label_worth"]
@@ -118,7 +117,7 @@ def _equivalent(unexplained: float, labels: np.ndarray | float, queries: np.ndar
     return 1 / (1 / queries + unexplained * np.maximum(1 / labels - 1 / queries, 0.0))  # type: ignore[return-value]
 
 
-def label_worth(policy: Policy | Mixture, log: Log) -> LabelWorth | None:
+def label_worth(policy: AnyPolicy, log: Log) -> LabelWorth | None:
     """What the labels, judges and queries of a log are worth for the error of a policy.
 
     Args:

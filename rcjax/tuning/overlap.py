@@ -34,9 +34,7 @@ import numpy as np
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import hash_names, read_reference
 from rcjax.logs.log import Log
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -135,13 +133,13 @@ def overlap(log: Log, tuned_on: Log) -> Overlap:
     return _compare(new, old, log.n_queries, tuned_on.n_queries)
 
 
-def overlap_with_tuned(log: Log, tuned: "Policy | Mixture | SegmentedPolicy | Frontier | CascadeModel") -> Overlap:
+def overlap_with_tuned(log: Log, tuned: "AnyPolicy | Frontier | CascadeModel") -> Overlap:
     """How many queries of a log a policy was tuned on, or a model fitted to, as far as it tells.
 
     By the hash of the whole log in its provenance, and by the queries that it carries; those of an older rcjax carry no
     names. ValueError where what it carries is damaged.
     """
-    if isinstance(tuned, Policy | Mixture | SegmentedPolicy):
+    if isinstance(tuned, AnyPolicy):
         provenance, reference = tuned.provenance, tuned.policies[0].provenance.get("reference")
     else:
         model: Any = getattr(tuned, "model", tuned)

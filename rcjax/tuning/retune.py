@@ -23,10 +23,8 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, recorded_shares, tuning_record
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import in_words_of, tell_beside
@@ -89,7 +87,7 @@ class Recorded:
         return len(self.models) > 1 and bool(self.spec.search)
 
 
-def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
+def recorded_tuning(policy: AnyPolicy) -> Recorded:
     """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
 
     ValueError names the place of what is not as rcjax writes it.
@@ -107,7 +105,7 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
         abstain_price=told.get("abstain_price"),
         confidence=told["confidence"],
         judged=told.get("judged", False),
-        mix=told.get("mix", isinstance(policy, Mixture)) and {*target} <= {"budget", "max_error"},
+        mix=told.get("mix", policy.by_lot) and {*target} <= {"budget", "max_error"},
         intervals=told.get("bands", True),
         second_cost=told.get("second_cost", 0.0),
         max_seconds=told.get("max_seconds"),
@@ -115,7 +113,7 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
     return Recorded(spec, told.get("models", tuple(policy.models)), told.get("prices") or policy.prices)
 
 
-def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
+def tell_search(policy: AnyPolicy) -> tuple[str, ...]:
     """That a policy is tuned again by another search, as its own is gone, or part of it, in words."""
     told = tuning_record(policy)
     remarks = []
@@ -126,7 +124,7 @@ def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def _refuses_early(policy: Policy | Mixture | SegmentedPolicy) -> bool:
+def _refuses_early(policy: AnyPolicy) -> bool:
     """Whether some model that is not the last of its cascade refuses."""
     rules = (part.rules[name] for part in policy.policies for name in part.models[:-1])
     return any(rule.action == "abstain" for own in rules for rule in own)
@@ -136,7 +134,7 @@ def _refuses_early(policy: Policy | Mixture | SegmentedPolicy) -> bool:
 class Retuned:
     """A policy tuned again."""
 
-    policy: Policy | Mixture | SegmentedPolicy
+    policy: AnyPolicy
     """The new policy, or a mixture or policies of segments in place of one."""
     frontier: Frontier
     """The frontier that it was chosen from."""
@@ -144,7 +142,7 @@ class Retuned:
     """Why it has so many models, what is guaranteed, what could not be as before, that it needs answers."""
 
 
-def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool | None = None) -> Retuned:
+def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned:
     """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
 
     The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
@@ -165,7 +163,7 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     0.001
     """
     check_arguments(retune, locals())
-    if isinstance(policy, SegmentedPolicy):
+    if policy.by is not None:
         return _retune_segments(policy, log, bands)
     before = recorded_tuning(policy)
     if not before.spec.targets:
@@ -197,7 +195,7 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     return Retuned(tuned.policy, tuned.frontier, told)
 
 
-def _retune_segments(policy: SegmentedPolicy, log: Log, bands: bool | None) -> Retuned:
+def _retune_segments(policy: AnyPolicy, log: Log, bands: bool | None) -> Retuned:
     """`retune` of policies of segments, on a log with theirs; the frontier is of one policy for all.
 
     Shares that were given are taken again where they are of the same segments; else those of the fresh log count.
@@ -219,7 +217,7 @@ def _retune_segments(policy: SegmentedPolicy, log: Log, bands: bool | None) -> R
     return Retuned(tuned.policy, tuned.whole.frontier, (*tuned.remarks, *remarks))
 
 
-def _with_asked(log: Log, policy: Policy | Mixture | SegmentedPolicy) -> Log:
+def _with_asked(log: Log, policy: AnyPolicy) -> Log:
     """The log, which for models that it does not tell it of takes from the policy how they were asked."""
     recorded = {model: how for model, how in recorded_asked(policy).items() if model in log.models}
     return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)
@@ -271,7 +269,7 @@ def _above_zero(mean: float, se: float) -> float:
     return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
 
 
-def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, seed: int = 0) -> Gain | None:
+def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int = 0) -> Gain | None:
     """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
@@ -284,14 +282,14 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
         old: the log that the policy was tuned on.
         seed: of the folds.
 
-    None where the policy does not tell its λ, minimises an objective of one's own or keeps to a limit on the seconds,
-    with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
+    None where the policy has segments, does not tell its λ, minimises an objective of one's own or keeps to a limit on
+    the seconds, with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
     if lam is None or not tuning.searches or not {*policy.models} <= {*tuning.models}:
         return None
-    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
+    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None or policy.by is not None:
         return None
     log, old = as_tuned(policy, log.select(tuning.models)), None if old is None else as_tuned(policy, old)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
@@ -319,14 +317,14 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))
 
 
-def why_untested(policy: Policy | Mixture | SegmentedPolicy, log: Log) -> tuple[str, bool]:
+def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     """(why `held_out_gain` tells nothing, in words; whether another log could make it tell).
 
     Args:
         policy: the policy in service.
         log: the fresh log.
     """
-    if isinstance(policy, SegmentedPolicy):
+    if policy.by is not None:
         return "the policy has segments", False
     if policy.expected.get("lam") is None:
         return "the policy does not tell its λ", False
@@ -338,7 +336,7 @@ def why_untested(policy: Policy | Mixture | SegmentedPolicy, log: Log) -> tuple[
     return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
 
 
-def _losses(policy: Policy | Mixture, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
+def _losses(policy: AnyPolicy, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
     """error + price·abstention + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
     walked = walk_log(policy, log)
     codes = () if tuned.policies.agreements is None else fill_up(np.asarray(log.answer))
@@ -352,7 +350,7 @@ def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def _one_point(policy: Policy | Mixture, model: CascadeModel, spec: Spec, lam: float) -> Frontier:
+def _one_point(policy: AnyPolicy, model: CascadeModel, spec: Spec, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
     names = list(model.models)
     widest = max(policy.policies, key=lambda part: (bool(part.agreements), len(part.models)))

@@ -30,9 +30,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.limits import SecondsLimit
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.record import with_record
+from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import path_seconds, seconds_columns
@@ -43,7 +41,7 @@ from rcjax.tuning.p_values import binomial_tail, upper_limit
 from rcjax.tuning.resampling import deal_folds, require_queries
 from rcjax.tuning.trials import pairs_on_trial
 
-__all__ = ["Admission", "admission", "record_limit", "with_limit", "within"]
+__all__ = ["Admission", "admission", "with_limit", "within"]
 
 
 _FOLDS = 5
@@ -103,7 +101,7 @@ class Admission:
             if near.admits(_alone(model), model).any():
                 break
             name, seconds = near._fastest(model)
-        so_much = f"the fastest, {name} alone, takes {self.limit.told(seconds)}"
+        so_much = f"the fastest, {name} alone, takes {self.limit.say(seconds)}"
         if not np.isfinite(seconds):
             so_much = "so few queries cannot show it of any: log more, or leave out the guarantee"
         sure = ", surely enough to be guaranteed" if self._guaranteed else ""
@@ -129,7 +127,7 @@ class Admission:
         beyond = int(np.floor((self.allowed - self.luck) * known.size * (1 + 1e-9)))
         return float(known[-1 - beyond]) if 0 <= beyond < known.size else np.inf
 
-    def describe(self, policy: Policy | Mixture, log: Log) -> str:
+    def describe(self, policy: AnyPolicy, log: Log) -> str:
         """What a policy comes to on a log, beside the limit, in words."""
         paths = walk_log(policy, log).waits
         assert paths is not None
@@ -272,13 +270,6 @@ def with_limit(problem: InfeasibleError, admitted: Admission) -> InfeasibleError
     told = InfeasibleError(f"{problem} (among the policies that take {admitted.limit})")
     told.tuned = problem.tuned
     return told
-
-
-def record_limit(policy: Policy | Mixture, limit: SecondsLimit) -> Any:
-    """The same policy or mixture, whose provenance tells the limit that it was tuned for."""
-    if isinstance(policy, Mixture):
-        return Mixture(tuple(record_limit(part, limit) for part in policy.policies), policy.weights)
-    return with_record(policy, max_seconds=limit.text)
 
 
 def _rounded_up(seconds: float) -> float:

@@ -22,8 +22,7 @@ from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import EXPECTED_IS_GONE, with_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
@@ -32,7 +31,7 @@ from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money,
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.label_worth import LabelWorth, label_worth
 from rcjax.tuning.overlap import hold_out
-from rcjax.tuning.seconds_limit import Admission, admission, record_limit, with_limit
+from rcjax.tuning.seconds_limit import Admission, admission, with_limit
 from rcjax.tuning.select import Selection, find_frontier
 from rcjax.tuning.verdict import tell_corrections
 
@@ -78,7 +77,7 @@ class Tuned:
     """What each model does on its own, in the order of the models."""
     target: Mapping[str, float]
     """The target by its name, as provenance keeps it; empty without one."""
-    policy: Policy | Mixture | None = None
+    policy: AnyPolicy | None = None
     """The policy for the target; None without one."""
     certificate: Certificate | None = None
     """What is guaranteed of the policy."""
@@ -275,12 +274,13 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         index, policy = certificate.index, certificate.policy
     else:
         index = _choose(frontier, target)
-        policy = _mixed(frontier, target) if spec.mix else frontier.point(index, target)
+        # One policy alone does not show that a mixture was asked for: all record it.
+        policy = with_record(frontier.mixture(**target), mix=True) if spec.mix else frontier.point(index, target)
         if spec.mix and len(policy.policies) == 1:
             policy = policy.policies[0]
             notes.append("nothing to mix: a single point of the frontier is best here")
     if tuned.admitted is not None:
-        policy = record_limit(policy, tuned.admitted.limit)
+        policy = with_record(policy, max_seconds=tuned.admitted.limit.text)
         notes.append(tuned.admitted.describe(policy, tuned.log))
     notes.extend(tell_beside(policy, tuned.log))
     worth = label_worth(policy, tuned.log)
@@ -318,12 +318,6 @@ def _corrections(tuned: Tuned) -> list[str]:
     if selection is None:
         return []
     return [tell_corrections(selection.frontier, selection.comparison, selection.target, labelled)]
-
-
-def _mixed(frontier: Frontier, target: Mapping[str, float]) -> Mixture:
-    """The mixture for a target, whose policies record that one was asked for: one alone does not show it."""
-    mixture = frontier.mixture(**target)
-    return Mixture(tuple(with_record(policy, mix=True) for policy in mixture.policies), mixture.weights)
 
 
 def _choose(frontier: Frontier, target: Mapping[str, float]) -> int:

@@ -11,7 +11,7 @@ from misses import in_turn
 from policy_samples import make_policy
 from tiers import examples
 
-from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy, policy as policy_module
+from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy
 
 ASK = Agreement("small", "ask", "large")
 
@@ -112,7 +112,7 @@ def test_an_older_version_says_that_it_cannot_read_it(monkeypatch, tmp_path):
     comparing().save(tmp_path / "policy.json")
     Mixture((comparing(), make_policy()), (0.5, 0.5)).save(tmp_path / "mixture.json")
     assert load_policy(tmp_path / "mixture.json").policies[0] == comparing()
-    monkeypatch.setattr(policy_module, "_SCHEMA_VERSION", 2)
+    monkeypatch.setattr(Policy, "SCHEMA_VERSION", 2)
     for name in ("policy.json", "mixture.json"):
         with pytest.raises(ValueError, match="has schema version 3, this rcjax reads up to 2: upgrade rcjax"):
             load_policy(tmp_path / name)

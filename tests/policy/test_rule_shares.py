@@ -19,7 +19,6 @@ from rcjax.policy import (
     Policy,
     Rule,
     SegmentedPolicy,
-    policy as policy_module,
 )
 
 SCHEMA = Draft202012Validator(Policy.json_schema())
@@ -110,7 +109,7 @@ def test_files(tmp_path, monkeypatch):
     assert policy_of((ANSWER,)).to_json()["schema_version"] == 1
     SCHEMA.validate(data)
     Mixture((policy, policy_of()), (0.5, 0.5)).save(tmp_path / "mixture.json")
-    monkeypatch.setattr(policy_module, "_SCHEMA_VERSION", 3)
+    monkeypatch.setattr(Policy, "SCHEMA_VERSION", 3)
     for name in ("policy.json", "mixture.json"):
         with pytest.raises(ValueError, match="has schema version 4, this rcjax reads up to 3: upgrade rcjax"):
             load_policy(tmp_path / name)

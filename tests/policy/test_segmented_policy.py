@@ -12,7 +12,6 @@ from misses import in_turn
 from policy_samples import make_policy
 
 from rcjax.policy import Policy, Rule, SegmentedPolicy, load_policy
-from rcjax.policy.segmented import policy_for
 
 COMMON = make_policy(expected={"error": 0.1, "cost": 3e-5})
 OWN = make_policy(
@@ -36,8 +35,8 @@ def test_each_segment_has_its_policy_and_others_the_common_one():
     assert POLICIES.segment("fr") == POLICIES.segment(None) == COMMON
     assert (POLICIES.own, POLICIES.sharing) == (("de",), ("en",))
     assert [POLICIES.knows(name) for name in ("de", "fr", None)] == [True, False, False]
-    assert policy_for(POLICIES, "q", "de") == OWN
-    assert policy_for(COMMON, "q", "de") == COMMON
+    assert POLICIES.part("q", "de") == OWN
+    assert COMMON.part("q", "de") == COMMON
 
 
 def test_without_a_segment_it_is_the_common_policy():

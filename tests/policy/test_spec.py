@@ -62,7 +62,7 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
     assert str(caught.value).startswith(said)
     option, _, rest = said.partition(" ")
     assert caught.value.option == option
-    told = caught.value.told(lambda name: "--" + name.replace("_", "-"))
+    told = caught.value.say(lambda name: "--" + name.replace("_", "-"))
     names = ("max_error", "budget", "confidence", "max_seconds", "by", "cascade", "abstain_price", "second_cost")
     for name in names:
         if f" {name}" in f" {rest}":

@@ -62,12 +62,12 @@ class _Guard:
 
     def _problem(self, scope: Scope) -> ApiError | None:
         """What is wrong with how the gateway is called."""
-        told: tuple[list[str], list[str], list[str]] = ([], [], [])
+        values: tuple[list[str], list[str], list[str]] = ([], [], [])
         for name, value in scope["headers"]:
             index = _LOOKED_AT.get(name)
             if index is not None:
-                told[index].append(value.decode("latin-1"))
-        hosts, origins, kinds = told
+                values[index].append(value.decode("latin-1"))
+        hosts, origins, kinds = values
         if self._access.hosts is not None and not all(map(self._knows, hosts)):
             what = "the service is not known by the name in Host: --allow-host adds names"
             return ApiError(421, what, "unknown_host")

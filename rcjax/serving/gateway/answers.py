@@ -135,8 +135,8 @@ class Wording:
             return tokens
         top = self.request.top_logprobs
         tokens = [token for token in tokens if isinstance(token, Mapping)]
-        told = [token.get("top_logprobs") for token in tokens]  # null, or numbers by their texts, in some servers
-        cut = [likeliest[:top] if isinstance(likeliest, list) else [] for likeliest in told]
+        listed = [token.get("top_logprobs") for token in tokens]  # null, or numbers by their texts, in some servers
+        cut = [likeliest[:top] if isinstance(likeliest, list) else [] for likeliest in listed]
         return [{**token, "top_logprobs": likeliest} for token, likeliest in zip(tokens, cut, strict=True)]
 
 

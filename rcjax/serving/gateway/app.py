@@ -93,7 +93,7 @@ class Gateway:
             query = query_of(headers)
             ids = id_headers(query)
             segment = segment_of(headers)
-            with self.admission.place(), self.metrics.in_flight.track_inprogress():
+            with self.admission.slot(), self.metrics.in_flight.track_inprogress():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
                 told = request, query, responder, segment
@@ -134,12 +134,12 @@ def _news(lineup: Lineup, before: Lineup, models: str) -> Iterator[str]:
 
 def open_log(settings: Settings) -> CallLog | None:
     """The call log, if there is to be one. Raises OSError where it cannot be opened."""
-    told = settings.logging
-    if told.path is None:
+    logging = settings.logging
+    if logging.path is None:
         return None
-    rolls = told.roll_bytes is not None or told.roll_daily
-    roll = Roll(told.roll_bytes, told.roll_daily) if rolls else None
-    return CallLog(told.path, answers=told.answers, prompts=told.prompts, roll=roll)
+    rolls = logging.roll_bytes is not None or logging.roll_daily
+    roll = Roll(logging.roll_bytes, logging.roll_daily) if rolls else None
+    return CallLog(logging.path, answers=logging.answers, prompts=logging.prompts, roll=roll)
 
 
 def _traceback(problem: Exception) -> Exception | None:

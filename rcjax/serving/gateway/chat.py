@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.cascade import CascadeError, Result
 from rcjax.serving.completions import sum_usages
 from rcjax.serving.gateway.answers import Account, Wording
@@ -32,20 +31,20 @@ _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 def query_of(headers: Headers) -> str:
     """The id of a query: the client's own, for labels that come later, or a random one."""
-    own = headers.get(_QUERY)
-    if own is None:
+    value = headers.get(_QUERY)
+    if value is None:
         return uuid.uuid4().hex
-    if not re.fullmatch(r"[\x21-\x7e]{1,200}", own):
+    if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise ApiError(400, f"{_QUERY} must be 1 to 200 visible characters without spaces", "invalid_value", _QUERY)
-    return own
+    return value
 
 
 def segment_of(headers: Headers) -> str | None:
     """The segment of a query, as the client tells it, with %XX for what is no ASCII; None where it does not."""
-    own = headers.get(_SEGMENT)
-    if own is None:
+    value = headers.get(_SEGMENT)
+    if value is None:
         return None
-    segment = unquote(own, errors="replace").strip()
+    segment = unquote(value, errors="replace").strip()
     if not (segment.isprintable() and 0 < len(segment) <= 200):
         what = "must be 1 to 200 printable characters, with %XX for those that are no ASCII"
         raise ApiError(400, f"{_SEGMENT} {what}", "invalid_value", _SEGMENT)
@@ -125,7 +124,7 @@ class Conversation:
         sending = self._sending(
             Account(self.query, "answered", None, (), served.name, served.digest, changed=changed, replaced=replaced)
         )
-        if isinstance(served.policy, SegmentedPolicy) and served.policy.knows(self.segment):
+        if served.policy.knows(self.segment):
             sending.account = replace(sending.account, segment=self.segment)
         try:
             result = await served.cascade.ask(

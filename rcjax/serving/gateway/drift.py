@@ -45,10 +45,10 @@ class Bins:
     size: float
     """How many queries the reference is worth: fewer than it has, where a mixture weighs them differently."""
 
-    def place(self, logprob: float) -> int:
+    def index(self, logprob: float) -> int:
         """The interval of a log-probability, in single precision, as the reference is: what was tied stays tied.
 
-        >>> Bins((-2.0, -1.0), (0.5, 0.5, 0.0), 2).place(-1.0)
+        >>> Bins((-2.0, -1.0), (0.5, 0.5, 0.0), 2).index(-1.0)
         1
         """
         return bisect_left(self.edges, _single(logprob))
@@ -61,7 +61,7 @@ def bins_of(reach: Reach) -> Bins | None:
     own: what lies between it and the next value of the reference does not.
 
     >>> bins = bins_of(Reach((-3.0, -2.0, -1.0, 0.0), (0.1, 0.2, 0.5, 0.9), (1.0, 1.0, 1.0, 1.0)))
-    >>> len(bins.edges), bins.place(-0.0), bins.place(-0.5), bins.size
+    >>> len(bins.edges), bins.index(-0.0), bins.index(-0.5), bins.size
     (8, 7, 6, 4.0)
     """
     if not reach.logprobs:
@@ -142,5 +142,5 @@ def counted(bins: Bins, logprobs: Sequence[float]) -> list[int]:
     """
     counts = [0] * len(bins.shares)
     for logprob in logprobs:
-        counts[bins.place(logprob)] += 1
+        counts[bins.index(logprob)] += 1
     return counts

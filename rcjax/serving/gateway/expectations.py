@@ -16,9 +16,7 @@ from functools import partial
 from typing import Any
 
 from rcjax._base import json_checks as check
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Abstain, Defer, Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import Abstain, AnyPolicy, Defer, Policy
 
 __all__ = ["Expectation", "Reach", "expect"]
 
@@ -73,10 +71,10 @@ class _Step:
     row: int
     model: str
     confidence: float
-    fate: str  # "answered", "deferred" or "abstained"
+    outcome: str  # "answered", "deferred" or "abstained"
 
 
-def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
+def expect(policy: AnyPolicy) -> Expectation:
     """Let the queries that a policy carries walk through it, those that all models which it may ask have answered.
 
     Under a mixture every policy takes every query, and what counts is the weighted mean; where a share of the queries
@@ -95,7 +93,7 @@ def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
     >>> expected.queries, dict(expected.answered), expected.cost, expected.reach["small"].logprobs
     (2, {'small': 1.0}, 1e-05, (-2.0, -1.0))
     """
-    if isinstance(policy, SegmentedPolicy):
+    if policy.by is not None:
         return _by_shares(policy)
     reference = policy.provenance.get("reference")
     columns = {} if reference is None else _read(reference)
@@ -107,9 +105,9 @@ def expect(policy: Policy | Mixture | SegmentedPolicy) -> Expectation:
     return _weighed(policy, columns, rows)
 
 
-def _by_shares(policy: SegmentedPolicy) -> Expectation:
+def _by_shares(policy: AnyPolicy) -> Expectation:
     """What policies of segments lead to expect of the whole traffic."""
-    parts = [(policy.shares[name], expect(own)) for name, own in policy.segments.items()]
+    parts = [(policy.shares[name], expect(part)) for name, part in policy.segments.items()]
     parts = [(share, part) for share, part in parts if part.queries]
     if not parts:
         return Expectation(0, None, None, policy.expected.get("cost"), {})
@@ -143,7 +141,7 @@ def _joined(parts: list[tuple[float, Reach]]) -> Reach:
     return Reach(*(tuple(column) for column in zip(*rows, strict=True))) if rows else Reach((), (), ())
 
 
-def _weighed(policy: Policy | Mixture, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:
+def _weighed(policy: AnyPolicy, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:
     steps = [
         (weight * odds, step)
         for weight, part in zip(policy.weights, policy.policies, strict=True)
@@ -152,13 +150,13 @@ def _weighed(policy: Policy | Mixture, columns: Mapping[str, _Answers], rows: li
     ]
     size = len(rows)
     answers = {
-        model: math.fsum(weight for weight, step in steps if step.model == model and step.fate == "answered") / size
+        model: math.fsum(weight for weight, step in steps if step.model == model and step.outcome == "answered") / size
         for model in policy.models
     }
     return Expectation(
         queries=size,
         answered=answers,
-        abstained=math.fsum(weight for weight, step in steps if step.fate == "abstained") / size,
+        abstained=math.fsum(weight for weight, step in steps if step.outcome == "abstained") / size,
         cost=math.fsum(weight * columns[step.model].costs[step.row] for weight, step in steps) / size,
         reach={model: _reach(model, columns, steps) for model in policy.models},
     )
@@ -190,8 +188,8 @@ def _walk(policy: Policy, columns: Mapping[str, _Answers], row: int) -> list[tup
         decisions = policy.decisions(model, logprob=columns[model].logprobs[row], answer=answer, answers=answers)
         for odds, decision in decisions:
             deferred = isinstance(decision, Defer)
-            fate = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
-            steps.append((reaching * odds, _Step(row, model, decision.confidence, fate)))
+            outcome = "deferred" if deferred else "abstained" if isinstance(decision, Abstain) else "answered"
+            steps.append((reaching * odds, _Step(row, model, decision.confidence, outcome)))
             if deferred:
                 to_ask.append((reaching * odds, decision.next_model, answers | {model: answer}))
     return steps
@@ -210,8 +208,8 @@ def _reachable(policy: Policy) -> set[str]:
 
 def _complete(columns: Mapping[str, _Answers], models: set[str]) -> list[int]:
     """The queries that all these models have answered."""
-    known = [columns[model].logprobs for model in models]
-    return [row for row in range(len(known[0])) if not any(math.isnan(logprobs[row]) for logprobs in known)]
+    answered = [columns[model].logprobs for model in models]
+    return [row for row in range(len(answered[0])) if not any(math.isnan(logprobs[row]) for logprobs in answered)]
 
 
 def _read(data: Any) -> Mapping[str, _Answers]:

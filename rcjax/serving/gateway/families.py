@@ -141,9 +141,9 @@ def load_prometheus(folder: str | None) -> ModuleType:
         raise ImportError(_MISSING) from None
     into_files = values.ValueClass is not values.MutexValue
     if into_files != (folder is not None) or (into_files and os.environ.get(_FOLDER) != folder):
-        place = os.environ.get(_FOLDER) if into_files else "memory"
+        where = os.environ.get(_FOLDER) if into_files else "memory"
         raise ValueError(
-            f"prometheus_client counts into {place} in this process, not into {folder or 'memory'}: set or unset "
+            f"prometheus_client counts into {where} in this process, not into {folder or 'memory'}: set or unset "
             f"{_FOLDER} before it is first imported"
         )
     return prometheus_client

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rcjax.policy.files import load_policy
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.policy.reference import recorded_reference
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
@@ -70,11 +68,13 @@ class Clients:
 
     def of(self, model: ModelSettings) -> DirectClient:
         """The client of a model's endpoint. Raises ValueError where its key or its address cannot be used."""
-        place = model.base_url, model.key()
-        if place not in self._clients:
+        endpoint = model.base_url, model.key()
+        if endpoint not in self._clients:
             address, query = model.address()
-            self._clients[place] = direct_client(base_url=address, key=place[1], timeout=self._timeout, query=query)
-        return self._clients[place]
+            self._clients[endpoint] = direct_client(
+                base_url=address, key=endpoint[1], timeout=self._timeout, query=query
+            )
+        return self._clients[endpoint]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -87,7 +87,7 @@ class ServedPolicy:
     """A policy under the name that clients call it by."""
 
     name: str
-    policy: Policy | Mixture | SegmentedPolicy
+    policy: AnyPolicy
     digest: str
     """A hash of what it says."""
     cascade: Cascade
@@ -111,10 +111,10 @@ class Lineup:
     """Asks any model, and judges nothing."""
 
 
-def digest_of(policy: Policy | Mixture | SegmentedPolicy) -> str:
+def digest_of(policy: AnyPolicy) -> str:
     """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
 
-    >>> from rcjax.policy import Calibration, Rule
+    >>> from rcjax.policy import Calibration, Policy, Rule
     >>> calibration = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
     >>> digest_of(Policy(("large",), {"large": calibration}, {"large": [Rule(1, "answer")]}, {"large": 1e-4}))
     'eeadd8c3c29f'
@@ -194,7 +194,7 @@ class _Cascades:
         except ValueError as problem:
             raise ValueError(f"{path.name}: {problem}") from None
 
-    def _serve(self, name: str, policy: Policy | Mixture | SegmentedPolicy) -> ServedPolicy:
+    def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
         expect(policy)  # and damaged queries, not when figures are shown
         records = recorded_asked(policy)
@@ -234,7 +234,7 @@ class _Cascades:
         checked = frozenset.intersection(*judged)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed, checked)
 
-    def _shadow_models(self, policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
         whether the policy is still right."""
         reference = recorded_reference(policy.policies[0].provenance)
@@ -278,8 +278,8 @@ class _Cascades:
             checked_options(dict(model.options))
             options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
         except ValueError as problem:
-            told = str(problem).removeprefix(f"model {model.name}: ")
-            raise ValueError(f"{self.settings.models.name}, model {model.name}: {told}") from None
+            what = str(problem).removeprefix(f"model {model.name}: ")
+            raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
         return Endpoint(client, model.served, None, options, model.price, None)
 
 

@@ -18,9 +18,7 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import LOGGED
 from rcjax.serving.gateway.exposition import expose
 from rcjax.serving.gateway.families import SINCE, load_prometheus, make_families
@@ -134,7 +132,7 @@ class Metrics:
         """A line of the call log was "written", "lost" or "cut"."""
         self._log_lines[outcome].inc()
 
-    def take_up(self, name: str, policy: Policy | Mixture | SegmentedPolicy, digest: str) -> None:
+    def take_up(self, name: str, policy: AnyPolicy, digest: str) -> None:
         """A policy is served under a name from now on, the first or another; what is seen of it starts from nothing.
 
         Args:

@@ -20,9 +20,9 @@ def changed_options(options: Mapping[str, Any], recorded: Iterable[Mapping[str, 
     >>> changed_options({"temperature": 1, "user": "me"}, [{"temperature": 0}, {}])
     ('temperature',)
     """
-    told = [_flat(one) for one in recorded]
-    own = {name: value for name, value in _flat(options).items() if name not in NEUTRAL}
-    return tuple(name for name, value in own.items() if any(record.get(name) != value for record in told))
+    records = [_flat(one) for one in recorded]
+    relevant = {name: value for name, value in _flat(options).items() if name not in NEUTRAL}
+    return tuple(name for name, value in relevant.items() if any(record.get(name) != value for record in records))
 
 
 def replaced_options(options: Mapping[str, Any], needed: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -34,8 +34,8 @@ def replaced_options(options: Mapping[str, Any], needed: Iterable[Mapping[str, A
     ('temperature',)
     """
     signals = [*needed]
-    own = {name: value for name, value in options.items() if name not in NEUTRAL}
-    return tuple(name for name, value in own.items() if any(value != one.get(name, value) for one in signals))
+    relevant = {name: value for name, value in options.items() if name not in NEUTRAL}
+    return tuple(name for name, value in relevant.items() if any(value != one.get(name, value) for one in signals))
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, Any]:

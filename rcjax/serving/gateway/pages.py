@@ -6,7 +6,6 @@ from html import escape
 from typing import Any
 
 from rcjax._base.version import version
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.gateway.lineup import Lineup
 
 __all__ = ["home", "model_list"]
@@ -24,11 +23,11 @@ def model_list(lineup: Lineup) -> dict[str, Any]:
 
 def _description(served: Any) -> dict[str, Any]:
     policy = served.policy
-    segments = {"by": policy.by, "segments": [*policy.segments]} if isinstance(policy, SegmentedPolicy) else {}
+    segments = {} if policy.by is None else {"by": policy.by, "segments": [*policy.segments]}
     return {
-        "models": list(served.policy.models),
+        "models": list(policy.models),
         "policy_hash": served.digest,
-        "expected": dict(served.policy.expected),
+        "expected": dict(policy.expected),
         **segments,
     }
 

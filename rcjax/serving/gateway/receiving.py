@@ -30,7 +30,7 @@ class Admission:
         self.busy = 0
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def slot(self) -> Iterator[None]:
         """A place for a request. Raises ApiError (429) where all are taken."""
         if self.busy >= self._most:
             raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)

@@ -150,7 +150,7 @@ def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
     form = _typed(text, "format", dict, "an object", "text.")
     if form not in (None, {"type": "text"}):
         yield "response_format", _format(form)
-    tools = [_tool(tool, f"tools[{place}]") for place, tool in enumerate(_objects(data, "tools"))]
+    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(_objects(data, "tools"))]
     if tools:
         yield "tools", tools
     choice = data.get("tool_choice")
@@ -169,9 +169,9 @@ def _typed(data: _Fields, name: str, kind: type, wanted: str, within: str = "") 
 def _objects(data: _Fields, name: str, within: str = "") -> list[Any]:
     """A list of objects; an empty one where there is none. Raises ApiError for anything else."""
     values = _typed(data, name, list, "a list of objects", within) or []
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if not isinstance(value, dict):
-            raise invalid(f"{within}{name}[{place}]", "must be an object")
+            raise invalid(f"{within}{name}[{index}]", "must be an object")
     return values
 
 
@@ -227,8 +227,8 @@ def _messages(data: _Fields) -> list[dict[str, Any]]:
         return [*messages, {"role": "user", "content": content}]
     if not isinstance(content, list) or not content:
         raise invalid("input", "must be a text, or a list of messages, not an empty one")
-    for place, item in enumerate(_objects(data, "input")):
-        where, kind = f"input[{place}]", item.get("type") or "message"
+    for index, item in enumerate(_objects(data, "input")):
+        where, kind = f"input[{index}]", item.get("type") or "message"
         add = _ITEMS.get(kind) if isinstance(kind, str) else None
         if add is None:
             raise _unsupported(
@@ -284,8 +284,8 @@ def _content(item: _Fields, name: str, where: str, kinds: Mapping[str, _Part]) -
     if not isinstance(value, list):
         raise invalid(f"{where}.{name}", "must be a text, or a list of parts")
     parts = []
-    for place, part in enumerate(_objects(item, name, f"{where}.")):
-        at, kind = f"{where}.{name}[{place}]", part.get("type")
+    for index, part in enumerate(_objects(item, name, f"{where}.")):
+        at, kind = f"{where}.{name}[{index}]", part.get("type")
         read = kinds.get(kind) if isinstance(kind, str) else None
         if read is None:
             raise _unsupported(

@@ -44,9 +44,9 @@ class Sending:
         if not self.responder.begun:
             self.account = replace(self.account, model=piece.model, calls=piece.calls)
             self._head = stream_head(self.account, piece.chunk, counted=self._counted)
-        told = {name: value for name, value in piece.chunk.items() if name != "usage"}  # of one attempt only
+        fields = {name: value for name, value in piece.chunk.items() if name != "usage"}  # of one attempt only
         choices = [self.wording.choice(choice) for choice in piece.chunk["choices"]]
-        chunk = {**told, **self._head, "choices": choices}
+        chunk = {**fields, **self._head, "choices": choices}
         if any(choice.get("finish_reason") for choice in choices) and not self._counted:
             chunk["rcjax"] = self.account.to_json() | {"cost": None}  # which is not known yet
         await self.responder.event(chunk, self.account.headers(ended=False))

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
-from rcjax.policy.segmented import SegmentedPolicy, policy_for
+from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.gateway.drift import bins_of
 from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.families import Children, label
@@ -65,26 +63,26 @@ class Served:
     Raises ValueError where the queries that the policy carries are damaged.
     """
 
-    def __init__(self, name: str, policy: Policy | Mixture | SegmentedPolicy, digest: str, counts: Children) -> None:
+    def __init__(self, name: str, policy: AnyPolicy, digest: str, counts: Children) -> None:
         self.name, self.digest, self.slot = label(name), digest, slot_of(digest)
         self.models = tuple(policy.models)
         self._policy = policy
         self.expected = expect(policy)
         bins = {model: bins_of(reach) for model, reach in self.expected.reach.items()}
-        self.bins = {model: own for model, own in bins.items() if own is not None}
+        self.bins = {model: intervals for model, intervals in bins.items() if intervals is not None}
         self.expected_seconds = policy.expected.get("seconds"), policy.expected.get("seconds_p95")
         self._requests, self._cost, self._seconds, self._abstained = (
             counts[self._key(what)] for what in (_REQUESTS, _COST, _SECONDS, _ABSTAINED)
         )
         self._answered = {model: counts[self._key(_ANSWERED, model)] for model in self.models}
         self._logprobs = {
-            model: [counts[self._key(str(place), model)] for place in range(len(own.shares))]
-            for model, own in self.bins.items()
+            model: [counts[self._key(str(index), model)] for index in range(len(intervals.shares))]
+            for model, intervals in self.bins.items()
         }
 
     def compared(self, result: Result) -> Iterator[tuple[str, bool]]:
         """(model, whether its answer was that of the earlier model) for those of a request that compared answers."""
-        policy, answers = policy_for(self._policy, result.query, result.segment), {}
+        policy, answers = self._policy.part(result.query, result.segment), {}
         for call in result.calls:
             agreement = policy.agreements.get(call.model)
             if agreement is not None and call.logprob is not None:
@@ -98,7 +96,7 @@ class Served:
 
         None where the policy has no segments.
         """
-        if not isinstance(self._policy, SegmentedPolicy):
+        if self._policy.by is None:
             return None
         if self._policy.knows(result.segment):
             return str(result.segment), "known"
@@ -115,12 +113,12 @@ class Served:
             self._answered[result.model].inc()
         for call in result.calls:
             if call.logprob is not None and call.model in self.bins:
-                self._logprobs[call.model][self.bins[call.model].place(call.logprob)].inc()
+                self._logprobs[call.model][self.bins[call.model].index(call.logprob)].inc()
 
     def clear(self) -> None:
         """Start again, in this worker."""
-        places = [child for children in self._logprobs.values() for child in children]
-        for child in (self._requests, self._cost, self._seconds, self._abstained, *self._answered.values(), *places):
+        counts = [child for children in self._logprobs.values() for child in children]
+        for child in (self._requests, self._cost, self._seconds, self._abstained, *self._answered.values(), *counts):
             child.set(0)
 
     def since(self, sums: Mapping[Key, float]) -> Since:
@@ -132,8 +130,8 @@ class Served:
             answered={model: sums.get(self._key(_ANSWERED, model), 0.0) for model in self.models},
             abstained=sums.get(self._key(_ABSTAINED), 0.0),
             logprobs={
-                model: [sums.get(self._key(str(place), model), 0.0) for place in range(len(own.shares))]
-                for model, own in self.bins.items()
+                model: [sums.get(self._key(str(index), model), 0.0) for index in range(len(intervals.shares))]
+                for model, intervals in self.bins.items()
             },
         )
 

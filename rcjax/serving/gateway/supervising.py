@@ -104,12 +104,12 @@ class Workers(multiprocess.Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that have died, or are silent for too long, and stop counting what they had under way."""
-        for place, process in enumerate(self.processes):
+        for index, process in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
             problem = self._problem(process, self._watch(process))
             if problem is not None and time.monotonic() >= self._next:
-                self._replace(place, process, problem)
+                self._replace(index, process, problem)
 
     def _watch(self, process: multiprocess.Process) -> _Watch:
         return self._watches.setdefault(process.pid, _Watch())
@@ -131,7 +131,7 @@ class Workers(multiprocess.Multiprocess):
         what = "does not answer" if watch.ready else "has not started"
         return f"{what} in {patience:.0f} s" if time.monotonic() - watch.since > patience else None
 
-    def _replace(self, place: int, process: multiprocess.Process, problem: str) -> None:
+    def _replace(self, index: int, process: multiprocess.Process, problem: str) -> None:
         process.kill()
         process.join()
         if process.exitcode == STARTUP_FAILURE and not self._has_begun:
@@ -144,8 +144,8 @@ class Workers(multiprocess.Multiprocess):
         self._starts += 1
         _LOGGER.warning("worker %s %s: another one takes its place, start %d", process.pid, problem, self._starts)
         self._forget(process.pid)
-        self.processes[place] = _Process(self.config, self.sockets)
-        self.processes[place].start()
+        self.processes[index] = _Process(self.config, self.sockets)
+        self.processes[index].start()
 
     def _forget(self, pid: int | None) -> None:
         from rcjax.serving.gateway.metrics import Metrics

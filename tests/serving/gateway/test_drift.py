@@ -52,7 +52,7 @@ def test_it_is_the_distance_of_values_tied_within_bins(kind):
     rng = np.random.default_rng(0)
     reference, logprobs = single(KINDS[kind](rng, 300)), KINDS[kind](rng, 500) * 1.5
     bins = bins_of(reach_of(reference))
-    places = np.array([bins.place(x) for x in [*logprobs.tolist(), *reference.tolist()]], float)
+    places = np.array([bins.index(x) for x in [*logprobs.tolist(), *reference.tolist()]], float)
     labels = np.repeat([1, 0], [500, 300])[None].astype(np.uint8)
     other = compare(places, np.full(800, 0.5), np.zeros(800), labels).distance
     assert distance(bins, counted(bins, logprobs.tolist())) == pytest.approx(other, rel=1e-4)
@@ -104,7 +104,7 @@ def test_a_value_as_heavy_as_a_bin_is_apart_from_what_is_near():
 def test_what_was_tied_in_single_precision_stays_tied():
     third = math.log(1 / 3)
     bins = bins_of(reach_of(single(np.full(50, third))))
-    assert bins.shares[bins.place(third)] == 1
+    assert bins.shares[bins.index(third)] == 1
 
 
 def test_nothing_on_either_side_says_nothing():

@@ -13,7 +13,6 @@ from test_served_segments import LARGE, POLICIES
 from test_the_loop import run
 
 from rcjax.policy import Mixture, Policy, Rule
-from rcjax.policy.segmented import policy_for
 from rcjax.serving import caller
 
 WHOLE = make_policy()
@@ -36,7 +35,7 @@ def behave(request, headers, delay=0.0):
 
 def path(policy, query, segment, number):
     """Who is asked by a policy, from what the models say."""
-    policy = policy_for(policy, query, segment)
+    policy = policy.part(query, segment)
     unsure = {"small": number % 2 == 0, "middle": number % 4 == 0, "large": False}
     asked = [policy.first]
     while unsure[asked[-1]] and asked[-1] != policy.models[-1]:
