@@ -40,11 +40,11 @@ def lay_out(
         marginals: (k,) of the models.
         copulas: of all pairs.
         cost: (k,) money per answer.
-        chosen: (left, right, places), each (P,): the models of each pair, and its place among all pairs.
+        chosen: (left, right, indices), each (P,): the models of each pair, and its index among all pairs.
         panels: of quadrature; by default as `quadrature` has them.
     """
-    left, right, places = chosen
-    return build_tables(marginals, part(copulas, places), cost, left, right, panels)
+    left, right, indices = chosen
+    return build_tables(marginals, part(copulas, indices), cost, left, right, panels)
 
 
 class Optima(NamedTuple):

@@ -164,8 +164,8 @@ def _checked(solver: Any) -> Any:
 def _check_objective(goal: Goal, outcomes: Outcome) -> None:
     """ValueError where the objective does not give one number."""
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
-    told = one if goal.several else jax.eval_shape(without_models, one)
-    value = jax.eval_shape(goal.objective, told, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
+    argument = one if goal.several else jax.eval_shape(without_models, one)
+    value = jax.eval_shape(goal.objective, argument, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct):
         raise ValueError(f"objective must return one number, not {what_it_is(value)}")
     if value.shape:
@@ -204,20 +204,20 @@ def _search(
     settled, slope = _descend(goal, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
     both = jax.tree.map(lambda *leaves: np.concatenate(leaves), best, settled)
     value = np.asarray(weigh(goal, both.outcome, lam), float)
-    own = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
-    place = own[value[np.arange(len(lam)), own].argmin(0), np.arange(len(lam))]
-    chosen, reached_value = part(both, place), value[np.arange(len(lam)), place]
+    candidates = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
+    best_row = candidates[value[np.arange(len(lam)), candidates].argmin(0), np.arange(len(lam))]
+    chosen, reached_value = part(both, best_row), value[np.arange(len(lam)), best_row]
     return chosen, _status(problem, chosen, reached_value, slope, slope_tolerance(reached_value, scale))
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
     """(L,) by how much half of the candidates (L, C) are above the best, as far as they are numbers; positive."""
     number = np.where(np.isfinite(value), value, np.nan)
-    known = np.isfinite(value).any(1)
+    finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
-    least[known], middle[known] = np.nanmin(number[known], axis=1), np.nanmedian(number[known], axis=1)
+    least[finite], middle[finite] = np.nanmin(number[finite], axis=1), np.nanmedian(number[finite], axis=1)
     size = np.maximum(middle - least, _LEAST_SCALE * np.abs(least))
-    return np.where(known & (size > 0), size, 1.0)
+    return np.where(finite & (size > 0), size, 1.0)
 
 
 def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarray:
@@ -228,8 +228,8 @@ def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarr
     best = []
     for stretch in np.array_split(np.arange(_PRICES), starts):
         inside = by_price[:, :, stretch].reshape(len(value), count, -1)
-        places = rows[:, stretch].reshape(count, -1)
-        best.append(places[np.arange(count), inside.argmin(-1)])
+        candidates = rows[:, stretch].reshape(count, -1)
+        best.append(candidates[np.arange(count), inside.argmin(-1)])
     return np.stack(best, axis=-1)
 
 
@@ -243,13 +243,13 @@ def _together(count: int) -> int:
 def _descend(goal: Goal, problem: Problem, start: Start, together: int, settling: bool) -> tuple[Candidate, np.ndarray]:
     """`improve` of any number of starts, so many together, on the host."""
     count = len(start.lam)
-    places = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
+    batches = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
     widths = np.asarray(WIDTHS, start.lam.dtype)
 
     def batch(rows: np.ndarray) -> Any:
         return jax.device_get(improve(goal, problem, part(start, rows), widths, np.asarray(settling)))
 
-    pieces = side_by_side(batch, places, n=count)
+    pieces = side_by_side(batch, batches, n=count)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *pieces)
 
 

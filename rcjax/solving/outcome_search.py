@@ -70,8 +70,8 @@ class Goal(NamedTuple):
     def value(self, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
         """() the objective of what a cascade does under the fitted models (M, k)."""
         smoothing = jnp.asarray(width, outcome.asked.dtype)
-        told = dataclasses.replace(outcome if self.several else without_models(outcome), smoothing=smoothing)
-        return jnp.asarray(self.objective(told, lam), smoothing.dtype)
+        argument = dataclasses.replace(outcome if self.several else without_models(outcome), smoothing=smoothing)
+        return jnp.asarray(self.objective(argument, lam), smoothing.dtype)
 
 
 def cuts_of_ranks(problem: Problem, ranks: jax.Array, path: jax.Array) -> jax.Array:
