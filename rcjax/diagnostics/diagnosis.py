@@ -204,11 +204,11 @@ def diagnose(
     sample = confidence[chosen].T
     unseen, correct = held_out_confidence(held)
     answer = held_out_answers(held)
-    seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
+    marginals_trained_on = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
     copulas, marginals, promise, predictions, dependence, calibration = at_once(
         lambda: copula_rows(model, sample, keys[2], replicates),
-        lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
+        lambda: _marginals(model, sample, marginals_trained_on, keys[1], replicates),
         lambda: _promise(model, whole, held, training, trained_on, seed, search, frontier),
         lambda: predict(held),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
@@ -317,10 +317,10 @@ def _calibration(
     replicates: int,
 ) -> list[dict[str, Any]]:
     labelled = np.isfinite(correct)
-    known = np.where(labelled, correct, 0)
-    rows = fill_up(confidence, known if log.scores is not None else known.astype(bool), labelled)
+    filled = np.where(labelled, correct, 0)
+    rows = fill_up(confidence, filled if log.scores is not None else filled.astype(bool), labelled)
     test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
-    labels = [(confidence[own, j], known[own, j]) for j, own in enumerate(labelled.T)]
+    labels = [(confidence[mask, j], filled[mask, j]) for j, mask in enumerate(labelled.T)]
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated
@@ -369,10 +369,10 @@ def _mean_confidence(marginals: "Marginal") -> jax.Array:
 def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, float]]:
     """Rows of `accuracy_above` at round confidences that some answers reach."""
     curve = accuracy_above(confidence, correct)
-    places = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
+    starts = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
     return [
         {"confidence": level, "share": float(curve["share"][at]), "accuracy": float(curve["accuracy"][at])}
-        for level, at in places
+        for level, at in starts
         if at < len(curve["confidence"])
     ]
 

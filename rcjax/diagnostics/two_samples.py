@@ -136,8 +136,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """
     p = np.asarray(p_values, float)
     order = np.argsort(p)  # NaN last
-    known = int(np.isfinite(p).sum())
+    count = int(np.isfinite(p).sum())
     adjusted = np.full(len(p), np.nan)
-    factors = known - np.arange(known)
-    adjusted[order[:known]] = np.minimum(np.maximum.accumulate(factors * p[order[:known]]), 1.0)
+    factors = count - np.arange(count)
+    adjusted[order[:count]] = np.minimum(np.maximum.accumulate(factors * p[order[:count]]), 1.0)
     return adjusted

@@ -164,8 +164,8 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
             return (
                 f"the surer {name} is, the more it errs: check that its log-probabilities and labels are not mixed up"
             )
-        told = f"{_percent(figure, 0)} of the time a right answer of {name} is surer than a wrong one (a coin: 50 %)"
-        return f"{told}: deferring by its confidence gains little; get it another signal, or leave it out"
+        finding = f"{_percent(figure, 0)} of the time a right answer of {name} is surer than a wrong one (a coin: 50 %)"
+        return f"{finding}: deferring by its confidence gains little; get it another signal, or leave it out"
 
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
