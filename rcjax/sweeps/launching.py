@@ -50,8 +50,8 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     width = _width(batch, plans, settings, mesh)
     several = mesh.size * (width or 1)
     draws = [
-        _draws(place, replicate, _drawn(batch, library, sample, replicate, rows[place]))
-        for place, sample in enumerate(batch.samples)
+        _draws(number, replicate, _drawn(batch, library, sample, replicate, rows[number]))
+        for number, sample in enumerate(batch.samples)
         for replicate in batch.replicates
     ]
     draws = _stacked(draws, batch.room[1], several)
@@ -59,10 +59,10 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
     here: dict[str, Any] = {"mesh": mesh, "width": width}
     families = tuple(as_family(name) for name in settings.copulas)
-    how = here | {"transform": shape.task, "families": families if shape.places else ()}
+    how = here | {"transform": shape.task, "families": families if shape.stated else ()}
     if settings.replicates:
-        own = _stacked([_draws(place, 0, row) for place, row in enumerate(rows)], batch.room[0], several)
-        samples = everywhere(program(fit_problem, **how)(laid, lay_over(own, mesh, spread=True)), mesh)
+        samples_alone = _stacked([_draws(number, 0, row) for number, row in enumerate(rows)], batch.room[0], several)
+        samples = everywhere(program(fit_problem, **how)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
         fits = program(refit_problem, **how)((laid, samples), spread)
     else:
         fits = program(fit_problem, **how)(laid, spread)
@@ -75,8 +75,8 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     return lam, fits, _in_order(shape.paths, solved)
 
 
-def _draws(place: int, replicate: int, rows: np.ndarray) -> Draws:
-    return Draws(np.array(place), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
+def _draws(number: int, replicate: int, rows: np.ndarray) -> Draws:
+    return Draws(np.array(number), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
 
 
 def _in_order(paths: tuple, solved: tuple) -> list:
@@ -100,28 +100,28 @@ def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, lis
         log, entry = library.log(sample.log), library.entries[sample.log]
         n = log.n_queries
         size = size_of_training(n, settings.train, log.source)
-        own = training(n, sample, size, entry.digest)
+        chosen = training(n, sample, size, entry.digest)
         held_out = np.ones(n, bool)
-        held_out[own] = settings.train is None
+        held_out[chosen] = settings.train is None
         matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
         full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
         lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
         lam = np.asarray(lam, full[0].dtype)
-        logs.append(Data(*full, lam, _values(log, shape.places)))  # pyright: ignore[reportArgumentType,reportCallIssue]
-        rows.append(_filled(own.astype(np.int32), shape.drawn, shape.queries - 1))
+        logs.append(Data(*full, lam, _values(log, shape.stated)))  # pyright: ignore[reportArgumentType,reportCallIssue]
+        rows.append(_filled(chosen.astype(np.int32), shape.drawn, shape.queries - 1))
     return _stacked(logs, batch.room[0], 1), rows
 
 
-def _values(log: Log, places: int) -> np.ndarray | None:
-    """(k, V) raw log-probabilities that the models of a log state, in so many places; None without places."""
-    values = stated_in(log) if places else None
+def _values(log: Log, stated: int) -> np.ndarray | None:
+    """(k, V) raw log-probabilities that the models of a log state; None where there is no room for any."""
+    values = stated_in(log) if stated else None
     return None if values is None else values.astype(np.asarray(log.logprob).dtype)
 
 
-def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, own: np.ndarray) -> np.ndarray:
+def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, rows: np.ndarray) -> np.ndarray:
     empty = batch.shape.queries - 1
-    drawn = draw(own[own < empty], sample, replicate, library.entries[sample.log].digest)
-    return _filled(drawn, len(own), empty)
+    drawn = draw(rows[rows < empty], sample, replicate, library.entries[sample.log].digest)
+    return _filled(drawn, len(rows), empty)
 
 
 def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
@@ -135,8 +135,8 @@ def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | No
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return None
-    k, places, size = batch.shape.models, batch.shape.places, jnp.result_type(float).itemsize
-    nodes = (settings.panels + places) * (ORDER + 1) + 1 if places else settings.panels * ORDER + 2
+    k, stated, size = batch.shape.models, batch.shape.stated, jnp.result_type(float).itemsize
+    nodes = (settings.panels + stated) * (ORDER + 1) + 1 if stated else settings.panels * ORDER + 2
     prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
     ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
     problem_bytes = size * (

@@ -98,9 +98,9 @@ class Library:
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
-                digest, kept = details["provenance"]["digest"], json.dumps(details)
-                told = {"task": log.task, "details": kept, "answers": log.answer is not None}
-                entry = Entry(log.source, log.models, cost, log.n_queries, digest, **told)
+                digest, encoded = details["provenance"]["digest"], json.dumps(details)
+                fields = {"task": log.task, "details": encoded, "answers": log.answer is not None}
+                entry = Entry(log.source, log.models, cost, log.n_queries, digest, **fields)
             except (ValueError, OSError) as problem:
                 entry = Entry(origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry

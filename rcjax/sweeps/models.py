@@ -35,9 +35,9 @@ from rcjax.sweeps.tables import FITS
 def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     """A row per sample of a batch whose replicate 0 is among its problems, from the fits of these (U, …)."""
     rows = []
-    for place, (sample, replicate) in enumerate(batch.problems):
+    for number, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
-            one = jax.tree.map(lambda leaf, place=place: leaf[place], fits)
+            one = jax.tree.map(lambda leaf, number=number: leaf[number], fits)
             content = {
                 "calibrators": calibrators_to_json(one.calibrators),
                 "marginals": marginals_to_json(one.marginals),

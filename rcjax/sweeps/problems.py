@@ -146,7 +146,7 @@ class Shape:
     drawn: int  # rows of a filled-up draw
     task: str  # which tells the transform of the confidences
     paths: tuple[tuple[tuple[int, ...], ...] | str, ...]  # the cascades of each search
-    places: int = 0  # for values that models state; 0 where no model of the log does
+    stated: int = 0  # how many values a model states, at most; 0 where no model of the log does
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,8 +186,8 @@ def shape_of(log: Log, settings: Settings) -> Shape:
     paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
     values = stated_in(log)
-    places = 0 if values is None else values.shape[1]
-    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, places)
+    stated = 0 if values is None else values.shape[1]
+    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
 
 def _paths(models: tuple[str, ...], search: Search, max_length: int | None) -> Any:
