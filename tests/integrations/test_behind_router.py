@@ -9,7 +9,7 @@ from gateway_service import make_policy
 from misses import in_turn
 from routers import Router
 
-from rcjax.integrations.behind_router import Answer, Desk, place_of
+from rcjax.integrations.behind_router import Answer, Desk, policy_source
 from rcjax.serving.gateway.chat_request import chat_request
 from rcjax.serving.gateway.errors import ApiError
 
@@ -183,7 +183,7 @@ def test_what_is_misconfigured_is_one_line(case, folder):
 
 def test_a_policy_is_looked_for_in_each_folder(folder, tmp_path_factory):
     entry = Router(SUPPORT).model_list
-    assert place_of("support", entry, [tmp_path_factory.mktemp("empty"), folder]).path == folder / "support.json"
+    assert policy_source("support", entry, [tmp_path_factory.mktemp("empty"), folder]).path == folder / "support.json"
 
 
 def test_a_file_that_changes_is_read_again(folder, caplog):
