@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rcjax.importing.confidences import Told, of_content
+from rcjax.importing.confidences import TokenSignals, of_content
 
 __all__ = ["UNANSWERED", "looked_up", "messages_of", "prompt_of", "query_of", "replies_of"]
 
@@ -105,7 +105,7 @@ def replies_of(body: Mapping[str, Any], cost: float | None = None) -> list[dict[
     return [
         {"text": text, "finish": finish, "failure": None if text else UNANSWERED}
         | shared
-        | (of_content(content, text) if content and text else Told({}))._asdict()
+        | (of_content(content, text) if content and text else TokenSignals({}))._asdict()
         for text, content, finish in parts
     ]
 

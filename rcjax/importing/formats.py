@@ -37,8 +37,8 @@ def format_of(path: Path) -> Format:
     for one in FORMATS:
         if one.recognises(path, head):
             return one
-    known = ", ".join(one.files for one in FORMATS)
-    raise DamageError(f"{path.name}: of no format that is known: {known}; or give --format")
+    names = ", ".join(one.files for one in FORMATS)
+    raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
 
 
 def usable_files(paths: Sequence[Path]) -> list[Path]:
@@ -49,13 +49,13 @@ def usable_files(paths: Sequence[Path]) -> list[Path]:
             files.append(path)
             continue
         inside = [file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
-        known = [file for file in inside if _is_known(file)]
-        require(bool(known), str(path), "no file in this folder is of a format that is known")
-        files += known
+        recognised = [file for file in inside if _is_evaluation(file)]
+        require(bool(recognised), str(path), "no file in this folder is of a format that is known")
+        files += recognised
     return files
 
 
-def _is_known(file: Path) -> bool:
+def _is_evaluation(file: Path) -> bool:
     """Whether a file of a folder is an evaluation: a table would have to be named.
 
     A damaged one whose name tells that it is one is known too, so that it is told.

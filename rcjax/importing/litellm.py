@@ -38,13 +38,13 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[Answ
     messages = messages_of(payload.get("messages"))
     named = query_of(messages) if by is None else looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
-    told = {"query": str(named), "model": payload.get("model_group") or payload["model"], "attempt": None}
+    fields = {"query": str(named), "model": payload.get("model_group") or payload["model"], "attempt": None}
     failure = _failure(payload, messages)
     if failure is not None:
-        return [Answer(**told, failure=failure)]
-    told |= {"judged": False, "prompt": prompt_of(messages)}
-    told["seconds"] = None if payload.get("cache_hit") is True else seconds_of(_duration(payload))
-    return [Answer(**told, **reply) for reply in replies_of(payload["response"], _cost(payload))]
+        return [Answer(**fields, failure=failure)]
+    fields |= {"judged": False, "prompt": prompt_of(messages)}
+    fields["seconds"] = None if payload.get("cache_hit") is True else seconds_of(_duration(payload))
+    return [Answer(**fields, **reply) for reply in replies_of(payload["response"], _cost(payload))]
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:

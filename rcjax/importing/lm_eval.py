@@ -118,10 +118,10 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         yield Answer(query, model, score=score, text=answer, prompt=asked, characters=next(iter(sent), None))
         return
-    others = [text for place, text in enumerate(texts) if place != texts.index(answer)]
+    others = [text for number, text in enumerate(texts) if number != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
-        told = {"text": text, "prompt": asked, "characters": length}
-        yield Answer(query, model, attempt, score if text == answer else None, **told)
+        fields = {"text": text, "prompt": asked, "characters": length}
+        yield Answer(query, model, attempt, score if text == answer else None, **fields)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:
@@ -144,5 +144,5 @@ def _asked(arguments: Any) -> str | None:
 def _continuations(arguments: Any) -> list[str] | None:
     """What follows the prompt in each request; None where that is not told."""
     parts = _parts(arguments)
-    told = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
-    return [one[1] for one in parts] if told else None
+    complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
+    return [one[1] for one in parts] if complete else None

@@ -48,8 +48,8 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[
                 model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
                 operation = attributes.get("gen_ai.operation.name", attributes.get("llm.request.type", "chat"))
                 if model and operation in _OPERATIONS:
-                    place = f"{where}, span {span.get('spanId', '')}"
-                    yield from _of_span(span, attributes, str(model), by, place)
+                    position = f"{where}, span {span.get('spanId', '')}"
+                    yield from _of_span(span, attributes, str(model), by, position)
 
 
 def _of_span(

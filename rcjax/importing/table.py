@@ -67,18 +67,20 @@ def _as_text(value: Any) -> str | None:
 def read(path: Path, choices: Choices) -> Iterator[Answer]:
     """The answers of a table, a row each."""
     theirs = dict(choices.columns)
-    unknown = [own for own in theirs if own not in (*_NEEDED, *OPTIONAL)]
+    unknown = [field for field in theirs if field not in (*_NEEDED, *OPTIONAL)]
     require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed((*_NEEDED, *OPTIONAL))}")
     columns: dict[str, str] = {}
 
     def choose(_: str, there: list[str]) -> list[str]:
-        for own in (*_NEEDED, *OPTIONAL):
-            column = theirs.get(own, own)
+        for field in (*_NEEDED, *OPTIONAL):
+            column = theirs.get(field, field)
             if column in there:
-                columns[own] = column
-            elif own in _NEEDED or own in theirs:
+                columns[field] = column
+            elif field in _NEEDED or field in theirs:
                 wide = any("|" in column for column in there)
-                advice = f"name it, with --column {own}=…{', or give --wide for columns of each model' if wide else ''}"
+                advice = (
+                    f"name it, with --column {field}=…{', or give --wide for columns of each model' if wide else ''}"
+                )
                 what = f"no column {column}{near(column, there)}: {advice}; there are {listed(there)}"
                 raise LogError(f"{path.name}: {what}")
         return list(columns.values())
@@ -87,16 +89,16 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
     for frame in load(source_of(path), choose).frames:
         for values in frame.iter_rows(named=True):
             row += 1
-            yield answer_of({own: values[column] for own, column in columns.items()}, f"{path.name}, row {row}")
+            yield answer_of({field: values[column] for field, column in columns.items()}, f"{path.name}, row {row}")
 
 
 def answer_of(values: Mapping[str, Any], where: str) -> Answer:
     """The answer that a row tells, by the names that are ours. Raises LogError for what is no number, or no query."""
-    for own in ("query", "model"):
-        require(values[own] is not None, where, f"no {own}")
-    told = _logprob(values, where)
-    logprob = logprob_of(told)
-    both = [own for own in ("seconds", "latency_ms") if values.get(own) is not None]
+    for field in ("query", "model"):
+        require(values[field] is not None, where, f"no {field}")
+    stated = _logprob(values, where)
+    logprob = logprob_of(stated)
+    both = [field for field in ("seconds", "latency_ms") if values.get(field) is not None]
     require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
     waits = _number(values, both[0], where) if both else None
     require(waits is None or 0 <= waits < math.inf, where, f"{both[0] if both else ''} is not a time of 0 or more")
@@ -108,7 +110,7 @@ def answer_of(values: Mapping[str, Any], where: str) -> Answer:
         text=None if values.get("answer") is None else str(values["answer"]),
         key=None if values.get("answer_key") is None else str(values["answer_key"]),
         logprobs={} if logprob is None else {"own": logprob},
-        unusable=NO_LOGPROB if told is not None and logprob is None else None,
+        unusable=NO_LOGPROB if stated is not None and logprob is None else None,
         input_tokens=_number(values, "input_tokens", where),
         output_tokens=_number(values, "output_tokens", where),
         cost=_number(values, "cost", where),
