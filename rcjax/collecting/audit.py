@@ -117,6 +117,6 @@ def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool], a
     """
     judged = [row for row in rows if row["call"] in verdicts and row.get(audited.verdict) is not None]
     pairs = [(bool(row[audited.verdict]), verdicts[row["call"]]) for row in judged]
-    agree = sum(own == person for own, person in pairs)
-    kind = sum(own and not person for own, person in pairs)
-    return Agreement(len(pairs), agree, kind, len(pairs) - agree - kind, sum(own for own, _ in pairs))
+    agree = sum(verdict == person for verdict, person in pairs)
+    kind = sum(verdict and not person for verdict, person in pairs)
+    return Agreement(len(pairs), agree, kind, len(pairs) - agree - kind, sum(verdict for verdict, _ in pairs))

@@ -57,10 +57,10 @@ class Asked:
     def why_alike(self) -> str | None:
         """What makes its answers to a question alike, in words; None where nothing does, or one is asked for."""
         more = self.options.get("extra_body")
-        own = {**self.options, **(more if isinstance(more, Mapping) else {})}
-        if self.samples > 1 and own.get("temperature") == 0:
+        options = {**self.options, **(more if isinstance(more, Mapping) else {})}
+        if self.samples > 1 and options.get("temperature") == 0:
             return "temperature is 0"
-        return "a seed is set" if self.samples > 1 and own.get("seed") is not None else None
+        return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None
 
     def waiting(
         self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
@@ -165,8 +165,8 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
         progress.text = reply.text or next(filter(None, reply.texts))
         progress.characters = _characters(question.messages, reply)
         if asked.check is not None and asked.checks is not None:
-            told = asked.check, question.messages, reply, options
-            progress.reading, progress.check_cost = await asked.checks.reading(*told)
+            exchange = asked.check, question.messages, reply, options
+            progress.reading, progress.check_cost = await asked.checks.reading(*exchange)
             bill.spent += Decimal(str(progress.check_cost))
         else:
             progress.reading = await _read(endpoint, asked, question, bill, progress, reply)

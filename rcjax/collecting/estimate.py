@@ -51,9 +51,9 @@ def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> E
     answered = answers.answered
     waiting = [question for question, _ in asked.waiting(questions, answered)]
     most = sum((sum(worst_of(asked, question), Decimal(0)) for question in waiting), Decimal(0))
-    known = [row["cost"] for (_, model, _), row in answered.items() if model == asked.name]
-    if len(known) >= _ENOUGH:
-        likely = Decimal(str(sum(known) / len(known))) * len(waiting)
+    costs = [row["cost"] for (_, model, _), row in answered.items() if model == asked.name]
+    if len(costs) >= _ENOUGH:
+        likely = Decimal(str(sum(costs) / len(costs))) * len(waiting)
     else:
         likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
     distinct = len({question.query for question in waiting})

@@ -162,9 +162,9 @@ class Respondent:
 
     async def _within(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage) -> Reply:
         """A reply, within the time for an attempt: servers that send a byte now and then hold a connection for ever."""
-        own = options.get("timeout")
+        limit = options.get("timeout")
         try:
-            async with asyncio.timeout(own if isinstance(own, int | float) else self.timeout):
+            async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 reply = await request(self.client, self.settings.served, messages, options, usage)
         except TimeoutError:
             usage.attempts += 1
