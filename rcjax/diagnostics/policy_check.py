@@ -293,21 +293,31 @@ def _seconds(policy: Policy | Mixture, before: Walked, now: Walked, trained_on: 
     if min(len(tuned_waits), len(waits)) < 2:
         return None
     comparison = _against_promise(policy, "seconds", tuned_waits, waits, trained_on) | {"known": len(waits)}
-    quantiles = [seconds_of(walked.waits or []).figures.tolist() for walked in (now, before)]
-    for name, share, here, tuned in zip(FIGURES, FIGURES.values(), *quantiles, strict=True):
+    return comparison | _quantiles(policy, before, now) | _beyond_limit(policy, now, len(waits))
+
+
+def _quantiles(policy: Policy | Mixture, before: Walked, now: Walked) -> dict[str, float]:
+    """The seconds within which shares of the queries are answered, each beside that expected."""
+    quantiles: dict[str, float] = {}
+    of_both = (seconds_of(walked.waits or []).figures.tolist() for walked in (now, before))
+    for name, share, here, tuned in zip(FIGURES, FIGURES.values(), *of_both, strict=True):
         if share is not None:
-            expected = policy.expected.get(name)
-            key = name.removeprefix("seconds_")
-            comparison |= {key: here, f"{key}_expected": tuned if expected is None else float(expected)}
+            key, expected = name.removeprefix("seconds_"), policy.expected.get(name)
+            quantiles |= {key: here, f"{key}_expected": tuned if expected is None else float(expected)}
+    return quantiles
+
+
+def _beyond_limit(policy: Policy | Mixture, now: Walked, n: int) -> dict[str, Any]:
+    """The share of n queries that take longer than the limit tuned for; nothing without a limit on a share."""
     limit = recorded_tuning(policy).spec.max_seconds
-    if limit is not None and limit.share is not None:
-        paths, n = now.waits or [], len(waits)
-        beyond = math.fsum(weight * int((waited > limit.seconds).sum()) for weight, waited in paths)
-        comparison |= {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share}
-        counted = len(paths) == 1  # else lots decide which path it is
-        within = binomial_tail(round(n - beyond), n, limit.share) if counted else None
-        comparison |= {"limit_p": bounded_mean_p_value(1 - beyond / n, n, limit.share) if within is None else within}
-    return comparison
+    if limit is None or limit.share is None:
+        return {}
+    paths = now.waits or []
+    beyond = math.fsum(weight * int((waited > limit.seconds).sum()) for weight, waited in paths)
+    counted = len(paths) == 1  # else lots decide which path it is
+    p_value = binomial_tail(round(n - beyond), n, limit.share) if counted else None
+    p_value = bounded_mean_p_value(1 - beyond / n, n, limit.share) if p_value is None else p_value
+    return {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share, "limit_p": p_value}
 
 
 def _against_promise(

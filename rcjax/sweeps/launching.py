@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.fitting import stated_in
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.solving.paths import make_plan
+from rcjax.solving.paths import Plan, make_plan
 from rcjax.solving.quadrature import ORDER
 from rcjax.sweeps.batch_program import (
     Data,
@@ -57,21 +59,21 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     draws = _stacked(draws, batch.room[1], several)
     lam = lay_over(data.lam[draws.sample], mesh, spread=True)
     laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
-    here: dict[str, Any] = {"mesh": mesh, "width": width}
+    on_devices = partial(program, mesh=mesh, width=width)
     families = tuple(as_family(name) for name in settings.copulas)
-    how = here | {"transform": shape.task, "families": families if shape.stated else ()}
+    fit_on_devices = partial(on_devices, transform=shape.task, families=families if shape.stated else ())
     if settings.replicates:
         samples_alone = _stacked([_draws(number, 0, row) for number, row in enumerate(rows)], batch.room[0], several)
-        samples = everywhere(program(fit_problem, **how)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
-        fits = program(refit_problem, **how)((laid, samples), spread)
+        samples = everywhere(fit_on_devices(fit_problem)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
+        fits = fit_on_devices(refit_problem)((laid, samples), spread)
     else:
-        fits = program(fit_problem, **how)(laid, spread)
+        fits = fit_on_devices(fit_problem)(laid, spread)
     points = ()
     if plans:
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = program(solve_problem, **here, families=families, panels=settings.panels)(on_all, (fits, lam))
+        points = on_devices(solve_problem, families=families, panels=settings.panels)(on_all, (fits, lam))
     labels = "labels" in shape.paths
-    solved = program(judge_problem, **here, labels=labels)(laid, (fits, spread, points))
+    solved = on_devices(judge_problem, labels=labels)(laid, (fits, spread, points))
     return lam, fits, _in_order(shape.paths, solved)
 
 
@@ -130,7 +132,7 @@ def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
     return np.concatenate([values, rest])
 
 
-def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | None:
+def _width(batch: Batch, plans: Sequence[Plan | None], settings: Settings, mesh: Mesh) -> int | None:
     """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
     device = mesh.devices.flat[0]
     if device.platform == "cpu":

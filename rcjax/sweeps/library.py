@@ -98,9 +98,16 @@ class Library:
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
-                digest, encoded = details["provenance"]["digest"], json.dumps(details)
-                fields = {"task": log.task, "details": encoded, "answers": log.answer is not None}
-                entry = Entry(log.source, log.models, cost, log.n_queries, digest, **fields)
+                entry = Entry(
+                    log.source,
+                    log.models,
+                    cost,
+                    log.n_queries,
+                    details["provenance"]["digest"],
+                    task=log.task,
+                    details=json.dumps(details),
+                    answers=log.answer is not None,
+                )
             except (ValueError, OSError) as problem:
                 entry = Entry(origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry
