@@ -14,13 +14,12 @@ does so up to its cut: V_j(u) = R below it.
 
 import dataclasses
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
@@ -145,7 +144,7 @@ def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusa
     return _Search(rounds, value, path, cut, gain, sure | settled | (rounds >= _ROUNDS))
 
 
-def gain_tolerance(dtype: Any) -> float:
+def gain_tolerance(dtype: DTypeLike) -> float:
     """A round that lowers no loss by more than this is the last one: the next would gain its square."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from rcjax._base.extras import required
 from rcjax._core.numerics import divide
@@ -56,7 +57,7 @@ class Bounds(NamedTuple):
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
-def tolerance(dtype: Any) -> float:
+def tolerance(dtype: DTypeLike) -> float:
     """The largest slope of a loss, per unit of rank, at which a descent has arrived: the loss is off by its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 

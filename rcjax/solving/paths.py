@@ -123,7 +123,7 @@ def candidate_paths(
     return list(dict.fromkeys(paths))
 
 
-def only(plan: Plan, rows: Any) -> Plan:
+def only(plan: Plan, rows: Sequence[int] | np.ndarray) -> Plan:
     """The plan with some of its paths (M,), by number: what they share is laid out as before.
 
     As many as the plan has, some of them repeated, share its compiled programmes. Steps of longer paths are not taken.

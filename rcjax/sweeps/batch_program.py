@@ -6,7 +6,7 @@ tables of a model, exists for these only, and what is kept are the points of the
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -80,7 +80,7 @@ class Fit:
     taus: jax.Array  # (P,) of all pairs
     cost: jax.Array  # (k,)
     complete: jax.Array  # () bool: there is something of every model and of every pair
-    copulas: tuple[Any, ...] | None = None  # (P,) of each family, where models state values; None: those of the taus
+    copulas: tuple[Copula, ...] | None = None  # (P,) of each family, where models state values; None: those of the taus
 
 
 def fit_problem(
@@ -206,7 +206,7 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: Plan | None) -> Front
     return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
 
 
-def _pair_indices(left: Any, right: Any, k: int) -> Any:
+def _pair_indices(left: jax.Array, right: jax.Array, k: int) -> jax.Array:
     """(P,) indices of the pairs (left, right) among all pairs of k models, where plans are traced."""
     return left * k - left * (left + 1) // 2 + right - left - 1
 
@@ -259,7 +259,7 @@ def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) ->
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 
 
-def device_mesh(devices: Any = None) -> Mesh:
+def device_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The devices in one row: all that JAX knows of, those of other processes included, by default."""
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
 

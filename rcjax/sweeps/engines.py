@@ -7,7 +7,7 @@ nothing, so that results are written in one place, once and whole, whoever solve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -45,7 +45,7 @@ Solved = Generator[tuple[int, Tables | None], None, None]
 Engine = Callable[[Work, list[int]], Solved]
 
 
-def solve_here(work: Work, numbers: list[int], *, devices: Any = None) -> Solved:
+def solve_here(work: Work, numbers: list[int], *, devices: Sequence[jax.Device] | None = None) -> Solved:
     """The engine of this process and of those that JAX knows of, which all call it alike; the first has the tables.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -90,7 +89,7 @@ def _search_table(
     problems = batch.problems
     shape = len(problems), len(copulas), lam.shape[1]
 
-    def spread(values: Any, axis: int) -> list[str | int | None]:
+    def spread(values: Sequence[str | int | None], axis: int) -> list[str | int | None]:
         """A value per problem (axis 0), copula (1) or λ (2), for each point."""
         index = tuple(slice(None) if other == axis else None for other in range(3))
         return np.broadcast_to(np.array(values, object)[index], shape).reshape(-1).tolist()
@@ -118,7 +117,7 @@ def _frame(columns: dict[str, np.ndarray | list[int | str | None]]) -> pl.DataFr
     """The table, without figures where a point failed, and without those that are not known."""
     height = len(columns["log"])
 
-    def series(name: str, kind: Any) -> pl.Series:
+    def series(name: str, kind: pl.DataType | type[pl.DataType]) -> pl.Series:
         values = columns[name]
         if isinstance(values, np.ndarray):  # as it is: a list for each point would take longer than to solve it
             return pl.Series(name, values).cast(kind)
