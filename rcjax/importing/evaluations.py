@@ -230,8 +230,8 @@ def _rows_of(
             if sound:
                 left_out[_lacking(sound, signal)] += 1
             continue
-        source = next(where for answer, where in attempts.values() if answer is confident.answer)
-        right = is_right(confident.answer.score, right_from, f"{source}, model {model}, query {brief(query)}")
+        place = next(where for answer, where in attempts.values() if answer is confident.answer)
+        right = is_right(confident.answer.score, right_from, f"{place}, model {model}, query {brief(query)}")
         if right is None and confident.answer.judged:
             left_out["without a score"] += 1
             continue

@@ -59,7 +59,7 @@ def as_frame(
         _price(rows, rates)
     notes += _lost_costs(rows) if priced else ["no money in the table: tune it with --prices, or import it with them"]
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
-    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_answer_columns(rows, how, notes), pl.String)
+    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
     schema |= dict.fromkeys(("prompt", "text"), pl.String) if how.prompts else {}
     schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
     schema |= {"cost": pl.Float64} if priced else {}
@@ -76,7 +76,7 @@ def _lost_costs(rows: list[dict[str, Any]]) -> list[str]:
     return [] if remark is None else [remark]
 
 
-def _answer_columns(rows: list[dict[str, Any]], how: How, notes: list[str]) -> list[str]:
+def _told_answers(rows: list[dict[str, Any]], how: How, notes: list[str]) -> list[str]:
     """The columns that tell what was answered, if there are some; of long texts, rows then keep less."""
     if not how.answers:
         return []

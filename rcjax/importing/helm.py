@@ -122,6 +122,6 @@ def _score(figures: Mapping[str, float], scorer: str | None, where: str) -> floa
     if scorer is not None:
         require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
         return figures[scorer]
-    available = [metric for metric in _METRICS if metric in figures]
-    require(bool(available), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
-    return figures[available[0]]
+    known = [metric for metric in _METRICS if metric in figures]
+    require(bool(known), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
+    return figures[known[0]]

@@ -120,8 +120,8 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
         return
     others = [text for number, text in enumerate(texts) if number != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
-        graded = score if text == answer else None
-        yield Answer(query, model, attempt, graded, text=text, prompt=asked, characters=length)
+        told = {"text": text, "prompt": asked, "characters": length}
+        yield Answer(query, model, attempt, score if text == answer else None, **told)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:

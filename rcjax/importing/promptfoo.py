@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,35 +38,35 @@ def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
 
     def numbered(row: Mapping[str, Any], where: str) -> list[Answer]:
         answer = _answer(row, choices, where)
-        attempts[answer.query, answer.model] += 1
-        return [replace(answer, attempt=attempts[answer.query, answer.model])]
+        attempts[answer["query"], answer["model"]] += 1
+        return [Answer(**answer, attempt=attempts[answer["query"], answer["model"]])]
 
     for number, row in enumerate(rows, 1):
         where = f"{path.name}, result {number}"
         yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
 
 
-def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> Answer:
+def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, Any]:
     provider, response = row["provider"], row.get("response") or {}
     usage = response.get("tokenUsage") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     text = output if isinstance(output, str) else "" if output is None else json.dumps(output)
     counted = "prompt" in usage and "completion" in usage
-    return Answer(
-        query=_identity(prompt, row.get("vars")),
-        model=provider.get("label") or provider["id"],
-        score=_score(row, choices.scorer, where),
-        failure="with an error" if row.get("failureReason") == _ERROR else None,
-        text=text,
-        prompt=prompt,
-        finish=response.get("finishReason"),
+    return {
+        "query": _identity(prompt, row.get("vars")),
+        "model": provider.get("label") or provider["id"],
+        "score": _score(row, choices.scorer, where),
+        "failure": "with an error" if row.get("failureReason") == _ERROR else None,
+        "text": text,
+        "prompt": prompt,
+        "finish": response.get("finishReason"),
         **of_numbers(response.get("logProbs") or ())._asdict(),
-        input_tokens=float(usage["prompt"]) if counted else None,
-        output_tokens=float(usage["completion"]) if counted else None,
-        characters=(len(prompt), len(text)),
-        cost=None if row.get("cost") is None else float(row["cost"]),
-        seconds=None if response.get("cached") else seconds_of(row.get("latencyMs"), 1000),
-    )
+        "input_tokens": float(usage["prompt"]) if counted else None,
+        "output_tokens": float(usage["completion"]) if counted else None,
+        "characters": (len(prompt), len(text)),
+        "cost": None if row.get("cost") is None else float(row["cost"]),
+        "seconds": None if response.get("cached") else seconds_of(row.get("latencyMs"), 1000),
+    }
 
 
 def _identity(prompt: str, variables: Any) -> str:

@@ -67,20 +67,18 @@ def _as_text(value: Any) -> str | None:
 def read(path: Path, choices: Choices) -> Iterator[Answer]:
     """The answers of a table, a row each."""
     theirs = dict(choices.columns)
-    unknown = [field for field in theirs if field not in (*_NEEDED, *OPTIONAL)]
+    unknown = [own for own in theirs if own not in (*_NEEDED, *OPTIONAL)]
     require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed((*_NEEDED, *OPTIONAL))}")
     columns: dict[str, str] = {}
 
     def choose(_: str, there: list[str]) -> list[str]:
-        for field in (*_NEEDED, *OPTIONAL):
-            column = theirs.get(field, field)
+        for own in (*_NEEDED, *OPTIONAL):
+            column = theirs.get(own, own)
             if column in there:
-                columns[field] = column
-            elif field in _NEEDED or field in theirs:
+                columns[own] = column
+            elif own in _NEEDED or own in theirs:
                 wide = any("|" in column for column in there)
-                advice = (
-                    f"name it, with --column {field}=…{', or give --wide for columns of each model' if wide else ''}"
-                )
+                advice = f"name it, with --column {own}=…{', or give --wide for columns of each model' if wide else ''}"
                 what = f"no column {column}{near(column, there)}: {advice}; there are {listed(there)}"
                 raise LogError(f"{path.name}: {what}")
         return list(columns.values())
@@ -89,7 +87,7 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
     for frame in load(source_of(path), choose).frames:
         for values in frame.iter_rows(named=True):
             row += 1
-            yield answer_of({field: values[column] for field, column in columns.items()}, f"{path.name}, row {row}")
+            yield answer_of({own: values[column] for own, column in columns.items()}, f"{path.name}, row {row}")
 
 
 def answer_of(values: Mapping[str, Any], where: str) -> Answer:
