@@ -32,9 +32,9 @@ class Matching(Program):
         super().__init__(pattern_program(pattern, _SECONDS), f"regex:{pattern}")
 
     def _verdict(self, line: bytes, number: int) -> bool | None:
-        reply = json.loads(line)
-        if "failed" in reply:
-            raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
+        told = json.loads(line)
+        if "failed" in told:
+            raise NoVerdictError(f"{self.name} failed: {told['failed']}")
         return super()._verdict(line, number)
 
     def _broken(self, status: int) -> NoVerdictError:

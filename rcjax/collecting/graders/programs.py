@@ -41,28 +41,30 @@ class Function:
         return _verdict(verdict, self.name)
 
 
-def function_grader(path: str) -> Function:
+def function_grader(place: str) -> Function:
     """The grader of `module:function`, the module looked for in the working folder too.
 
     Raises GraderError where there is none.
     """
-    module, _, name = path.partition(":")
+    module, _, name = place.partition(":")
     if not module or not name:
-        raise GraderError(f"python:{path}: give python:module:function")
+        raise GraderError(f"python:{place}: give python:module:function")
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         function = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise GraderError(f"python:{path}: cannot be imported: {error}") from None
+        raise GraderError(f"python:{place}: cannot be imported: {error}") from None
     except AttributeError:
-        raise GraderError(f"python:{path}: the module {module} has no {name}") from None
+        raise GraderError(f"python:{place}: the module {module} has no {name}") from None
     except Exception as error:  # the user's own module
-        raise GraderError(f"python:{path}: the module fails: {type(error).__name__}: {error}") from None
+        raise GraderError(f"python:{place}: the module fails: {type(error).__name__}: {error}") from None
     if not callable(function):
-        raise GraderError(f"python:{path}: {name} is {what_it_is(function)}: give a function of a text and the answers")
-    return Function(function, f"python:{path}")
+        raise GraderError(
+            f"python:{place}: {name} is {what_it_is(function)}: give a function of a text and the answers"
+        )
+    return Function(function, f"python:{place}")
 
 
 class Program:
