@@ -91,7 +91,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CallProgress:
     """What a call has brought so far."""
 
     text: str | None = None
@@ -141,7 +141,7 @@ async def call(asked: Asked, question: Question, file: AnswerFile, sample: int |
     bill = Bill(lambda most: file.begin(name, question.query, asked.name, most))
     await purse.reserve(first + second)
     bill.reserved = first + second
-    progress = _Progress()
+    progress = _CallProgress()
     try:
         if respondent.stopped is not None:  # while it waited for money
             raise StoppedError(respondent.stopped)
@@ -156,7 +156,7 @@ async def call(asked: Asked, question: Question, file: AnswerFile, sample: int |
     return row if sample is None else {**row, "sample": sample}
 
 
-async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress, after: Decimal) -> None:
+async def _ask(asked: Asked, question: Question, bill: Bill, progress: _CallProgress, after: Decimal) -> None:
     signal, respondent = asked.signal_for(question), asked.respondent
     options = asked.options_for(signal)
     endpoint = Endpoint(respondent.client, respondent.settings.served, signal, options, respondent.settings.price, None)
@@ -184,7 +184,7 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
 
 
 async def _read(
-    endpoint: Endpoint, asked: Asked, question: Question, bill: Bill, progress: _Progress, reply: Reply
+    endpoint: Endpoint, asked: Asked, question: Question, bill: Bill, progress: _CallProgress, reply: Reply
 ) -> Reading:
     """What the signal reads in a reply, its second question asked."""
     follow_up, second = endpoint.follow_up(question.messages, reply), None
@@ -203,7 +203,7 @@ def _characters(messages: Any, reply: Reply) -> int:
     return 4 * usual_input_tokens(messages) + sum(map(len, reply.texts))
 
 
-def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name: str) -> dict[str, Any]:
+def _row(asked: Asked, question: Question, bill: Bill, progress: _CallProgress, name: str) -> dict[str, Any]:
     usage, reading = bill.usage, progress.reading
     counted = usage.counted == usage.replies > 0
     cost = asked.respondent.counted_money(usage)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import Answers
+from rcjax.collecting.answer_file import AnswerRows
 from rcjax.collecting.calls import Asked, second_options, worst_of
 from rcjax.collecting.purse import most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
@@ -40,7 +40,7 @@ class Estimate:
     """That the calls consist of, where none fails: two of each whose signal asks a second question."""
 
 
-def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> Estimate:
+def estimate(asked: Asked, questions: Sequence[Question], answers: AnswerRows) -> Estimate:
     """What the questions that a model has not answered will cost.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked
 from rcjax.collecting.clients import open_client
 from rcjax.collecting.graders.attempt import GraderError
@@ -28,7 +28,7 @@ from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Check
 from rcjax.signals.checks import is_check
 
-__all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
+__all__ = ["Crew", "RunPlan", "assume_signals", "choose_signals", "probe_all"]
 
 _PROBE = "a probe of what the model can do, and no question of yours"
 
@@ -36,7 +36,7 @@ _TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # of an answer, where nobody says how m
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What a run is to do."""
 
     models: Mapping[str, ModelSettings]
@@ -65,7 +65,7 @@ class Crew:
     Raises ValueError where a key is not in the environment, and GraderError for graders that are none.
     """
 
-    def __init__(self, plan: Plan, purse: Purse) -> None:
+    def __init__(self, plan: RunPlan, purse: Purse) -> None:
         self.plan, self.purse = plan, purse
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
@@ -131,7 +131,7 @@ async def probe_all(crew: Crew) -> list[Abilities]:
     return list(await asyncio.gather(*probes))
 
 
-def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) -> list[Asked]:
+def assume_signals(crew: Crew, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
     """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
     asked = []
     for name in crew.respondents:
@@ -197,7 +197,7 @@ def _named_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> st
     return crew.respondents[name].settings.signal or crew.plan.signal or (None if before is None else before["signal"])
 
 
-def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:
+def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any] | None:
     """How a model was asked that has answered already."""
     rows = (row for (_, name, _), row in answers.answered.items() if name == model)
     row = next(rows, None)

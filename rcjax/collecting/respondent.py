@@ -16,7 +16,7 @@ from rcjax.serving.endpoint import openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 
-__all__ = ["Bill", "Patience", "Respondent", "StoppedError"]
+__all__ = ["Bill", "Respondent", "Retries", "StoppedError"]
 
 _MILLION = 1_000_000
 
@@ -40,7 +40,7 @@ _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Retries:
     """How often a request is sent."""
 
     attempts: int = 5
@@ -107,7 +107,7 @@ class Respondent:
         options: Mapping[str, Any],
         bill: Bill,
         after: Decimal = Decimal(0),
-        patience: Patience | None = None,
+        patience: Retries | None = None,
     ) -> Reply:
         """Put messages to the model, again where that failed in passing; the bill gets what it used.
 
@@ -120,7 +120,7 @@ class Respondent:
 
         Raises CallError where no reply comes, StoppedError where the model is not asked any more, and BudgetSpentError.
         """
-        patience = patience or Patience()
+        patience = patience or Retries()
         attempt, waits = 1, 0
         while True:
             await self._open()

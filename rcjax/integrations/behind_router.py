@@ -29,7 +29,7 @@ from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import Limits, Settings
 
-__all__ = ["PROVIDER", "Answer", "Desk", "PolicySource", "policy_source"]
+__all__ = ["PROVIDER", "Desk", "PolicySource", "RoutedAnswer", "policy_source"]
 
 
 PROVIDER = "rcjax"
@@ -115,14 +115,14 @@ class _Uncounted:
     def passed(self, name: str, model: str, status: str, seconds: float) -> None: ...
 
 
-class Answer(Responder):
+class RoutedAnswer(Responder):
     """What answers a request: a document, or chunks as they come, and the headers; whoever asks for them begins it.
 
     Args:
         work: what answers the request.
     """
 
-    def __init__(self, work: Callable[[Answer], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]]) -> None:
         super().__init__(_nobody)
         self.headers: Mapping[str, str] = {}
         self._work = work
@@ -206,7 +206,7 @@ class Desk:
         request: ChatRequest,
         headers: Mapping[str, str],
         deadline: float | None,
-        answer: Answer,
+        answer: RoutedAnswer,
         **extra: Any,
     ) -> None:
         """Answer a request; what goes wrong is in the answer. The router gets `extra` with each attempt, too.

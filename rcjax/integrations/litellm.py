@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rcjax.integrations.behind_router import PROVIDER, Answer, Desk
+from rcjax.integrations.behind_router import PROVIDER, Desk, RoutedAnswer
 from rcjax.serving.gateway.chat_request import ChatRequest, chat_request
 from rcjax.serving.gateway.errors import ApiError
 
@@ -55,7 +55,7 @@ class Provider(litellm.CustomLLM, CustomLogger):
         super().__init__()
         self._router = router
         self._desk = Desk(self._models, _folders)
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers: OrderedDict[str, RoutedAnswer] = OrderedDict()
 
     async def acompletion(self, **call: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
@@ -120,16 +120,16 @@ class Provider(litellm.CustomLLM, CustomLogger):
             raise ApiError(500, f"{what}, or give Provider a litellm.Router", "misconfigured", lasting=True)
         return proxy_server.llm_router
 
-    def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> Answer:
+    def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> RoutedAnswer:
         """The answer to a request, whose headers may be asked for."""
-        answer = Answer(partial(self._work, call, stream))
+        answer = RoutedAnswer(partial(self._work, call, stream))
         if self in litellm.callbacks:
             self._answers[str((call.get("litellm_params") or {}).get("litellm_call_id"))] = answer
             while len(self._answers) > _REMEMBERED:
                 self._answers.popitem(last=False)
         return answer
 
-    async def _work(self, call: Mapping[str, Any], stream: bool, answer: Answer) -> None:
+    async def _work(self, call: Mapping[str, Any], stream: bool, answer: RoutedAnswer) -> None:
         """Have a request answered; what goes wrong is in the answer."""
         parameters = call.get("litellm_params") or {}
         try:
@@ -198,7 +198,7 @@ def _constant(cost: float, *_: Any, **__: Any) -> float:
     return cost
 
 
-async def _streamed(answer: Answer, logging_obj: Any) -> AsyncIterator[Any]:
+async def _streamed(answer: RoutedAnswer, logging_obj: Any) -> AsyncIterator[Any]:
     """The pieces of an answer, as LiteLLM takes them."""
     pieces = _Pieces()
     async with aclosing(_translated(answer)) as chunks:
@@ -209,7 +209,7 @@ async def _streamed(answer: Answer, logging_obj: Any) -> AsyncIterator[Any]:
     yield pieces.end()
 
 
-async def _translated(answer: Answer) -> AsyncGenerator[Mapping[str, Any], None]:
+async def _translated(answer: RoutedAnswer) -> AsyncGenerator[Mapping[str, Any], None]:
     """The parts of an answer. Raises errors of LiteLLM's in place of the gateway's."""
     try:
         async with aclosing(answer.parts()) as parts:

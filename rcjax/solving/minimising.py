@@ -25,7 +25,17 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import kind_of, tolerance
 from rcjax.solving.expected_outcome import Outcome, listed, without_models
 from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
-from rcjax.solving.outcome_search import TOGETHER, Candidate, Goal, Problem, Start, improve, propose, settle, weigh
+from rcjax.solving.outcome_search import (
+    TOGETHER,
+    Candidate,
+    Goal,
+    OutcomeProblem,
+    Start,
+    improve,
+    propose,
+    settle,
+    weigh,
+)
 from rcjax.solving.paths import Plan, candidate_paths, make_plan
 from rcjax.solving.translation import check_alike, stacked
 
@@ -178,7 +188,7 @@ def _check_objective(goal: Goal, outcomes: Outcome) -> None:
 
 
 def _search(
-    goal: Goal, problem: Problem, proposed: Candidate, lam: np.ndarray, starts: int
+    goal: Goal, problem: OutcomeProblem, proposed: Candidate, lam: np.ndarray, starts: int
 ) -> tuple[Candidate, np.ndarray]:
     """(the best candidates (L,), their statuses (L,)).
 
@@ -240,7 +250,9 @@ def _together(count: int) -> int:
     return _FEW if count <= _FEW else TOGETHER
 
 
-def _descend(goal: Goal, problem: Problem, start: Start, together: int, settling: bool) -> tuple[Candidate, np.ndarray]:
+def _descend(
+    goal: Goal, problem: OutcomeProblem, start: Start, together: int, settling: bool
+) -> tuple[Candidate, np.ndarray]:
     """`improve` of any number of starts, so many together, on the host."""
     count = len(start.lam)
     batches = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
@@ -265,7 +277,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _status(
-    problem: Problem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
+    problem: OutcomeProblem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
     """(L,) what became of each λ, from the objective and its slope there, and the largest slope that will do."""
     cut = chosen.ranks

@@ -20,7 +20,7 @@ from rcjax.solving.descent import Bounds
 _ROUNDS = 2
 
 
-class Steps(NamedTuple):
+class MassSteps(NamedTuple):
     """The ranks of k models at which point masses begin and end, E of them, rising, with 0 and 1 among them."""
 
     edges: jax.Array  # (k, E)
@@ -32,7 +32,7 @@ class Steps(NamedTuple):
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
-def steps_of(marginals: Marginal) -> Steps:
+def steps_of(marginals: Marginal) -> MassSteps:
     """The steps of marginals (k,)."""
     bottom, top = jnp.asarray(marginals.mass_lowest)[:, None], 1 - jnp.asarray(marginals.mass_highest)[:, None]
     masses = [(jnp.zeros_like(bottom), bottom), (top, jnp.ones_like(top))]
@@ -42,17 +42,17 @@ def steps_of(marginals: Marginal) -> Steps:
     edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
     middle = (edges[:, 1:] + edges[:, :-1]) / 2
     inside = (middle[..., None] > starts[:, None]) & (middle[..., None] < ends[:, None])
-    return Steps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
+    return MassSteps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
 
 
-def on_steps(steps: Steps, u: jax.Array) -> jax.Array:
+def on_steps(steps: MassSteps, u: jax.Array) -> jax.Array:
     """(k,) the ranks (k,), those within a mass at its nearer end."""
     piece, start, end = _piece(steps, u, "right")
     smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
 
 
-def smooth_pieces(steps: Steps, u: jax.Array) -> Bounds:
+def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
     """The smooth piece that each rank (k,) lies in, or that begins or ends there; of none, the rank alone."""
     low, high = u, u
     for side in ("left", "right"):
@@ -62,7 +62,7 @@ def smooth_pieces(steps: Steps, u: jax.Array) -> Bounds:
     return Bounds(low, high)
 
 
-def _piece(steps: Steps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(number, start, end), each (k,), of the piece between two steps that each rank lies in."""
 
     def single(edges: jax.Array, u: jax.Array) -> jax.Array:
@@ -73,7 +73,7 @@ def _piece(steps: Steps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array,
     return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
 
 
-def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: Steps) -> jax.Array:
+def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> jax.Array:
     """The ranks (k,), each at a step where that lowers the loss.
 
     One rank after the other is moved to every step, and stays at the best.

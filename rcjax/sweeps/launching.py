@@ -31,12 +31,12 @@ from rcjax.sweeps.batch_program import (
     solve_problem,
 )
 from rcjax.sweeps.library import Library
-from rcjax.sweeps.problems import Batch, Sample, Settings, draw, size_of_training, training
+from rcjax.sweeps.problems import Batch, Sample, SweepSettings, draw, size_of_training, training
 
 _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
 
 
-def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tuple[Any, Fit, Any]:
+def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) -> tuple[Any, Fit, Any]:
     """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come.
 
     Args:
@@ -94,7 +94,7 @@ def _stacked(items: list, room: int, multiple: int) -> Any:
     return stack(filled)
 
 
-def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, list[np.ndarray]]:
+def _data(batch: Batch, library: Library, settings: SweepSettings) -> tuple[Data, list[np.ndarray]]:
     """The logs of a batch, filled up, and the rows of each sample, filled up with a query that nobody answered."""
     shape = batch.shape
     logs, rows = [], []
@@ -132,7 +132,7 @@ def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
     return np.concatenate([values, rest])
 
 
-def _width(batch: Batch, plans: Sequence[Plan | None], settings: Settings, mesh: Mesh) -> int | None:
+def _width(batch: Batch, plans: Sequence[Plan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
     """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
     device = mesh.devices.flat[0]
     if device.platform == "cpu":

@@ -17,7 +17,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, UnlabelledWarning
 from rcjax.logs.reading import read_log
 from rcjax.model.provenance import Details
-from rcjax.sweeps.problems import Settings, Shape, shape_of
+from rcjax.sweeps.problems import Shape, SweepSettings, shape_of
 
 _KEPT = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
 
@@ -87,7 +87,7 @@ class Library:
         part.entries = {name: self.entries[name] for name in part._sources}
         return part
 
-    def survey(self, settings: Settings) -> dict[str, Shape]:
+    def survey(self, settings: SweepSettings) -> dict[str, Shape]:
         """Read every log once; the shapes of those that can be swept over, by name, and `entries` of all."""
         shapes = {}
         for name, source in self._sources.items():

@@ -22,7 +22,7 @@ from rcjax.sweeps import folder as files
 from rcjax.sweeps.engines import Engine, Work, solve_here
 from rcjax.sweeps.library import Library, named
 from rcjax.sweeps.models import frontier_of, model_of
-from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, Settings, check_settings, plan_batches
+from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, check_settings, plan_batches
 from rcjax.sweeps.ray_engine import connected
 from rcjax.sweeps.tables import logs_table
 
@@ -188,7 +188,7 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
     _wait_for_all()
 
 
-def _prepare(target: Path, settings: Settings, library: Library, batches: list[Batch]) -> list[int]:
+def _prepare(target: Path, settings: SweepSettings, library: Library, batches: list[Batch]) -> list[int]:
     """Make the folder, or find it; the numbers of the batches that are left to do, the same in every process."""
     if not batches:
         name, entry = next(iter(library.entries.items()))

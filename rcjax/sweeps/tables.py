@@ -11,7 +11,7 @@ import polars as pl
 from rcjax.frontier.searches import cascade_names
 from rcjax.frontier.statuses import PointStatus
 from rcjax.sweeps.library import Entry
-from rcjax.sweeps.problems import Batch, Settings
+from rcjax.sweeps.problems import Batch, SweepSettings
 
 #: Columns of the results, whichever searches there are; what they mean is told by `Sweep.points`.
 POINTS = {
@@ -58,7 +58,7 @@ def logs_table(entries: Mapping[str, Entry]) -> pl.DataFrame:
 def points_table(
     batch: Batch,
     models: Mapping[str, tuple[str, ...]],
-    settings: Settings,
+    settings: SweepSettings,
     lam: np.ndarray,
     results: Sequence[Mapping[str, np.ndarray]],
 ) -> pl.DataFrame:

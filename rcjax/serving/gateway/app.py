@@ -29,7 +29,7 @@ from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.pages import home, model_list
-from rcjax.serving.gateway.receiving import Admission, ClientLeftError, read_body, require_key, unless_client_leaves
+from rcjax.serving.gateway.receiving import Capacity, ClientLeftError, read_body, require_key, unless_client_leaves
 from rcjax.serving.gateway.reloading import Reloader
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.response_events import ResponsesResponder
@@ -51,7 +51,7 @@ class Gateway:
         self.settings = settings
         self.metrics = Metrics(settings.metrics_folder)
         self.clients = Clients(settings.limits.timeout)
-        self.admission = Admission(settings.limits.concurrency)
+        self.admission = Capacity(settings.limits.concurrency)
         self.keys = settings.keys()
         self.log = open_log(settings)
         if self.log is not None:

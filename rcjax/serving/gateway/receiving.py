@@ -15,14 +15,14 @@ from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import Limits
 
-__all__ = ["Admission", "ClientLeftError", "read_body", "require_key", "unless_client_leaves"]
+__all__ = ["Capacity", "ClientLeftError", "read_body", "require_key", "unless_client_leaves"]
 
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Admission:
+class Capacity:
     """How many requests are worked on, and whether another one may come."""
 
     def __init__(self, most: int) -> None:
