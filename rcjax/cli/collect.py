@@ -21,7 +21,7 @@ from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import read_rubric
 
 if TYPE_CHECKING:
-    from rcjax.collecting.plan import RunPlan
+    from rcjax.collecting.plan import Plan
 
 __all__ = ["collect"]
 
@@ -114,7 +114,7 @@ def collect(
         if models is None:
             raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
         require_libraries("rcjax collect", "run", "openai")
-        from rcjax.collecting.plan import RunPlan
+        from rcjax.collecting.plan import Plan
         from rcjax.collecting.questions import Sheet, draw, read_questions
         from rcjax.serving.models_file import read_models
 
@@ -124,7 +124,7 @@ def collect(
         money = None if budget is None else Decimal(str(budget))
         words = read_rubric(rubric)
         how = tuple(grade or ()), words, money, max_tokens, float(timeout), samples
-        plan = RunPlan(settings, settings, signal, *how)
+        plan = Plan(settings, settings, signal, *how)
         if probe:
             _probe(plan, json_)
             return
@@ -162,7 +162,7 @@ def _require_signal(name: str | None) -> None:
         raise typer.BadParameter(str(problem), param_hint="--signal") from None
 
 
-def _probe(plan: RunPlan, as_json: bool) -> None:
+def _probe(plan: Plan, as_json: bool) -> None:
     from dataclasses import asdict
 
     from rcjax.cli.collect_tables import show_probe

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
     from rcjax.collecting.estimate import Estimate
-    from rcjax.collecting.plan import Crew, RunPlan
+    from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
 
 __all__ = ["Collection", "run_collection"]
@@ -42,7 +42,7 @@ class Begun:
 class Collection:
     """What `rcjax collect` was told to do."""
 
-    plan: RunPlan
+    plan: Plan
     questions: list[Question]
     begun: Begun
     concurrency: int

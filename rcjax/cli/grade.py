@@ -27,7 +27,7 @@ from rcjax.policy.reference import JUDGED_SAME
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile
-    from rcjax.collecting.plan import RunPlan
+    from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
     from rcjax.collecting.regrade import Regrading
     from rcjax.collecting.service_log import ShadowCalls
@@ -120,13 +120,13 @@ def grade(
         require_distinct(outputs, inputs)
         require_writable(table)
         require_writable(target)
-        from rcjax.collecting.plan import RunPlan
+        from rcjax.collecting.plan import Plan
         from rcjax.serving.models_file import read_models
 
         require_plausible_models(models, really)
         settings = {} if models is None else read_models(models)
         money = None if budget is None else Decimal(str(budget))
-        plan = RunPlan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money)
+        plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money)
         with _opened(target, shadow) as file:
             asked = _asked(questions, shadow, file, reference)
             grading = bool(graders) or table is None
@@ -149,7 +149,7 @@ class _Audit:
 class _Command:
     """What `rcjax grade` was told to do."""
 
-    plan: RunPlan
+    plan: Plan
     file: AnswerFile
     questions: dict[str, Question]
     into: str

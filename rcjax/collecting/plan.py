@@ -28,7 +28,7 @@ from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Check
 from rcjax.signals.checks import is_check
 
-__all__ = ["Crew", "RunPlan", "assume_signals", "choose_signals", "probe_all"]
+__all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
 
 _PROBE = "a probe of what the model can do, and no question of yours"
 
@@ -36,7 +36,7 @@ _TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # of an answer, where nobody says how m
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlan:
+class Plan:
     """What a run is to do."""
 
     models: Mapping[str, ModelSettings]
@@ -65,7 +65,7 @@ class Crew:
     Raises ValueError where a key is not in the environment, and GraderError for graders that are none.
     """
 
-    def __init__(self, plan: RunPlan, purse: Purse) -> None:
+    def __init__(self, plan: Plan, purse: Purse) -> None:
         self.plan, self.purse = plan, purse
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}

@@ -28,11 +28,11 @@ from rcjax.policy.policy import Answer, Defer, Policy
 from rcjax.policy.segmented import SegmentedPolicy, policy_for
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
+from rcjax.serving.caller import Caller, CascadeWarning, ModelAttempt, Observe
 from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
-from rcjax.serving.questions import Messages, Question, check_question, one_by_one
+from rcjax.serving.questions import Messages, Prompt, check_question, one_by_one
 from rcjax.serving.streams import Deliver
 from rcjax.signals import Signal
 
@@ -286,21 +286,19 @@ class Cascade:
             for task in pending:
                 task.cancel()
 
-    async def _answer(self, question: Question, deadline: Deadline | None = None) -> tuple[Result, Any]:
+    async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         policy = policy_for(self.policy, question.query, question.segment)
         result = replace(await self._follow(policy, question, deadline), segment=question.segment)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
-    def _question(
-        self, messages: Messages, query: int | str | None, segment: str | None = None, **more: Any
-    ) -> Question:
+    def _question(self, messages: Messages, query: int | str | None, segment: str | None = None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         untold = "" if isinstance(self.policy, SegmentedPolicy) else None
         shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
-        return Question(name, conversation, shadow=shadow, segment=segment or untold, **more)
+        return Prompt(name, conversation, shadow=shadow, segment=segment or untold, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """By what it is drawn whether a query goes to all models."""
@@ -309,11 +307,11 @@ class Cascade:
         asked = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{self._salt}:{asked}:{query}"
 
-    async def _ask_others(self, models: Sequence[str], question: Question) -> None:
+    async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
-    async def _follow(self, policy: Policy, question: Question, deadline: Deadline | None) -> Result:
-        attempts: list[Attempt] = []
+    async def _follow(self, policy: Policy, question: Prompt, deadline: Deadline | None) -> Result:
+        attempts: list[ModelAttempt] = []
         model: str | None = policy.first
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
@@ -344,7 +342,7 @@ class Cascade:
         return _result(question.query, "best so far", max(usable, key=_sureness), attempts)
 
 
-def _result(query: str, status: Status, attempt: Attempt | None, attempts: Sequence[Attempt]) -> Result:
+def _result(query: str, status: Status, attempt: ModelAttempt | None, attempts: Sequence[ModelAttempt]) -> Result:
     calls = tuple(one.call for one in attempts)
     call = attempt.call if attempt else None
     gives = call is not None and status in ("answered", "best so far")
@@ -364,7 +362,7 @@ def _result(query: str, status: Status, attempt: Attempt | None, attempts: Seque
     )
 
 
-def _sureness(attempt: Attempt) -> float:
+def _sureness(attempt: ModelAttempt) -> float:
     return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 

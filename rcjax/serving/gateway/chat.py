@@ -22,7 +22,7 @@ from rcjax.serving.gateway.option_changes import changed_options, replaced_optio
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.sending import Sending
 from rcjax.serving.gateway.settings import Settings
-from rcjax.serving.questions import Question
+from rcjax.serving.questions import Prompt
 
 __all__ = ["Conversation", "Counting", "query_of", "segment_of"]
 
@@ -157,7 +157,7 @@ class Conversation:
             sending = self._sending(
                 Account(self.query, status, model, (), served.name, served.digest, not_judged=fields)
             )
-        question = Question(
+        question = Prompt(
             self.query,
             self.request.messages,
             self.request.options(judged=False),
