@@ -37,7 +37,7 @@ from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.solving.lambda_grid import lay_out_problem, solve_at
-from rcjax.solving.paths import MANY_STEPS, CascadePlan, only, plan_cascades
+from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
@@ -253,7 +253,7 @@ def _without_refusals(own: Policies) -> Policies:
     return Policies.of_cascades(own.thresholds, own.members, agreements=own.agreements, splits=own.splits)
 
 
-def _plan_again(frontier: Frontier, chains: np.ndarray) -> CascadePlan | None:
+def _plan_again(frontier: Frontier, chains: np.ndarray) -> Plan | None:
     """The cascades of a frontier's search; where it selected, all as long as those `chains` that earned their place."""
     model = frontier.model
     if frontier.search != "selected":

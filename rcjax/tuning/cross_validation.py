@@ -17,7 +17,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_right
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
-from rcjax.solving.paths import CascadePlan, make_plan, only
+from rcjax.solving.paths import Plan, make_plan, only
 from rcjax.tuning.choices import Choice, Targets, choose, within
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival
 from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
@@ -35,7 +35,7 @@ class Longer:
     """The cascades of three models and more that compete, by length."""
 
     lengths: tuple[int, ...]
-    plan: CascadePlan  # of these and all shorter cascades
+    plan: Plan  # of these and all shorter cascades
     rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
 
 
