@@ -149,11 +149,7 @@ def refit_problem(
 
 
 def solve_problem(
-    plans: tuple[Plan | None, ...],
-    problem: tuple[Fit, jax.Array],
-    *,
-    families: tuple[type[Copula], ...],
-    panels: int,
+    plans: tuple[Plan | None, ...], problem: tuple[Fit, jax.Array], *, families: tuple[type[Copula], ...], panels: int
 ) -> tuple[Points, ...]:
     """The points of one problem for each search, with leading axes (C, L), of copulas and λ.
 
