@@ -12,11 +12,11 @@ from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked
-from rcjax.collecting.clients import open_client
 from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.judge import Ask
 from rcjax.collecting.graders.registry import Graders, make_graders
 from rcjax.collecting.grading import judge_by
+from rcjax.collecting.guarded_clients import open_client
 from rcjax.collecting.probe import Abilities, default_signal, probe
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question

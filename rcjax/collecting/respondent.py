@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.clients import MOST_BYTES, TooLongError
+from rcjax.collecting.guarded_clients import MOST_BYTES, TooLongError
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
 from rcjax.serving.completions import CallError, Failure, Usage
 from rcjax.serving.endpoint import openai, request

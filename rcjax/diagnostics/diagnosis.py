@@ -14,18 +14,11 @@ from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.agreement import agreement_worth, remarks_on_agreement
+from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement
 from rcjax.diagnostics.bootstrap import MOST_QUERIES
-from rcjax.diagnostics.calibration import (
-    accuracy_above,
-    accuracy_p_value,
-    calibration_test,
-    reliability_curve,
-    separation,
-)
 from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.dependence import check_dependence, table_rows
-from rcjax.diagnostics.marginals import marginal_test
+from rcjax.diagnostics.marginal_fit import marginal_test
 from rcjax.diagnostics.prediction import (
     compare_chain,
     compare_frontier,
@@ -36,6 +29,13 @@ from rcjax.diagnostics.prediction import (
     predict,
 )
 from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.reliability import (
+    accuracy_above,
+    accuracy_p_value,
+    calibration_test,
+    reliability_curve,
+    separation,
+)
 from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
@@ -51,7 +51,7 @@ from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.select import find_frontier
 
 if TYPE_CHECKING:
-    from rcjax.diagnostics.calibration import CalibrationTest
+    from rcjax.diagnostics.reliability import CalibrationTest
     from rcjax.model.marginals import Marginal
 
 FEWEST_QUERIES = 20
@@ -102,7 +102,7 @@ class Diagnosis:
     `diagnostics.promise.try_promise`. None where it was not judged."""
     agreement: list[dict[str, Any]] | None = None
     """By pair: how well agreement of the two answers, and the second's confidence, tell whether the second is right,
-    see `diagnostics.agreement.agreement_worth`. None where the log tells no answers."""
+    see `diagnostics.agreement_worth.agreement_worth`. None where the log tells no answers."""
     labels: dict[str, Any] | None = None
     """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words, and
     `even`, how many are a fair sample where they were drawn unevenly. None where all have one and nobody judges."""

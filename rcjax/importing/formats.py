@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rcjax.importing import helm, inspect_ai, litellm, lm_eval, openai_batch, otel, promptfoo, table, wide
+from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
 from rcjax.importing.answers import DamageError, Format, require, require_sound
 from rcjax.logs.errors import LogError
 
 __all__ = ["FORMATS", "format_named", "format_of", "usable_files"]
 
 #: In the order in which they are asked; any table is of the last one.
-FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm, otel, openai_batch, wide, table)
+FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
 
 _HEAD = 1 << 16
 

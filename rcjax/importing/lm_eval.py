@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound
+from rcjax.importing.json_records import records
 from rcjax.importing.likelihoods import choice_made
-from rcjax.importing.records import records
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError
 from rcjax.importing.chats import replies_of
-from rcjax.importing.records import answers_of
+from rcjax.importing.json_records import answers_of
 
 name, files = "openai-batch", "OpenAI's batches (their output)"
 

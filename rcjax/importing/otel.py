@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of
-from rcjax.importing.records import answers_of
+from rcjax.importing.json_records import answers_of
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
 

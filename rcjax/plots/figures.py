@@ -27,7 +27,7 @@ from rcjax.model.pairs import pairs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from rcjax.plots.confidences import (
+from rcjax.plots.confidence_plots import (
     plot_accuracy_above,
     plot_marginal,
     plot_rank_correlations,

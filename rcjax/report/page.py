@@ -26,7 +26,7 @@ from rcjax._base.wording import (
 )
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
-from rcjax.diagnostics.agreement import remarks_on_agreement
+from rcjax.diagnostics.agreement_worth import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.log import Log

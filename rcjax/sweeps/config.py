@@ -13,7 +13,7 @@ from rcjax._base.json_checks import frozen
 from rcjax.logs.listing import near
 from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
-from rcjax.sweeps.running import sweep
+from rcjax.sweeps.sweeping import sweep
 
 _NOT_IN_FILES = {"devices", "progress", "on", "address"}  # how to sweep, not what over
 TASKS = ("generation", "choice")

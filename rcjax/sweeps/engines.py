@@ -19,7 +19,7 @@ from rcjax.sweeps.launching import launch
 from rcjax.sweeps.library import Library
 from rcjax.sweeps.models import fits_table
 from rcjax.sweeps.problems import Batch, SweepSettings
-from rcjax.sweeps.tables import points_table
+from rcjax.sweeps.result_tables import points_table
 
 
 @dataclasses.dataclass(frozen=True)

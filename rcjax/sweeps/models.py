@@ -29,7 +29,7 @@ from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search
-from rcjax.sweeps.tables import FITS
+from rcjax.sweeps.result_tables import FITS
 
 
 def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import looked_up, messages_of, prompt_of, query_of, replies_of
-from rcjax.importing.records import answers_of
+from rcjax.importing.json_records import answers_of
 
 name, files = "litellm", "LiteLLM (standard logging payloads)"
 

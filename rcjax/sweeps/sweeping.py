@@ -24,7 +24,7 @@ from rcjax.sweeps.library import Library, named
 from rcjax.sweeps.models import frontier_of, model_of
 from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, check_settings, plan_batches
 from rcjax.sweeps.ray_engine import connected
-from rcjax.sweeps.tables import logs_table
+from rcjax.sweeps.result_tables import logs_table
 
 
 @dataclasses.dataclass(frozen=True)
