@@ -33,7 +33,7 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     Where it is read with a reference, or has scores, what is printed from now on has the words for that.
     """
     import rcjax
-    from rcjax.collecting.same_answers import same_by
+    from rcjax.collecting.sameness import same_by
     from rcjax.logs.errors import MissingPricesError
 
     if options.get("reference") is not None:
@@ -152,7 +152,7 @@ def is_training_log(
     reading: Mapping[str, Any] | None = None,
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
-    from rcjax.collecting.same_answers import same_by
+    from rcjax.collecting.sameness import same_by
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_answers
     from rcjax.policy.mixture import Mixture

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import AnswerRows
+from rcjax.collecting.answer_file import Answers
 from rcjax.collecting.calls import Asked, second_options, worst_of
 from rcjax.collecting.purse import most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
@@ -40,7 +40,7 @@ class Estimate:
     """That the calls consist of, where none fails: two of each whose signal asks a second question."""
 
 
-def estimate(asked: Asked, questions: Sequence[Question], answers: AnswerRows) -> Estimate:
+def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> Estimate:
     """What the questions that a model has not answered will cost.
 
     Args:
@@ -51,9 +51,9 @@ def estimate(asked: Asked, questions: Sequence[Question], answers: AnswerRows) -
     answered = answers.answered
     waiting = [question for question, _ in asked.waiting(questions, answered)]
     most = sum((sum(worst_of(asked, question), Decimal(0)) for question in waiting), Decimal(0))
-    costs = [row["cost"] for (_, model, _), row in answered.items() if model == asked.name]
-    if len(costs) >= _ENOUGH:
-        likely = Decimal(str(sum(costs) / len(costs))) * len(waiting)
+    known = [row["cost"] for (_, model, _), row in answered.items() if model == asked.name]
+    if len(known) >= _ENOUGH:
+        likely = Decimal(str(sum(known) / len(known))) * len(waiting)
     else:
         likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
     distinct = len({question.query for question in waiting})
