@@ -9,26 +9,26 @@ import numpy as np
 
 from rcjax._base.wording import choose_unit, figure, percent
 from rcjax.diagnostics.two_samples import holm
-from rcjax.diagnostics.verdicts import Check, Verdict, VerdictLimits
+from rcjax.diagnostics.verdicts import Check, Limits, Verdict
 from rcjax.tuning.retune import Gain
 
 #: Beyond the first a figure matters, if chance does not explain it; beyond the second it is doubtful even if it does.
-DRIFT_LIMITS: Mapping[str, VerdictLimits] = {
-    "Brier score": VerdictLimits(0.02, 0.05),
-    "calibration error": VerdictLimits(0.05, 0.10),
-    "confidences": VerdictLimits(0.05, 0.10),
-    "error": VerdictLimits(0.02, 0.05),
-    "cost": VerdictLimits(0.05, 0.15),
-    "seconds": VerdictLimits(0.10, 0.30),
-    "seconds limit": VerdictLimits(0.01, 0.05),
-    "re-tuning": VerdictLimits(0.02, 0.10),
+DRIFT_LIMITS: Mapping[str, Limits] = {
+    "Brier score": Limits(0.02, 0.05),
+    "calibration error": Limits(0.05, 0.10),
+    "confidences": Limits(0.05, 0.10),
+    "error": Limits(0.02, 0.05),
+    "cost": Limits(0.05, 0.15),
+    "seconds": Limits(0.10, 0.30),
+    "seconds limit": Limits(0.01, 0.05),
+    "re-tuning": Limits(0.02, 0.10),
 }
 
 
 _RETUNE = "run rcjax retune on recent queries"
 
 
-def judge_drift(figure: float, p_value: float, limits: VerdictLimits, alarm: float) -> Verdict:
+def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> Verdict:
     """The verdict on a figure: "bad" has drifted, "doubtful" is large, but may be chance.
 
     Args:
@@ -37,7 +37,7 @@ def judge_drift(figure: float, p_value: float, limits: VerdictLimits, alarm: flo
         limits: from where it matters.
         alarm: the level of the test.
 
-    >>> limits = VerdictLimits(0.02, 0.05)
+    >>> limits = Limits(0.02, 0.05)
     >>> [judge_drift(0.03, p, limits, 0.05) for p in (0.01, 0.3)], judge_drift(0.06, 0.3, limits, 0.05)
     (['bad', 'fine'], 'doubtful')
     """

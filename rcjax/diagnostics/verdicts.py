@@ -15,7 +15,7 @@ Verdict = Literal["fine", "doubtful", "bad"]
 SIGNIFICANT = 0.05
 
 
-class VerdictLimits(NamedTuple):
+class Limits(NamedTuple):
     """Where a figure starts to matter: doubtful beyond the first, bad beyond the second."""
 
     doubtful: float
@@ -34,7 +34,7 @@ class Check:
     """The figure itself, as `unit` says."""
     p_value: float | None
     """How likely chance alone makes such a figure; None where that is not tested."""
-    limits: VerdictLimits
+    limits: Limits
     """Doubtful and bad from here on; downwards where the second is the smaller one."""
     unit: Literal["share", "number"]
     """"share" is shown as a percentage."""
@@ -47,21 +47,21 @@ class Check:
 
 
 #: Every threshold of every check: the table in the README is made of these.
-LIMITS: Mapping[str, VerdictLimits] = {
-    "queries": VerdictLimits(200, 50),
-    "accuracy": VerdictLimits(0.03, 0.06),
-    "calibration error": VerdictLimits(0.05, 0.10),
-    "separation": VerdictLimits(0.65, 0.55),
-    "certain answers": VerdictLimits(0.5, 0.9),
-    "marginal": VerdictLimits(0.03, 0.06),
-    "copula": VerdictLimits(0.015, 0.03),
-    "Markov property": VerdictLimits(0.10, 0.25),
-    "deferred by all": VerdictLimits(0.02, 0.05),
-    "predicted error": VerdictLimits(0.01, 0.03),
-    "predicted cost": VerdictLimits(0.05, 0.15),
-    "billed cost": VerdictLimits(0.05, 0.15),
-    "error by the model": VerdictLimits(0.01, 0.03),
-    "cost by the model": VerdictLimits(0.05, 0.15),
+LIMITS: Mapping[str, Limits] = {
+    "queries": Limits(200, 50),
+    "accuracy": Limits(0.03, 0.06),
+    "calibration error": Limits(0.05, 0.10),
+    "separation": Limits(0.65, 0.55),
+    "certain answers": Limits(0.5, 0.9),
+    "marginal": Limits(0.03, 0.06),
+    "copula": Limits(0.015, 0.03),
+    "Markov property": Limits(0.10, 0.25),
+    "deferred by all": Limits(0.02, 0.05),
+    "predicted error": Limits(0.01, 0.03),
+    "predicted cost": Limits(0.05, 0.15),
+    "billed cost": Limits(0.05, 0.15),
+    "error by the model": Limits(0.01, 0.03),
+    "cost by the model": Limits(0.05, 0.15),
 }
 
 

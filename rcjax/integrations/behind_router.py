@@ -27,7 +27,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.settings import Limits, Settings
+from rcjax.serving.gateway.settings import RequestLimits, Settings
 
 __all__ = ["PROVIDER", "Desk", "PolicySource", "RoutedAnswer", "policy_source"]
 
@@ -264,7 +264,9 @@ class Desk:
             raise ValueError(f"{what}: give the model another model_name than the policy")
         prices = known_prices(policy)
         models = {name: _RouterModel(name, source.signal, _price(prices.get(name))) for name in policy.models}
-        settings = Settings({source.name: source.path}, Path(_CONFIG), limits=Limits(retries=0, timeout=_DEADLINE))
+        settings = Settings(
+            {source.name: source.path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE)
+        )
         client: RouterClient = router_client(self._router)
         return settings, make_lineup(settings, models, lambda model: client)
 
