@@ -18,7 +18,7 @@ from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.lineup import Lineup
-    from rcjax.serving.gateway.running import Address
+    from rcjax.serving.gateway.processes import Address
     from rcjax.serving.gateway.settings import Access, Settings
 
 __all__ = ["serve"]
@@ -114,7 +114,7 @@ def serve(
         _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
         size, daily = _rolls(roll or [])
         require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-        from rcjax.serving.gateway.running import Address, serve as run
+        from rcjax.serving.gateway.processes import Address, serve as run
         from rcjax.serving.gateway.settings import Logging, Refusals, RequestLimits, Settings
 
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]

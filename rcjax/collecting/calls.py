@@ -19,8 +19,8 @@ from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, call_row
-from rcjax.serving.checks import Checks
 from rcjax.serving.completions import CallError
+from rcjax.serving.running_checks import Checks
 from rcjax.serving.voting import AsInLog
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError, Votes
 from rcjax.signals.records import LetterOf, signal_by_name

@@ -23,8 +23,8 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.checks import Checks, prepared, without_schemas
 from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.running_checks import Checks, prepared, without_schemas
 from rcjax.signals import Check
 from rcjax.signals.checks import is_check
 

@@ -22,9 +22,9 @@ from rcjax.integrations.router_client import WITH, RouterClient, router_client
 from rcjax.policy.files import load_policy
 from rcjax.serving.asking import known_prices
 from rcjax.serving.cascade import Result
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits, Settings

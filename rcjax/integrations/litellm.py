@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.integrations.behind_router import PROVIDER, Desk, RoutedAnswer
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, chat_request
-from rcjax.serving.gateway.errors import ApiError
 
 try:
     litellm: Any = import_module("litellm")

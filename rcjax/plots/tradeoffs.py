@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.statuses import PointStatus
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.policy.scores import recorded_counted
 from rcjax.tuning.learning_curve import LearningCurve
 

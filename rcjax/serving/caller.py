@@ -18,10 +18,10 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import AskedRecords
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.checks import Checks
 from rcjax.serving.completions import CallError, Failure, NoTextError, Usage, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
-from rcjax.serving.questions import Prompt, text_bytes
+from rcjax.serving.prompts import Prompt, text_bytes
+from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
 from rcjax.signals import Check, Reading, Reply, SignalError
 

@@ -32,7 +32,7 @@ from rcjax.serving.caller import Caller, CascadeWarning, ModelAttempt, Observe
 from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
-from rcjax.serving.questions import Messages, Prompt, check_question, one_by_one
+from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
 from rcjax.serving.streams import Deliver
 from rcjax.signals import Signal
 

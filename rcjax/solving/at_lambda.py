@@ -14,10 +14,10 @@ from jax import lax
 
 from rcjax._core.batching import part
 from rcjax.copulas import Copula
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
 from rcjax.frontier.searches import Chain
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.marginals import Marginal
 from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.solving.bellman import Cut, best_cascades, gain_tolerance

@@ -16,9 +16,9 @@ from rcjax._core.compilation import compiled
 from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.searches import Chain
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs

@@ -21,9 +21,9 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points as FrontierPoints
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.copula_choice import pair_ranks
 from rcjax.model.copula_fitting import fit_pairs

@@ -10,8 +10,8 @@ from misses import in_turn
 from routers import Router
 
 from rcjax.integrations.behind_router import Desk, RoutedAnswer, policy_source
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import chat_request
-from rcjax.serving.gateway.errors import ApiError
 
 SUPPORT = {"model": "rcjax/support", "policy": "support.json", "signal": "choice"}
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcjax.serving.completions import choice_text
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 
 __all__ = ["Event", "ResponseAssembly"]
 

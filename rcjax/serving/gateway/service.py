@@ -23,9 +23,8 @@ from rcjax._base.wording import visible
 from rcjax.serving.call_log import CallLog, Roll
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
-from rcjax.serving.gateway.answers import id_headers
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
-from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.pages import home, model_list
@@ -33,6 +32,7 @@ from rcjax.serving.gateway.receiving import Capacity, ClientLeftError, read_body
 from rcjax.serving.gateway.reloading import Reloader
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.response_events import ResponsesResponder
+from rcjax.serving.gateway.sent_completions import id_headers
 from rcjax.serving.gateway.settings import Settings
 
 __all__ = ["Gateway", "build_app", "open_log"]
