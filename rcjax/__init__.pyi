@@ -30,7 +30,7 @@ from rcjax.frontier.frontier import (
 from rcjax.logs.log import Log as Log
 from rcjax.logs.reading import LogError as LogError, read_log as read_log
 from rcjax.model.cascade_model import CascadeModel as CascadeModel
-from rcjax.model.demo_model import demo_model as demo_model, sample_log as sample_log
+from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit
 from rcjax.policy.files import load_policy as load_policy
 from rcjax.policy.mixture import Mixture as Mixture
