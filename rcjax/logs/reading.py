@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax.logs.answers import Compared, read_answer_table
+from rcjax.logs.answer_codes import Compared, read_answer_table
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
 from rcjax.logs.checked_rows import Rows, logprobs, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
@@ -42,7 +42,7 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.sameness import Same, count_differences, tells_errors
+from rcjax.logs.reference_labels import Same, count_differences, tells_errors
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.scoring import as_labels
 from rcjax.logs.seconds import seconds_cells
