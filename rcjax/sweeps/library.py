@@ -19,7 +19,7 @@ from rcjax.logs.reading import read_log
 from rcjax.model.provenance import Details
 from rcjax.sweeps.problems import Shape, SweepSettings, shape_of
 
-_KEPT = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
+_MOST_BYTES = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Library:
                 warnings.simplefilter("ignore", LeftOutWarning)
                 warnings.simplefilter("ignore", UnlabelledWarning)
                 self._read[name] = _fully_labelled(read_log(source, **self._reading))
-            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _KEPT:
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MOST_BYTES:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)
         return self._read[name]
