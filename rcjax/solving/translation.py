@@ -185,6 +185,6 @@ def _atoms(model: CascadeModel, models: Sequence[CascadeModel]) -> Atoms | None:
     return Atoms(_fill(highest, value), _fill(np.zeros_like(highest), mass))
 
 
-def _fill(nothing: np.ndarray, values: Any) -> np.ndarray:
+def _fill(nothing: np.ndarray, values: Any) -> Any:
     """The values (k, V), and behind them those of `nothing` (k, W), W at least V."""
     return nothing if values is None else np.concatenate([np.asarray(values), nothing[:, values.shape[1] :]], axis=1)

@@ -259,7 +259,7 @@ def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) ->
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 
 
-def device_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     """The devices in one row: all that JAX knows of, those of other processes included, by default."""
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
 

@@ -45,7 +45,7 @@ Solved = Generator[tuple[int, BatchTables | None], None, None]
 Engine = Callable[[Work, list[int]], Solved]
 
 
-def solve_here(work: Work, numbers: list[int], *, devices: Sequence[jax.Device] | None = None) -> Solved:
+def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
     """The engine of this process and of those that JAX knows of, which all call it alike; the first has the tables.
 
     Args:

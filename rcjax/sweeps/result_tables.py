@@ -89,7 +89,7 @@ def _search_table(
     problems = batch.problems
     shape = len(problems), len(copulas), lam.shape[1]
 
-    def spread(values: Sequence[str | int | None], axis: int) -> list[str | int | None]:
+    def spread(values: Sequence[str | int | None] | np.ndarray, axis: int) -> list[str | int | None]:
         """A value per problem (axis 0), copula (1) or λ (2), for each point."""
         index = tuple(slice(None) if other == axis else None for other in range(3))
         return np.broadcast_to(np.array(values, object)[index], shape).reshape(-1).tolist()
