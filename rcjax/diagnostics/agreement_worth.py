@@ -12,7 +12,7 @@ import numpy as np
 
 from rcjax._base.wording import percent
 from rcjax.diagnostics.reliability import separation
-from rcjax.logs.answer_codes import NO_ANSWER
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.model.pairs import pairs
 
 __all__ = ["agreement_worth", "remarks_on_agreement", "separations"]

@@ -99,8 +99,8 @@ def _labels(log: Log) -> np.ndarray:
 def held_out_answers(held: Sequence[HeldOut]) -> np.ndarray | None:
     """(n, k) codes of answers in the order of `held_out_confidence`; None where a log tells none."""
     codes = [None if log.answer is None else np.asarray(log.answer)[log.complete] for _, log in held]
-    stated = [code for code in codes if code is not None]
-    return np.concatenate(stated) if len(stated) == len(codes) else None
+    known = [own for own in codes if own is not None]
+    return np.concatenate(known) if len(known) == len(codes) else None
 
 
 class Prediction(NamedTuple):

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from rcjax._base import json_checks as check
-from rcjax.logs.answer_codes import NO_ANSWER
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.log import Log
 from rcjax.policy.scores import Scores

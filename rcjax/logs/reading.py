@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
-from rcjax.logs.answer_codes import Compared, read_answer_table
+from rcjax.logs.answers import Compared, read_answer_table
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
 from rcjax.logs.checked_rows import Rows, logprobs, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies, entered
-from rcjax.logs.answer_codes import NO_ANSWER
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform

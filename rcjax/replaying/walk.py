@@ -17,7 +17,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import NOBODY, Policies
-from rcjax.logs.answer_codes import NO_ANSWER
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 
 _FEW_MODELS = 6  # up to here a walk by lots is laid out model by model: on a CPU three to four times as quick

@@ -24,7 +24,7 @@ from jax.scipy import special
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ABSTAIN, Policies
-from rcjax.logs.answer_codes import NO_ANSWER
+from rcjax.logs.answers import NO_ANSWER
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
