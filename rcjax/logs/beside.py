@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rcjax._base.arguments import what_it_is
-from rcjax.logs.reference_labels import Same, Sameness
+from rcjax.logs.sameness import Same, Sameness
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.policy.reference import Reference
 

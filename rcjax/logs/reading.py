@@ -42,7 +42,7 @@ from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.reference_labels import Same, count_differences, tells_errors
+from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.scoring import as_labels
 from rcjax.logs.seconds import seconds_cells
