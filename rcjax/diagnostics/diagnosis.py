@@ -204,11 +204,11 @@ def diagnose(
     sample = confidence[chosen].T
     unseen, correct = held_out_confidence(held)
     answer = held_out_answers(held)
-    marginals_trained_on = 0 if trained else min(trained_on, MOST_QUERIES)
+    seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
     copulas, marginals, promise, predictions, dependence, calibration = at_once(
         lambda: copula_rows(model, sample, keys[2], replicates),
-        lambda: _marginals(model, sample, marginals_trained_on, keys[1], replicates),
+        lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, whole, held, training, trained_on, seed, search, frontier),
         lambda: predict(held),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
