@@ -28,7 +28,7 @@ from rcjax.policy.policy import Answer, Defer, Policy
 from rcjax.policy.segmented import SegmentedPolicy, policy_for
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.caller import Caller, CascadeWarning, ModelAttempt, Observe
+from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
 from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
@@ -311,7 +311,7 @@ class Cascade:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
     async def _follow(self, policy: Policy, question: Prompt, deadline: Deadline | None) -> Result:
-        attempts: list[ModelAttempt] = []
+        attempts: list[Attempt] = []
         model: str | None = policy.first
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
@@ -342,7 +342,7 @@ class Cascade:
         return _result(question.query, "best so far", max(usable, key=_sureness), attempts)
 
 
-def _result(query: str, status: Status, attempt: ModelAttempt | None, attempts: Sequence[ModelAttempt]) -> Result:
+def _result(query: str, status: Status, attempt: Attempt | None, attempts: Sequence[Attempt]) -> Result:
     calls = tuple(one.call for one in attempts)
     call = attempt.call if attempt else None
     gives = call is not None and status in ("answered", "best so far")
@@ -362,7 +362,7 @@ def _result(query: str, status: Status, attempt: ModelAttempt | None, attempts: 
     )
 
 
-def _sureness(attempt: ModelAttempt) -> float:
+def _sureness(attempt: Attempt) -> float:
     return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 

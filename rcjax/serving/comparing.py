@@ -9,7 +9,7 @@ from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.serving.answer_keys import AnswerKeys, checked_key
-from rcjax.serving.caller import ModelAttempt
+from rcjax.serving.caller import Attempt
 
 __all__ = ["Comparing"]
 
@@ -35,7 +35,7 @@ class Comparing:
         # Without a key, the decision is left to the confidence.
         self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
 
-    def told(self, policy: Policy, attempts: Sequence[ModelAttempt]) -> dict[str, Any]:
+    def told(self, policy: Policy, attempts: Sequence[Attempt]) -> dict[str, Any]:
         """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
         *before, last = [attempt.call for attempt in attempts]
         agreement = policy.agreements.get(last.model)

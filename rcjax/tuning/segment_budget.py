@@ -51,7 +51,7 @@ class Allocation(NamedTuple):
     """At which they are the best, in errors per unit of money."""
 
 
-class AllocationSteps(NamedTuple):
+class Steps(NamedTuple):
     """Allocations of rising cost, T of them, each of which differs from the one before in one policy."""
 
     places: np.ndarray  # (T, M)
@@ -67,11 +67,11 @@ class AllocationSteps(NamedTuple):
         return sum((share * own[column] for share, own, column in kept if own is not None), np.zeros(1))
 
 
-def _columns(menus: Sequence[Menu], steps: AllocationSteps) -> zip:
+def _columns(menus: Sequence[Menu], steps: Steps) -> zip:
     return zip(menus, steps.places.T, strict=True)
 
 
-def spending_steps(menus: Sequence[Menu]) -> AllocationSteps:
+def spending_steps(menus: Sequence[Menu]) -> Steps:
     """From the cheapest policies everywhere to those of least error, each step that which saves most errors per money.
 
     >>> menus = [Menu(0.5, *[np.array([0.5, 0.1]), np.array([1.0, 2.0])] * 2)]
@@ -93,7 +93,7 @@ def spending_steps(menus: Sequence[Menu]) -> AllocationSteps:
         corner[step] = corner[step - 1]
         corner[step, owner[one]] += 1
     places = np.stack([hull[column] for hull, column in zip(hulls, corner.T, strict=True)], axis=1)
-    return AllocationSteps(places, _between(every[order]))
+    return Steps(places, _between(every[order]))
 
 
 def _between(slopes: np.ndarray) -> np.ndarray:
@@ -104,7 +104,7 @@ def _between(slopes: np.ndarray) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def best_sums(menus: Sequence[Menu]) -> AllocationSteps:
+def best_sums(menus: Sequence[Menu]) -> Steps:
     """Allocations that no other beats in both error and cost of the whole traffic, by rising cost.
 
     At one λ for all lie the corners of their convex hull. Where a step is dear, as when a whole segment goes from one
@@ -125,7 +125,7 @@ def best_sums(menus: Sequence[Menu]) -> AllocationSteps:
         row = before[row]
     steps = spending_steps(menus)
     after = np.searchsorted(steps.total(menus, "cost"), total[0] * (1 + _ROUNDING), side="right") - 1
-    return AllocationSteps(np.stack(columns[::-1], axis=1), steps.lam[np.maximum(after, 0)])
+    return Steps(np.stack(columns[::-1], axis=1), steps.lam[np.maximum(after, 0)])
 
 
 def allocate(menus: Sequence[Menu], target: Target) -> Allocation:
