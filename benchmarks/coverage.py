@@ -43,7 +43,7 @@ from benchmarks.start import write_drawn
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
-from rcjax.model.weighted import Rows, reweigh, rows_of
+from rcjax.model.weighted import WeightedRows, reweigh, rows_of
 from rcjax.solving.solution import solve
 
 POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
@@ -196,7 +196,7 @@ def drawn(model: rcjax.CascadeModel, n: int, seed: int) -> rcjax.Log:
 
 
 @jax.jit
-def slopes(model: rcjax.CascadeModel, rows: Rows, lam: jax.Array) -> jax.Array:
+def slopes(model: rcjax.CascadeModel, rows: WeightedRows, lam: jax.Array) -> jax.Array:
     """(L, n) derivatives of what the model predicts for the best policies at each λ, by how much each query counts."""
     return jax.jacrev(lambda weights: solve(reweigh(model, rows, weights), lam).error)(jnp.ones(len(rows.cost)))
 

@@ -30,15 +30,15 @@ from typing import Any
 
 from benchmarks import record
 from rcjax.serving.completions import CallError, Usage, read_completion, read_reply, sum_usages
-from rcjax.serving.gateway.answers import Account, Wording, chunks_of, whole_completion
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
-from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.option_changes import changed_options
 from rcjax.serving.gateway.responder import encoded
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
+from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, whole_completion
 from rcjax.serving.gateway.settings import Refusals
-from rcjax.serving.questions import text_bytes
+from rcjax.serving.prompts import text_bytes
 from rcjax.serving.recorded import digest_of_others, recorded_options
 from rcjax.serving.streams import Assembly, read_chunks
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated

@@ -38,7 +38,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.frontier.seconds import FIGURES
+from rcjax.frontier.waiting_times import FIGURES
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.replay import walk_log
 from rcjax.tuning.bills import count_waiting, with_seconds

@@ -30,7 +30,7 @@ from rcjax.frontier.frontier import (
 from rcjax.logs.log import Log as Log
 from rcjax.logs.reading import LogError as LogError, read_log as read_log
 from rcjax.model.cascade_model import CascadeModel as CascadeModel
-from rcjax.model.demo import demo_model as demo_model, sample_log as sample_log
+from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit
 from rcjax.policy.files import load_policy as load_policy
 from rcjax.policy.mixture import Mixture as Mixture
@@ -38,7 +38,7 @@ from rcjax.policy.policy import Policy as Policy
 from rcjax.policy.segmented import SegmentedPolicy as SegmentedPolicy
 from rcjax.policy.spec import Spec as Spec
 from rcjax.replaying.replay import replay as replay
-from rcjax.report.report import make_report as make_report
+from rcjax.report.contents import make_report as make_report
 from rcjax.serving.call_log import CallLog as CallLog
 from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError
 from rcjax.solving.frontiers import solve_frontier as solve_frontier

@@ -42,9 +42,9 @@ DEAR_EXAMPLES = (
     "bayes.posterior.sample_posterior",
     "diagnostics.influences.influence",
     "model.weighted.reweigh",
-    "report.report.make_report",
+    "report.contents.make_report",
     "solving.solution.solve",
-    "sweeps.running.Sweep",
+    "sweeps.sweeping.Sweep",
     "tuning.agreement_candidates.agreeing",
     "tuning.tune_segments.tune_segments",
 )

@@ -8,7 +8,7 @@ from imports import LAYERS, arrows, circles, imported, modules, reached
 from misses import in_turn
 
 MODULES = modules()
-LIGHT = ("rcjax.policy", "rcjax.signals", "rcjax.serving.call_log", "rcjax.serving.gateway.app", "rcjax.cli.serve")
+LIGHT = ("rcjax.policy", "rcjax.signals", "rcjax.serving.call_log", "rcjax.serving.gateway.service", "rcjax.cli.serve")
 STANDARD = ("_base", "policy", "signals")
 
 

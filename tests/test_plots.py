@@ -15,7 +15,7 @@ import rcjax
 from rcjax import plots
 from rcjax._core.batching import part
 from rcjax.copulas import OneOf
-from rcjax.model.demo import demo_model
+from rcjax.model.example import demo_model
 from rcjax.model.marginals import Marginal
 from rcjax.plots import figures
 from rcjax.tuning.learning_curve import LearningCurve

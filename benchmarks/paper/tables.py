@@ -11,7 +11,7 @@ from benchmarks.paper.inputs import Published, Source
 from rcjax._core.kendall import kendall_tau
 from rcjax.diagnostics.calibration import accuracy_above
 from rcjax.diagnostics.copulas import copula_test, paper_statistic
-from rcjax.diagnostics.marginals import marginal_test
+from rcjax.diagnostics.marginal_fit import marginal_test
 from rcjax.diagnostics.markov import logistic_test, rank_correlations
 from rcjax.model.calibration_error import expected_calibration_error
 from rcjax.model.pairs import pairs

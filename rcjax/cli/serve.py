@@ -18,7 +18,7 @@ from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.lineup import Lineup
-    from rcjax.serving.gateway.running import Address
+    from rcjax.serving.gateway.processes import Address
     from rcjax.serving.gateway.settings import Access, Settings
 
 __all__ = ["serve"]
@@ -114,8 +114,8 @@ def serve(
         _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
         size, daily = _rolls(roll or [])
         require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-        from rcjax.serving.gateway.running import Address, serve as run
-        from rcjax.serving.gateway.settings import Limits, Logging, Refusals, Settings
+        from rcjax.serving.gateway.processes import Address, serve as run
+        from rcjax.serving.gateway.settings import Logging, Refusals, RequestLimits, Settings
 
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]
         require_distinct([("--log", log)], [*named, ("--models", models)])
@@ -130,7 +130,9 @@ def serve(
             shadow_models=tuple(shadow_models or ()),
             key_env=key_env,
             access=_access(host, allow_host or [], cors or [], has_key=key_env is not None),
-            limits=Limits(deadline, timeout, retries, concurrency, _size(max_body, "--max-body"), drain_seconds=drain),
+            limits=RequestLimits(
+                deadline, timeout, retries, concurrency, _size(max_body, "--max-body"), drain_seconds=drain
+            ),
             logging=Logging(log, not no_log_answers, log_prompts, size, daily),
             refusals=Refusals(words.text, refusal_reason),
         )

@@ -131,8 +131,8 @@ def require_call(row: Mapping[str, Any], where: str) -> None:
     checks = _OF_CALLS if row.get("error") is not None else _OF_CALLS | _OF_ANSWERS
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
     if wrong:
-        told = repr(row.get(wrong[0]))[:40]
-        raise LogError(f"{where}: {wrong[0]} is {told}, which rcjax collect does not write: put back what was there")
+        content = repr(row.get(wrong[0]))[:40]
+        raise LogError(f"{where}: {wrong[0]} is {content}, which rcjax collect does not write: put back what was there")
 
 
 def _is_text(value: Any) -> bool:
@@ -152,8 +152,8 @@ def _is_logprob(value: Any) -> bool:
 
 
 def _tells_signal(value: Any) -> bool:
-    told = _row(value) if isinstance(value, str) else {}
-    return isinstance(told.get("signal"), str)
+    record = _row(value) if isinstance(value, str) else {}
+    return isinstance(record.get("signal"), str)
 
 
 #: What a line must hold; people edit such files.

@@ -13,7 +13,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.sheet_cells import read_table, write_table
 from rcjax.policy.reference import JUDGED_SAME
 
-__all__ = ["RIGHT", "SAME", "Agreement", "Audited", "agreement", "read_audit", "write_audit"]
+__all__ = ["RIGHT", "SAME", "Audited", "HumanAgreement", "agreement", "read_audit", "write_audit"]
 
 _VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 
@@ -43,7 +43,7 @@ SAME = Audited(JUDGED_SAME, "answer_of_reference", "same")
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class HumanAgreement:
     """A person's verdicts beside the grader's."""
 
     n: int
@@ -108,7 +108,9 @@ def read_audit(path: Path, audited: Audited = RIGHT) -> dict[str, bool]:
     return verdicts
 
 
-def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool], audited: Audited = RIGHT) -> Agreement:
+def agreement(
+    rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool], audited: Audited = RIGHT
+) -> HumanAgreement:
     """How often the verdicts of rows are those of a person.
 
     >>> rows = [{"call": "a", "correct": True}, {"call": "b", "correct": False}]
@@ -117,6 +119,6 @@ def agreement(rows: Iterable[Mapping[str, Any]], verdicts: Mapping[str, bool], a
     """
     judged = [row for row in rows if row["call"] in verdicts and row.get(audited.verdict) is not None]
     pairs = [(bool(row[audited.verdict]), verdicts[row["call"]]) for row in judged]
-    agree = sum(own == person for own, person in pairs)
-    kind = sum(own and not person for own, person in pairs)
-    return Agreement(len(pairs), agree, kind, len(pairs) - agree - kind, sum(own for own, _ in pairs))
+    agree = sum(verdict == person for verdict, person in pairs)
+    kind = sum(verdict and not person for verdict, person in pairs)
+    return HumanAgreement(len(pairs), agree, kind, len(pairs) - agree - kind, sum(verdict for verdict, _ in pairs))

@@ -19,8 +19,8 @@ from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, call_row
-from rcjax.serving.checks import Checks
 from rcjax.serving.completions import CallError
+from rcjax.serving.running_checks import Checks
 from rcjax.serving.voting import AsInLog
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError, Votes
 from rcjax.signals.records import LetterOf, signal_by_name
@@ -57,10 +57,10 @@ class Asked:
     def why_alike(self) -> str | None:
         """What makes its answers to a question alike, in words; None where nothing does, or one is asked for."""
         more = self.options.get("extra_body")
-        own = {**self.options, **(more if isinstance(more, Mapping) else {})}
-        if self.samples > 1 and own.get("temperature") == 0:
+        options = {**self.options, **(more if isinstance(more, Mapping) else {})}
+        if self.samples > 1 and options.get("temperature") == 0:
             return "temperature is 0"
-        return "a seed is set" if self.samples > 1 and own.get("seed") is not None else None
+        return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None
 
     def waiting(
         self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
@@ -91,7 +91,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CallProgress:
     """What a call has brought so far."""
 
     text: str | None = None
@@ -141,7 +141,7 @@ async def call(asked: Asked, question: Question, file: AnswerFile, sample: int |
     bill = Bill(lambda most: file.begin(name, question.query, asked.name, most))
     await purse.reserve(first + second)
     bill.reserved = first + second
-    progress = _Progress()
+    progress = _CallProgress()
     try:
         if respondent.stopped is not None:  # while it waited for money
             raise StoppedError(respondent.stopped)
@@ -156,7 +156,7 @@ async def call(asked: Asked, question: Question, file: AnswerFile, sample: int |
     return row if sample is None else {**row, "sample": sample}
 
 
-async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress, after: Decimal) -> None:
+async def _ask(asked: Asked, question: Question, bill: Bill, progress: _CallProgress, after: Decimal) -> None:
     signal, respondent = asked.signal_for(question), asked.respondent
     options = asked.options_for(signal)
     endpoint = Endpoint(respondent.client, respondent.settings.served, signal, options, respondent.settings.price, None)
@@ -165,8 +165,8 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
         progress.text = reply.text or next(filter(None, reply.texts))
         progress.characters = _characters(question.messages, reply)
         if asked.check is not None and asked.checks is not None:
-            told = asked.check, question.messages, reply, options
-            progress.reading, progress.check_cost = await asked.checks.reading(*told)
+            exchange = asked.check, question.messages, reply, options
+            progress.reading, progress.check_cost = await asked.checks.reading(*exchange)
             bill.spent += Decimal(str(progress.check_cost))
         else:
             progress.reading = await _read(endpoint, asked, question, bill, progress, reply)
@@ -184,7 +184,7 @@ async def _ask(asked: Asked, question: Question, bill: Bill, progress: _Progress
 
 
 async def _read(
-    endpoint: Endpoint, asked: Asked, question: Question, bill: Bill, progress: _Progress, reply: Reply
+    endpoint: Endpoint, asked: Asked, question: Question, bill: Bill, progress: _CallProgress, reply: Reply
 ) -> Reading:
     """What the signal reads in a reply, its second question asked."""
     follow_up, second = endpoint.follow_up(question.messages, reply), None
@@ -203,7 +203,7 @@ def _characters(messages: Any, reply: Reply) -> int:
     return 4 * usual_input_tokens(messages) + sum(map(len, reply.texts))
 
 
-def _row(asked: Asked, question: Question, bill: Bill, progress: _Progress, name: str) -> dict[str, Any]:
+def _row(asked: Asked, question: Question, bill: Bill, progress: _CallProgress, name: str) -> dict[str, Any]:
     usage, reading = bill.usage, progress.reading
     counted = usage.counted == usage.replies > 0
     cost = asked.respondent.counted_money(usage)

@@ -59,17 +59,17 @@ def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Ans
     for row in answers.answered.values():
         if row["query"] not in put:
             continue
-        told = records.get(row["asked"])
-        if told is None:
-            told = records[row["asked"]] = json.loads(row["asked"])
+        record = records.get(row["asked"])
+        if record is None:
+            record = records[row["asked"]] = json.loads(row["asked"])
         then = {
             "served model": row.get("served"),
             "system message of digest": row.get("system_digest"),
             "question (its choices and template included) of digest": row.get("question_digest"),
-            "signal": told.get("signal"),
-            "check of digest": told.get("check"),
-            "options": None if told.get("options") is None else recorded_options(told["options"]),
-            "other options of digest": None if told.get("options") is None else _others(told),
+            "signal": record.get("signal"),
+            "check of digest": record.get("check"),
+            "options": None if record.get("options") is None else recorded_options(record["options"]),
+            "other options of digest": None if record.get("options") is None else _others(record),
         }
         now = ways.get(row["model"], {}) | put[row["query"]]
         what = next((what for what, value in then.items() if value is not None and now.get(what, value) != value), None)
@@ -88,19 +88,19 @@ def _put(question: Question) -> dict[str, Any]:
 
 def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
     """Who is asked, and how, as changes name it."""
-    told = json.loads(asked.record(asked.signal_for(questions[0])))
+    record = json.loads(asked.record(asked.signal_for(questions[0])))
     return {
         "served model": asked.respondent.settings.served,
-        "signal": told["signal"],
-        "check of digest": told.get("check"),
-        "options": told["options"],
-        "other options of digest": _others(told),
+        "signal": record["signal"],
+        "check of digest": record.get("check"),
+        "options": record["options"],
+        "other options of digest": _others(record),
     }
 
 
-def _others(told: Mapping[str, Any]) -> str:
+def _others(record: Mapping[str, Any]) -> str:
     """The digest of options that a row does not keep; earlier versions kept most of them."""
-    return told.get("others") or digest_of_others(told["options"]) or ""
+    return record.get("others") or digest_of_others(record["options"]) or ""
 
 
 def _shown(value: Any) -> str:

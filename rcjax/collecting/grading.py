@@ -42,9 +42,9 @@ def attempt_of(row: Mapping[str, Any], question: Question) -> Attempt:
 
 def judge_by(respondent: Respondent) -> Ask:
     """How a model is asked as a judge: with its own options, and eight tokens to answer where they say nothing."""
-    own = respondent.settings.options
-    limits = {} if "max_completion_tokens" in own else _LETTER
-    options = {**limits, **own}
+    configured = respondent.settings.options
+    limits = {} if "max_completion_tokens" in configured else _LETTER
+    options = {**limits, **configured}
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         bill = _BILL.get()

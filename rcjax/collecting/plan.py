@@ -12,19 +12,19 @@ from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, Answers
 from rcjax.collecting.calls import Asked
-from rcjax.collecting.clients import open_client
 from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.judge import Ask
 from rcjax.collecting.graders.registry import Graders, make_graders
 from rcjax.collecting.grading import judge_by
+from rcjax.collecting.guarded_clients import open_client
 from rcjax.collecting.probe import Abilities, default_signal, probe
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.checks import Checks, prepared, without_schemas
 from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.running_checks import Checks, prepared, without_schemas
 from rcjax.signals import Check
 from rcjax.signals.checks import is_check
 
@@ -74,13 +74,13 @@ class Crew:
         self._checks: dict[str, Check] = {}
 
     def _respondent(self, name: str) -> Respondent:
-        known = {**self.plan.judges, **self.plan.models}
-        if name not in known:
-            raise GraderError(f"judge:{name}: no model of this name: there are {', '.join(known)}")
+        settings = {**self.plan.judges, **self.plan.models}
+        if name not in settings:
+            raise GraderError(f"judge:{name}: no model of this name: there are {', '.join(settings)}")
         if name not in self._respondents:
-            _require_options(name, known[name].options)
-            client = open_client(known[name], self.plan.timeout)
-            self._respondents[name] = Respondent(known[name], client, self.purse, self.plan.timeout)
+            _require_options(name, settings[name].options)
+            client = open_client(settings[name], self.plan.timeout)
+            self._respondents[name] = Respondent(settings[name], client, self.purse, self.plan.timeout)
         return self._respondents[name]
 
     def check(self, name: str) -> Check | None:
@@ -99,10 +99,10 @@ class Crew:
 
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """The options of a model's requests: its own, and a limit of tokens where they have none."""
-        own = dict(self.plan.models[name].options)
-        limited = "max_tokens" in own or "max_completion_tokens" in own
+        options = dict(self.plan.models[name].options)
+        limited = "max_tokens" in options or "max_completion_tokens" in options
         usual = _CHOICE_TOKENS if _with_choices(questions) else _TEXT_TOKENS
-        return own if limited else {"max_tokens": self.plan.max_tokens or usual, **own}
+        return options if limited else {"max_tokens": self.plan.max_tokens or usual, **options}
 
     async def close(self) -> None:
         """Close all clients, end checks and the graders' programs. Raises GraderError for one that wrote too much."""
@@ -137,7 +137,7 @@ def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) 
     for name in crew.respondents:
         able = Abilities(name, logprobs=True, top=20)
         before = _asked_before(answers, name)
-        signal = _told_signal(crew, name, before)
+        signal = _named_signal(crew, name, before)
         if signal is None:
             signal = "votes" if _samples(crew, name) > 1 else default_signal(able, _with_choices(questions))
         asked.append(_asked(crew, name, signal, before, crew.options(name, questions)))
@@ -177,7 +177,7 @@ async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: An
     """(how one model is asked, why where nobody said it)."""
     respondent, options, why = crew.respondents[name], crew.options(name, questions), None
     before = _asked_before(file.answers, name)
-    signal = _told_signal(crew, name, before)
+    signal = _named_signal(crew, name, before)
     if signal is None and _samples(crew, name) > 1:
         signal = "votes"  # of all answers together: nothing needs to be told with each
     elif signal is None:
@@ -192,7 +192,7 @@ def _with_choices(questions: Sequence[Question]) -> bool:
     return bool(questions) and all(question.choices for question in questions)
 
 
-def _told_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> str | None:
+def _named_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> str | None:
     """The signal that the model's settings, the command, or the answers that there are tell, in this order."""
     return crew.respondents[name].settings.signal or crew.plan.signal or (None if before is None else before["signal"])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rcjax.collecting.purse import BudgetSpentError
-from rcjax.collecting.respondent import Bill, Patience, Respondent, StoppedError
+from rcjax.collecting.respondent import Bill, Respondent, Retries, StoppedError
 from rcjax.serving.completions import CallError
 from rcjax.signals import Choice, Reply, SignalError
 
@@ -26,7 +26,7 @@ _WISHES: tuple[dict[str, Any], ...] = (
 )
 
 
-_PATIENCE = Patience(attempts=2, waits=2)  # others wait for the answer
+_PATIENCE = Retries(attempts=2, waits=2)  # others wait for the answer
 
 
 @dataclass(frozen=True, slots=True)

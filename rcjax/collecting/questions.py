@@ -19,7 +19,7 @@ from rcjax.logs.dialects import SEPARATED, open_text, plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.text_files import find_damage
-from rcjax.serving.questions import check_question
+from rcjax.serving.prompts import check_question
 
 __all__ = ["Question", "Sheet", "conversation", "draw", "read_questions"]
 

@@ -133,7 +133,7 @@ async def regrade(
             raise asyncio.CancelledError from None
         raise
     file.tidy()
-    return _told(judged, file.answers, into, problems, purse)
+    return _regrading(judged, file.answers, into, problems, purse)
 
 
 def questions_against(answers: Answers, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
@@ -186,7 +186,7 @@ def _question(row: Mapping[str, Any], questions: Mapping[str, Question]) -> Ques
     return questions.get(row["query"]) or question_of(row)
 
 
-def _told(
+def _regrading(
     judged: Sequence[Mapping[str, Any]],
     answers: Answers,
     into: str,

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.clients import MOST_BYTES, TooLongError
+from rcjax.collecting.guarded_clients import MOST_BYTES, TooLongError
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
 from rcjax.serving.completions import CallError, Failure, Usage
 from rcjax.serving.endpoint import openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 
-__all__ = ["Bill", "Patience", "Respondent", "StoppedError"]
+__all__ = ["Bill", "Respondent", "Retries", "StoppedError"]
 
 _MILLION = 1_000_000
 
@@ -40,7 +40,7 @@ _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Retries:
     """How often a request is sent."""
 
     attempts: int = 5
@@ -107,7 +107,7 @@ class Respondent:
         options: Mapping[str, Any],
         bill: Bill,
         after: Decimal = Decimal(0),
-        patience: Patience | None = None,
+        patience: Retries | None = None,
     ) -> Reply:
         """Put messages to the model, again where that failed in passing; the bill gets what it used.
 
@@ -120,7 +120,7 @@ class Respondent:
 
         Raises CallError where no reply comes, StoppedError where the model is not asked any more, and BudgetSpentError.
         """
-        patience = patience or Patience()
+        patience = patience or Retries()
         attempt, waits = 1, 0
         while True:
             await self._open()
@@ -162,9 +162,9 @@ class Respondent:
 
     async def _within(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage) -> Reply:
         """A reply, within the time for an attempt: servers that send a byte now and then hold a connection for ever."""
-        own = options.get("timeout")
+        limit = options.get("timeout")
         try:
-            async with asyncio.timeout(own if isinstance(own, int | float) else self.timeout):
+            async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 reply = await request(self.client, self.settings.served, messages, options, usage)
         except TimeoutError:
             usage.attempts += 1

@@ -16,7 +16,7 @@ from rcjax.collecting.purse import BudgetSpentError, Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, StoppedError
 
-__all__ = ["Outcome", "Run", "Tally"]
+__all__ = ["Run", "RunOutcome", "Tally"]
 
 
 _ENOUGH = 20  # calls that tell what the others cost
@@ -49,7 +49,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run has ended."""
 
     tallies: Mapping[str, Tally]
@@ -104,7 +104,7 @@ class Run:
         """Begin no call any more; those under way are finished."""
         self._interrupted = True
 
-    async def go(self) -> Outcome:
+    async def go(self) -> RunOutcome:
         """Ask, until all is answered, the money is spent, or somebody stops the run.
 
         Raises OSError where the file cannot be written any more: what was under way is finished before, and written
@@ -127,7 +127,7 @@ class Run:
             raise self._problem or self.file.full  # type: ignore[misc]
         ungraded = sum(row["correct"] is None for row in self.file.answers.answered.values())
         grading = next(iter(self._grading.values()), None)
-        return Outcome(self.tallies, self._budget_spent, self._interrupted, grading, ungraded)
+        return RunOutcome(self.tallies, self._budget_spent, self._interrupted, grading, ungraded)
 
     def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[asked.name])

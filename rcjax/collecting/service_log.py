@@ -49,8 +49,8 @@ class ShadowCalls:
             return
         said = row.get("answer")
         text = "" if not isinstance(said, str) or is_digest(said) else said
-        told = {name: value for name, value in row.items() if name != "prompt"}
-        self.rows[call] = {**told, "call": call, "text": text, "reference": []}
+        fields = {name: value for name, value in row.items() if name != "prompt"}
+        self.rows[call] = {**fields, "call": call, "text": text, "reference": []}
         require_call(self.rows[call], where)
         messages = _messages(row.get("prompt"))
         if messages:

@@ -10,13 +10,13 @@ from typing import Any
 from rcjax._base.wording import not_likeliest
 from rcjax.collecting.answer_file import read_answer_file, sample_of
 from rcjax.collecting.questions import Question
-from rcjax.collecting.run import Outcome
+from rcjax.collecting.run import RunOutcome
 from rcjax.logs.summaries import summarise
 
 __all__ = ["collected"]
 
 
-def collected(path: Path, questions: Sequence[Question], outcome: Outcome) -> dict[str, Any]:
+def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) -> dict[str, Any]:
     """The end of a run in JSON values.
 
     Args:

@@ -66,14 +66,14 @@ def replicate(
     count, size = jax.tree.leaves(batches)[0].shape[:2]
 
     def unknown(loop: tuple[Any, ...]) -> jax.Array:
-        place, _, observed, drawn = loop
+        number, _, observed, drawn = loop
         exceedances = jax.tree.map(lambda one, sample: (sample >= one).sum(), observed, drawn)
-        return (place < count) & ~(jnp.stack(jax.tree.leaves(exceedances)) >= needed).all()
+        return (number < count) & ~(jnp.stack(jax.tree.leaves(exceedances)) >= needed).all()
 
     def draw(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        place, state, _, drawn = loop
-        state, observed, batch = step(state, jax.tree.map(lambda leaf: leaf[place], batches))
-        return place + 1, state, observed, jax.tree.map(lambda all_, new: all_.at[place].set(new), drawn, batch)
+        number, state, _, drawn = loop
+        state, observed, batch = step(state, jax.tree.map(lambda leaf: leaf[number], batches))
+        return number + 1, state, observed, jax.tree.map(lambda all_, new: all_.at[number].set(new), drawn, batch)
 
     def needed_of(observed: jax.Array, sample: jax.Array) -> jax.Array:
         exceeds = sample >= observed

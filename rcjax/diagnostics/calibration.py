@@ -125,9 +125,9 @@ def accuracy_above(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.
     >>> curve["share"].round(2).tolist(), curve["accuracy"].round(2).tolist()
     ([1.0, 0.67, 0.33], [0.67, 1.0, 1.0])
     """
-    values, place = np.unique(confidence, return_inverse=True)
-    number = np.bincount(place)[::-1].cumsum()[::-1]
-    right = np.bincount(place, weights=np.asarray(correct, float))[::-1].cumsum()[::-1]
+    values, inverse = np.unique(confidence, return_inverse=True)
+    number = np.bincount(inverse)[::-1].cumsum()[::-1]
+    right = np.bincount(inverse, weights=np.asarray(correct, float))[::-1].cumsum()[::-1]
     return {"confidence": values, "share": number / len(confidence), "accuracy": right / number}
 
 
@@ -140,8 +140,8 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
     1.0
     """
-    _, place, count = np.unique(confidence, return_inverse=True, return_counts=True)
-    rights = np.bincount(place, weights=np.asarray(correct, float), minlength=len(count))
+    _, inverse, count = np.unique(confidence, return_inverse=True, return_counts=True)
+    rights = np.bincount(inverse, weights=np.asarray(correct, float), minlength=len(count))
     wrongs = count - rights
     pairs = rights.sum() * wrongs.sum()
     return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")

@@ -41,19 +41,19 @@ def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, rep
     atoms = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
     rows: list[dict[str, Any]] = [{} for _ in chosen]
     for family in dict.fromkeys(families):
-        places = [p for p, other in enumerate(families) if other is family]
-        left, right = np.array(chosen, int)[places].T
+        indices = [p for p, other in enumerate(families) if other is family]
+        left, right = np.array(chosen, int)[indices].T
         x, y = confidence[left], confidence[right]
         stated = None if atoms is None else (atoms[left], atoms[right])
-        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[places], stated)
+        test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, taus[indices], stated)
         filled = fill_up(x, y, axis=1, size=size) + fill_up(present, size=size)
-        paper, tau = map(np.asarray, _paper_statistics(test.copula, *filled, taus[places], key, family=family))
+        paper, tau = map(np.asarray, _paper_statistics(test.copula, *filled, taus[indices], key, family=family))
         parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
-        for row, (place, fitted) in enumerate(
-            zip(places, table_rows(dataclasses.replace(test, copula=None)), strict=True)
+        for row, (index, fitted) in enumerate(
+            zip(indices, table_rows(dataclasses.replace(test, copula=None)), strict=True)
         ):
-            rows[place] = {
-                "pair": tuple(model.models[j] for j in chosen[place]),
+            rows[index] = {
+                "pair": tuple(model.models[j] for j in chosen[index]),
                 "family": family.__name__,
                 "parameters": {name: float(value[row]) for name, value in parameters.items()},
                 "tau": float(tau[row]),

@@ -149,21 +149,21 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
     drawn_atoms = None
     if atoms is not None:
         rows = zip(margins, (x, y), atoms, strict=True)
-        drawn_atoms = tuple(margin.upper_end(values, present, own) for margin, values, own in rows)
+        drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
-    def judge(known: tuple[Copula, jax.Array, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
+    def judge(state: tuple[Copula, jax.Array, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
         """The statistics of a batch of samples of the copula that is known; before one is, of the log itself.
 
         In one loop, so that the statistics, which take long to compile, are compiled once.
         """
-        copula, drawing, *observed = known
+        copula, drawing, *observed = state
         start = jnp.where(drawing, copula.tau(), tau)
 
         def one(key: jax.Array) -> tuple[Copula, jax.Array, jax.Array]:
             drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
-            own = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
-            return statistics(family, first, second, present, start, own)
+            current = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
+            return statistics(family, first, second, present, start, current)
 
         figures = jax.vmap(one)(keys)
         copula, *observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, *observed), figures)
@@ -216,8 +216,8 @@ def statistics(
     copula = fit_pair(family, first, second, weights, tau).copula
     through = counts[1]
     u, v = through / (m + 1)
-    places = through.astype(jnp.int32)
-    empirical = empirical_copula(places[0], places[1], present)
+    ranks = through.astype(jnp.int32)
+    empirical = empirical_copula(ranks[0], ranks[1], present)
     process = jnp.where(present, (empirical - copula.cdf(u, v)) ** 2, 0.0).sum()
     ends_u, ends_v = (masses_of(margin) for margin in (first, second))
     levels = (jnp.arange(_LEVELS, dtype=x.dtype) + 1) ** 2 / _LEVELS**2  # dense where the law of C(U, V) is
@@ -268,10 +268,10 @@ def kendall_distribution(
     (edges_u, mass_u), (edges_v, mass_v) = (_lattice(*masses) for masses in (masses_u, masses_v))
     edges_u = edges_u[:, None]
     # The boundary is known: a family may be off there by its rounding.
-    place_u, place_v = np.arange(edges_u.shape[0])[:, None], np.arange(edges_v.shape[0])
-    cdf = jnp.where(place_v == place_v[-1], edges_u, copula.cdf(edges_u, edges_v))
-    cdf = jnp.where(place_u == place_u[-1], edges_v, cdf)
-    cdf = jnp.where((place_u == 0) | (place_v == 0), 0.0, cdf)
+    index_u, index_v = np.arange(edges_u.shape[0])[:, None], np.arange(edges_v.shape[0])
+    cdf = jnp.where(index_v == index_v[-1], edges_u, copula.cdf(edges_u, edges_v))
+    cdf = jnp.where(index_u == index_u[-1], edges_v, cdf)
+    cdf = jnp.where((index_u == 0) | (index_v == 0), 0.0, cdf)
     mass = jnp.maximum(cdf[1:, 1:] - cdf[:-1, 1:] - cdf[1:, :-1] + cdf[:-1, :-1], 0.0)
     # All of a point mass has the value of its upper end.
     lower = jnp.where(mass_u[:, None], cdf[1:], cdf[:-1])

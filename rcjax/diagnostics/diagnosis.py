@@ -14,7 +14,7 @@ from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.agreement import agreement_worth, remarks_on_agreement
+from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement
 from rcjax.diagnostics.bootstrap import MOST_QUERIES
 from rcjax.diagnostics.calibration import (
     accuracy_above,
@@ -25,7 +25,7 @@ from rcjax.diagnostics.calibration import (
 )
 from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.dependence import check_dependence, table_rows
-from rcjax.diagnostics.marginals import marginal_test
+from rcjax.diagnostics.marginal_fit import marginal_test
 from rcjax.diagnostics.prediction import (
     compare_chain,
     compare_frontier,
@@ -102,7 +102,7 @@ class Diagnosis:
     `diagnostics.promise.try_promise`. None where it was not judged."""
     agreement: list[dict[str, Any]] | None = None
     """By pair: how well agreement of the two answers, and the second's confidence, tell whether the second is right,
-    see `diagnostics.agreement.agreement_worth`. None where the log tells no answers."""
+    see `diagnostics.agreement_worth.agreement_worth`. None where the log tells no answers."""
     labels: dict[str, Any] | None = None
     """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words, and
     `even`, how many are a fair sample where they were drawn unevenly. None where all have one and nobody judges."""
@@ -317,10 +317,10 @@ def _calibration(
     replicates: int,
 ) -> list[dict[str, Any]]:
     labelled = np.isfinite(correct)
-    known = np.where(labelled, correct, 0)
-    rows = fill_up(confidence, known if log.scores is not None else known.astype(bool), labelled)
+    filled = np.where(labelled, correct, 0)
+    rows = fill_up(confidence, filled if log.scores is not None else filled.astype(bool), labelled)
     test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
-    labels = [(confidence[own, j], known[own, j]) for j, own in enumerate(labelled.T)]
+    labels = [(confidence[mask, j], filled[mask, j]) for j, mask in enumerate(labelled.T)]
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated
@@ -369,10 +369,10 @@ def _mean_confidence(marginals: "Marginal") -> jax.Array:
 def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, float]]:
     """Rows of `accuracy_above` at round confidences that some answers reach."""
     curve = accuracy_above(confidence, correct)
-    places = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
+    starts = [(level, int(np.searchsorted(curve["confidence"], level))) for level in CONFIDENCES]
     return [
         {"confidence": level, "share": float(curve["share"][at]), "accuracy": float(curve["accuracy"][at])}
-        for level, at in places
+        for level, at in starts
         if at < len(curve["confidence"])
     ]
 

@@ -22,7 +22,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.ties import pairs_by_likelihood
-from rcjax.model.weighted import Rows, reweigh, rows_of
+from rcjax.model.weighted import WeightedRows, reweigh, rows_of
 from rcjax.policy.policy import Policy
 from rcjax.solving.solution import solve
 
@@ -107,7 +107,7 @@ def influence(policy: Policy, log: Log) -> Influence:
         )
     # Models of other names compile nothing.
     unnamed = dataclasses.replace(model, models=tuple(map(str, range(len(model.models)))))
-    jacobian = _jacobian(unnamed, Rows(*fill_up(*rows_of(log))), jnp.asarray(lam, model.cost.dtype))
+    jacobian = _jacobian(unnamed, WeightedRows(*fill_up(*rows_of(log))), jnp.asarray(lam, model.cost.dtype))
     # Leaving a query out takes one off what it counts.
     change = -np.asarray(jacobian, float)[:, : log.n_queries].T
     if not np.isfinite(change).all():
@@ -116,7 +116,7 @@ def influence(policy: Policy, log: Log) -> Influence:
 
 
 @partial(compiled, runs="once")
-def _jacobian(model: CascadeModel, rows: Rows, lam: jax.Array) -> jax.Array:
+def _jacobian(model: CascadeModel, rows: WeightedRows, lam: jax.Array) -> jax.Array:
     """(2 + m − 1, n) derivatives of the error, the cost and the thresholds by how much each query counts."""
 
     def figures(weights: jax.Array) -> Any:

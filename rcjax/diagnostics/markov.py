@@ -148,8 +148,8 @@ def conditional_test(
 
     def replicate(key: jax.Array) -> jax.Array:
         # Absent queries, at the end of the last stratum, stay there.
-        places = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
-        return association(jnp.take_along_axis(y, places, axis=1))[0]
+        permutation = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
+        return association(jnp.take_along_axis(y, permutation, axis=1))[0]
 
     statistic, untied = association(y)
     drawn = jax.vmap(replicate)(jax.random.split(permute, replicates))

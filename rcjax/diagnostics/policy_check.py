@@ -23,7 +23,7 @@ from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds, tell_better
 from rcjax.diagnostics.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.diagnostics.verdicts import Check, Verdict
-from rcjax.frontier.seconds import FIGURES
+from rcjax.frontier.waiting_times import FIGURES
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
@@ -184,8 +184,8 @@ def check_policy(
 
 def _overlap(policy: AnyPolicy, log: Log, tuned_on: Log | None) -> Overlap:
     """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
-    told = overlap_with_tuned(log, policy)
-    return told if tuned_on is None or told.whole else overlap(log, tuned_on)
+    carried = overlap_with_tuned(log, policy)
+    return carried if tuned_on is None or carried.whole else overlap(log, tuned_on)
 
 
 def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:
@@ -208,14 +208,14 @@ def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:
 def _reference(policy: AnyPolicy, tuned_on: Log | None) -> Log:
     if tuned_on is not None:
         return tuned_on
-    kept = policy.provenance.get("reference")
-    if kept is None:
+    reference = policy.provenance.get("reference")
+    if reference is None:
         raise ValueError(
             "the policy does not carry queries that it was tuned on (it was tuned by an older rcjax, or made by hand): "
             "tune it again, or give the log that it was tuned on (--tuned-on LOG, in Python tuned_on=)"
         )
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
-    return read_reference(kept, task)
+    return read_reference(reference, task)
 
 
 def _compare_model(
@@ -227,14 +227,14 @@ def _compare_model(
         raise LogError(
             f"{new.source if len(after) < 2 else old.source}: fewer than two answers of {name} with a label: log more"
         )
-    values, place = np.unique(np.concatenate([before, after]), return_inverse=True)
-    confidence = np.array([policy.calibrations[name](float(value)) for value in values])[place]
+    values, inverse = np.unique(np.concatenate([before, after]), return_inverse=True)
+    confidence = np.array([policy.calibrations[name](float(value)) for value in values])[inverse]
     right = np.concatenate([right_before, right_after])
     m = len(before)
     rng = np.random.default_rng(0)
-    kept = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(place)))])
-    labels = shuffled(int((kept < m).sum()), int((kept >= m).sum()))
-    comparison = compare(values[place][kept], confidence[kept], right[kept], labels)
+    sample = np.concatenate([_some(rng, np.arange(m)), _some(rng, np.arange(m, len(inverse)))])
+    labels = shuffled(int((sample < m).sum()), int((sample >= m).sum()))
+    comparison = compare(values[inverse][sample], confidence[sample], right[sample], labels)
     phi, y = confidence[m:], right[m:]
     z = spiegelhalter_z(phi, y)
     return {
@@ -268,8 +268,8 @@ def _answers(log: Log, name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(log.logprob)[rows, j].astype(np.float32), np.asarray(log.correct)[rows, j]
 
 
-def _some(rng: np.random.Generator, places: np.ndarray) -> np.ndarray:
-    return places if len(places) <= _MOST_COMPARED else np.sort(rng.permutation(places)[:_MOST_COMPARED])
+def _some(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
+    return rows if len(rows) <= _MOST_COMPARED else np.sort(rng.permutation(rows)[:_MOST_COMPARED])
 
 
 def _errors(walked: Walked) -> np.ndarray:
@@ -289,25 +289,35 @@ def _seconds(policy: AnyPolicy, before: Walked, now: Walked, trained_on: int) ->
     """The seconds seen against those that the policy promises; None where one of the logs tells none."""
     if before.seconds is None or now.seconds is None:
         return None
-    known, waits = (own[~np.isnan(own)] for own in (before.seconds, now.seconds))
-    if min(len(known), len(waits)) < 2:
+    tuned_waits, waits = (seconds[~np.isnan(seconds)] for seconds in (before.seconds, now.seconds))
+    if min(len(tuned_waits), len(waits)) < 2:
         return None
-    told = _against_promise(policy, "seconds", known, waits, trained_on) | {"known": len(waits)}
-    quantiles = [seconds_of(own.waits or []).figures.tolist() for own in (now, before)]
-    for name, share, here, tuned in zip(FIGURES, FIGURES.values(), *quantiles, strict=True):
+    comparison = _against_promise(policy, "seconds", tuned_waits, waits, trained_on) | {"known": len(waits)}
+    return comparison | _quantiles(policy, before, now) | _beyond_limit(policy, now, len(waits))
+
+
+def _quantiles(policy: Policy | Mixture, before: Walked, now: Walked) -> dict[str, float]:
+    """The seconds within which shares of the queries are answered, each beside that expected."""
+    quantiles: dict[str, float] = {}
+    of_both = (seconds_of(walked.waits or []).figures.tolist() for walked in (now, before))
+    for name, share, here, tuned in zip(FIGURES, FIGURES.values(), *of_both, strict=True):
         if share is not None:
-            expected = policy.expected.get(name)
-            own = name.removeprefix("seconds_")
-            told |= {own: here, f"{own}_expected": tuned if expected is None else float(expected)}
+            key, expected = name.removeprefix("seconds_"), policy.expected.get(name)
+            quantiles |= {key: here, f"{key}_expected": tuned if expected is None else float(expected)}
+    return quantiles
+
+
+def _beyond_limit(policy: Policy | Mixture, now: Walked, n: int) -> dict[str, Any]:
+    """The share of n queries that take longer than the limit tuned for; nothing without a limit on a share."""
     limit = recorded_tuning(policy).spec.max_seconds
-    if limit is not None and limit.share is not None:
-        paths, n = now.waits or [], len(waits)
-        beyond = math.fsum(weight * int((own > limit.seconds).sum()) for weight, own in paths)
-        told |= {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share}
-        counted = len(paths) == 1  # else lots decide which path it is
-        within = binomial_tail(round(n - beyond), n, limit.share) if counted else None
-        told |= {"limit_p": bounded_mean_p_value(1 - beyond / n, n, limit.share) if within is None else within}
-    return told
+    if limit is None or limit.share is None:
+        return {}
+    paths = now.waits or []
+    beyond = math.fsum(weight * int((waited > limit.seconds).sum()) for weight, waited in paths)
+    counted = len(paths) == 1  # else lots decide which path it is
+    p_value = binomial_tail(round(n - beyond), n, limit.share) if counted else None
+    p_value = bounded_mean_p_value(1 - beyond / n, n, limit.share) if p_value is None else p_value
+    return {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share, "limit_p": p_value}
 
 
 def _against_promise(
@@ -321,14 +331,14 @@ def _against_promise(
     beyond the ends; the standard error is then the interval's. `p_value` is that of the change: of an error either way,
     of money and time upwards, as less of them is no drift; of that `p_below` is.
     """
-    known = policy.expected
+    recorded = policy.expected
     mean, se = float(now.mean()), _standard_error(now, len(now))
-    replayed, level = float(before.mean()), known.get("seconds_level" if name == "seconds" else "level")
-    expected = known.get(name)
+    replayed, level = float(before.mean()), recorded.get("seconds_level" if name == "seconds" else "level")
+    expected = recorded.get(name)
     expected = replayed if expected is None else expected
     promises = [float(expected), replayed]
     expected_se, interval = _standard_error(before, trained_on), None
-    ends = [known.get(f"{name}_{end}") for end in ("low", "high")]
+    ends = [recorded.get(f"{name}_{end}") for end in ("low", "high")]
     if level is not None and None not in ends:
         if not 0 < level < 1:
             raise ValueError(f"expected.level is {level}; it must lie between 0 and 1")

@@ -52,12 +52,12 @@ def judge_all(raw: Iterable[Check], alarm: float) -> Iterator[Check]:
     adjusted = holm([math.nan if check.p_value is None else check.p_value for check in checks]).tolist()
     for check, p_value in zip(checks, adjusted, strict=True):
         verdict = judge_drift(check.figure, p_value, check.limits, alarm)
-        told = check.advice
+        wording = check.advice
         if verdict == "doubtful":
-            told = f"{told.partition(': ')[0]}; that may be chance: log more queries and check again"
-        known = None if math.isnan(p_value) else p_value
-        advice = "" if verdict == "fine" else told
-        yield dataclasses.replace(check, p_value=known, verdict=verdict, advice=advice)
+            wording = f"{wording.partition(': ')[0]}; that may be chance: log more queries and check again"
+        p_or_none = None if math.isnan(p_value) else p_value
+        advice = "" if verdict == "fine" else wording
+        yield dataclasses.replace(check, p_value=p_or_none, verdict=verdict, advice=advice)
 
 
 def judge_models(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
@@ -89,8 +89,8 @@ def _calibration_error(row: Mapping[str, Any]) -> Check:
 
 
 def _means(row: Mapping[str, Any]) -> str:
-    right, before, told = (percent(row[name]) for name in ("accuracy", "accuracy_tuned", "confidence"))
-    return f"{right} of its answers are right ({before} when tuned), where its confidence says {told}"
+    accuracy, before, confidence = (percent(row[name]) for name in ("accuracy", "accuracy_tuned", "confidence"))
+    return f"{accuracy} of its answers are right ({before} when tuned), where its confidence says {confidence}"
 
 
 def _confidences(row: Mapping[str, Any]) -> Check:
@@ -150,10 +150,10 @@ def tell_better(cost: Mapping[str, Any], seconds: Mapping[str, Any] | None, alar
     money = choose_unit([cost["expected"], cost["seen"]])
     compared: list[tuple[str, Mapping[str, Any], str, Any]] = [("cost", cost, "costs", money.full)]
     compared += [] if seconds is None else [("seconds", seconds, "takes, in seconds per query,", figure)]
-    for name, told, does, show in compared:
-        gap = _relative(told["seen"], told["expected"])
-        if -gap > DRIFT_LIMITS[name].doubtful and told["p_below"] < alarm:
-            less = f"{show(told['seen'])}, less than the {show(told['expected'])} expected"
+    for name, figures, does, show in compared:
+        gap = _relative(figures["seen"], figures["expected"])
+        if -gap > DRIFT_LIMITS[name].doubtful and figures["p_below"] < alarm:
+            less = f"{show(figures['seen'])}, less than the {show(figures['expected'])} expected"
             yield f"the policy {does} {less}, which is no drift: rcjax retune may make use of it"
 
 

@@ -144,14 +144,14 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     A refusal counts as an error at its price. What is seen of a cost is the bill where that was promised, as by
     `select_frontier`, and else at the models' mean costs.
     """
-    pooled = _pool([_seen_and_predicted(frontier, log) for frontier, log in judged])
+    pooled = _pool([_replayed_and_predicted(frontier, log) for frontier, log in judged])
     n = sum(int(log.complete.sum()) for _, log in judged)
     widen = 1.96 * np.sqrt(1 + (n / trained_on if trained_on else 0.0))
     bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
     return pooled | bands
 
 
-def _seen_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
+def _replayed_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
     replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
     # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
     figures = {
@@ -194,8 +194,8 @@ def _by_chain(
 ) -> dict[str, dict[str, jax.Array]]:
     """What either chain predicts for the full cascade at thresholds (L, k), from the tables of all pairs."""
     k = thresholds.shape[1]
-    place = {pair: p for p, pair in enumerate(pairs(k))}
-    used = np.array([place[j, j + 1] for j in range(k - 1)], int)
+    index = {pair: p for p, pair in enumerate(pairs(k))}
+    used = np.array([index[j, j + 1] for j in range(k - 1)], int)
     neighbours = {"left": np.arange(k - 1), "right": np.arange(1, k), "kernel": tables.kernel[used]}
     tables = dataclasses.replace(tables, **neighbours, copulas=part(copulas, used))
     last = jnp.zeros_like(tables.cost).at[-1].set(1.0)  # as its cost is one for the last model, it counts its queries
@@ -226,11 +226,11 @@ def _pool(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over the parts; of standard errors ("…_se"), that of a mean of parts that are independent."""
     pooled = {}
     for name, first in parts[0].items():
-        own = [part[name] for part in parts]
+        values = [part[name] for part in parts]
         if isinstance(first, dict):
-            pooled[name] = _pool(own)
+            pooled[name] = _pool(values)
         elif name.endswith("_se"):
-            pooled[name] = np.sqrt((np.nan_to_num(own) ** 2).sum(0)) / len(parts)
+            pooled[name] = np.sqrt((np.nan_to_num(values) ** 2).sum(0)) / len(parts)
         else:
-            pooled[name] = np.mean(own, axis=0)
+            pooled[name] = np.mean(values, axis=0)
     return pooled

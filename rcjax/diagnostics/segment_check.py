@@ -65,9 +65,9 @@ class SegmentsCheck:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        told = {"drifted": self.drifted, "verdict": self.verdict, "drifted_segments": list(self.drifted_segments)}
+        summary = {"drifted": self.drifted, "verdict": self.verdict, "drifted_segments": list(self.drifted_segments)}
         parts = {name: check.to_json() for name, check in self.segments.items()}
-        return told | fields | {"segments": parts, "remarks": list(self.remarks)}
+        return summary | fields | {"segments": parts, "remarks": list(self.remarks)}
 
 
 def check_segments(policy: SegmentedPolicy, log: Log, *, alarm: float = 0.05, seed: int = 0) -> SegmentsCheck:

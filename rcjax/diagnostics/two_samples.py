@@ -19,7 +19,7 @@ _ROWS = 1000  # of labels that are worked on at a time, so that many permutation
 _TOLERANCE = 1e-4  # of a statistic, in single precision: what equals it but for rounding exceeds it
 
 
-class Compared(NamedTuple):
+class SampleComparison(NamedTuple):
     """One model on two samples: distances, and the p-values of their permutations."""
 
     distance: float  # √∫ (F − G)² dH of the raw confidences, H being the distribution of both together
@@ -74,7 +74,7 @@ def shuffled_labels(first: int, second: int, permutations: int, seed: int) -> np
     return labels
 
 
-def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> Compared:
+def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, labels: np.ndarray) -> SampleComparison:
     """Compare one model on two samples, put one after the other: N answers in all.
 
     The bins of the calibration curve are the deciles of both samples together. p = (1 + permutations that reach the
@@ -92,7 +92,7 @@ def compare(logprob: np.ndarray, confidence: np.ndarray, correct: np.ndarray, la
     )
     blocks = (labels[start : start + _ROWS].astype(np.float32) for start in range(0, len(labels), _ROWS))
     statistics = np.concatenate([_statistics(logprob, values, block) for block in blocks], axis=1)
-    return Compared(float(np.sqrt(statistics[0, 0])), *map(_p_value, statistics))
+    return SampleComparison(float(np.sqrt(statistics[0, 0])), *map(_p_value, statistics))
 
 
 def _statistics(logprob: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -136,8 +136,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """
     p = np.asarray(p_values, float)
     order = np.argsort(p)  # NaN last
-    known = int(np.isfinite(p).sum())
+    count = int(np.isfinite(p).sum())
     adjusted = np.full(len(p), np.nan)
-    factors = known - np.arange(known)
-    adjusted[order[:known]] = np.minimum(np.maximum.accumulate(factors * p[order[:known]]), 1.0)
+    factors = count - np.arange(count)
+    adjusted[order[:count]] = np.minimum(np.maximum.accumulate(factors * p[order[:count]]), 1.0)
     return adjusted

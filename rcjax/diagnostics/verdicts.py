@@ -164,8 +164,8 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
             return (
                 f"the surer {name} is, the more it errs: check that its log-probabilities and labels are not mixed up"
             )
-        told = f"{_percent(figure, 0)} of the time a right answer of {name} is surer than a wrong one (a coin: 50 %)"
-        return f"{told}: deferring by its confidence gains little; get it another signal, or leave it out"
+        finding = f"{_percent(figure, 0)} of the time a right answer of {name} is surer than a wrong one (a coin: 50 %)"
+        return f"{finding}: deferring by its confidence gains little; get it another signal, or leave it out"
 
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
@@ -188,7 +188,7 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         name, figure = row["model"], row["trained"]
 
-        def advice(_, row: Any = row, name: Any = name) -> str:
+        def advice(_, row: Mapping[str, Any] = row, name: str = name) -> str:
             if np.isnan(row["trained"]):
                 return f"no distribution can be fitted to the confidences of {name}: they hardly vary"
             why = "its confidences have moved since the training log: fit again on recent queries"
@@ -206,7 +206,7 @@ def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         subject = " & ".join(row["pair"])
 
-        def advice(_, row: Any = row, subject: Any = subject) -> str:
+        def advice(_, row: Mapping[str, Any] = row, subject: str = subject) -> str:
             if np.isnan(row["distance"]):
                 return f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
             return (
@@ -222,7 +222,7 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for row in rows:
         first, middle, last = row["models"]
 
-        def advice(_, row: Any = row, names: Any = (first, middle, last)) -> str:
+        def advice(_, row: Mapping[str, Any] = row, names: tuple[str, ...] = (first, middle, last)) -> str:
             first, middle, last = names
             return (
                 f"{first} still tells of {last} once {middle} is known (rank correlation {row['tau']:+.2f}, where "
@@ -257,7 +257,7 @@ def judge_promise(promise: Mapping[str, Any], n: int, harder: bool = False) -> I
     for name in ("error", "cost"):
         gap = _gap(promise, name)
 
-        def advice(_, name: Any = name, gap: Any = gap) -> str:
+        def advice(_, name: str = name, gap: _Gap = gap) -> str:
             what = (
                 f"on queries not seen, policies tuned in this way have {_beside(name, gap)} than promised, mean over λ"
             )
@@ -278,7 +278,7 @@ def judge_model(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[C
     for name in ("error", "cost"):
         gap = _gap(frontier, name)
 
-        def advice(_, name: Any = name, gap: Any = gap) -> str:
+        def advice(_, name: str = name, gap: _Gap = gap) -> str:
             why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
             return (
                 f"on queries not seen, cascades have {_beside(name, gap)} than the fitted model predicts, {why}: "

@@ -6,4 +6,4 @@ from rcjax.frontier.frontier import (
     InfeasibleError as InfeasibleError,
     load_frontier as load_frontier,
 )
-from rcjax.frontier.seconds import Seconds as Seconds
+from rcjax.frontier.waiting_times import Seconds as Seconds

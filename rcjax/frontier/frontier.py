@@ -18,14 +18,14 @@ from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
 from rcjax.frontier.choosing import InfeasibleError, point_for
-from rcjax.frontier.files import has_shares, points_from_json, points_to_json
 from rcjax.frontier.hull import lower_hull, meet
+from rcjax.frontier.point_files import has_shares, points_from_json, points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
-from rcjax.frontier.provenance import describe_tuning
-from rcjax.frontier.rules import agreements_of, rules
+from rcjax.frontier.policy_provenance import describe_tuning
+from rcjax.frontier.rule_arrays import agreements_of, rules
 from rcjax.frontier.searches import Chain, Search
-from rcjax.frontier.seconds import Seconds, money_per_call, seconds_from_json
+from rcjax.frontier.waiting_times import Seconds, money_per_call, seconds_from_json
 from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.mixture import Mixture

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from rcjax.importing.confidences import Told, of_content
+from rcjax.importing.answers import Answer
+from rcjax.importing.confidences import TokenSignals, of_content
 
 __all__ = ["UNANSWERED", "looked_up", "messages_of", "prompt_of", "query_of", "replies_of"]
 
@@ -83,12 +85,13 @@ def looked_up(record: Mapping[str, Any], path: str) -> Any:
     return None
 
 
-def replies_of(body: Mapping[str, Any], cost: float | None = None) -> list[dict[str, Any]]:
-    """What a reply of OpenAI's API (chat completions, completions, responses) tells: fields of an `Answer` each.
+def replies_of(body: Mapping[str, Any], answer: Answer, cost: float | None = None) -> list[Answer]:
+    """The answers of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
 
     Args:
         body: the reply as JSON.
-        cost: of the call; it and the tokens are shared by the several answers to one request.
+        answer: what they have in common.
+        cost: of the call, which they share, as they do the tokens.
     """
     parts = [_responded(body)] if "output" in body else [_completed(choice) for choice in body["choices"]]
     usage, several = body.get("usage") or {}, len(parts)
@@ -97,15 +100,20 @@ def replies_of(body: Mapping[str, Any], cost: float | None = None) -> list[dict[
         number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
         return value / several if number else None
 
-    shared = {
-        "input_tokens": share(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        "output_tokens": share(usage.get("completion_tokens", usage.get("output_tokens"))),
-        "cost": share(cost),
-    }
+    answer = replace(
+        answer,
+        input_tokens=share(usage.get("prompt_tokens", usage.get("input_tokens"))),
+        output_tokens=share(usage.get("completion_tokens", usage.get("output_tokens"))),
+        cost=share(cost),
+    )
     return [
-        {"text": text, "finish": finish, "failure": None if text else UNANSWERED}
-        | shared
-        | (of_content(content, text) if content and text else Told({}))._asdict()
+        replace(
+            answer,
+            text=text,
+            finish=finish,
+            failure=None if text else UNANSWERED,
+            **(of_content(content, text) if content and text else TokenSignals({}))._asdict(),
+        )
         for text, content, finish in parts
     ]
 

@@ -20,7 +20,7 @@ __all__ = [
     "UNTOLD",
     "Confident",
     "Signal",
-    "Told",
+    "TokenSignals",
     "alone_signal",
     "has_samples",
     "of_choice",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Told(NamedTuple):
+class TokenSignals(NamedTuple):
     """What a file tells of the confidence of an answer: fields of `Answer`."""
 
     logprobs: dict[str, float]
@@ -54,7 +54,7 @@ class Signal(NamedTuple):
     """The confidence of the answers (not empty) to a query; None where they do not allow it."""
 
 
-def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Told:
+def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> TokenSignals:
     """What the tokens of a reply tell, as an API has them: of a choice its probability, of a text the mean.
 
     Args:
@@ -69,40 +69,40 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Told:
     """
     try:
         tokens = read_tokens(content, text)
-        return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else Told(_mean(tokens))
+        return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else TokenSignals(_mean(tokens))
     except TokensError as problem:
-        return Told({}, problem.why)
+        return TokenSignals({}, problem.why)
     except SignalError:
-        return Told({})
+        return TokenSignals({})
 
 
-def of_choice(tokens: Sequence[Token], choices: Sequence[str], given: str | None) -> Told:
-    """What tokens tell of a choice: the probability of the one `given`, and the likeliest where that is another."""
+def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | None) -> TokenSignals:
+    """What tokens tell of a choice: the probability of the one `chosen`, and the likeliest where that is another."""
     try:
-        _, logprob, likeliest = read_choice(tokens, choices, given)
+        _, logprob, likeliest = read_choice(tokens, choices, chosen)
     except SignalError:
-        return Told({})
-    return Told({"choice": logprob}, likeliest=likeliest)
+        return TokenSignals({})
+    return TokenSignals({"choice": logprob}, likeliest=likeliest)
 
 
-def of_numbers(logprobs: Sequence[Any]) -> Told:
+def of_numbers(logprobs: Sequence[Any]) -> TokenSignals:
     """The mean of log-probabilities whose tokens are not told.
 
-    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None]).unusable
-    (Told(logprobs={'mean': -0.5}, ...), Told(logprobs={}, ...), 'a log-probability is missing, NaN or above 0')
+    >>> [of_numbers(logprobs).logprobs for logprobs in ([-0.25, -0.75], [])], of_numbers([-0.1, None]).unusable
+    ([{'mean': -0.5}, {}], 'a log-probability is missing, NaN or above 0')
     """
     numbers = [logprob_of(logprob) for logprob in logprobs]
     tokens = [Token("", number) for number in numbers if number is not None]
     if len(tokens) < len(numbers):
-        return Told({}, NO_LOGPROB)
-    return Told(_mean(tokens) if tokens else {})
+        return TokenSignals({}, NO_LOGPROB)
+    return TokenSignals(_mean(tokens) if tokens else {})
 
 
 def _mean(tokens: Sequence[Token]) -> dict[str, float]:
     return {"mean": mean_logprob(tokens)}
 
 
-def _told(name: str, answers: Sequence[Answer]) -> Confident | None:
+def _as_stated(name: str, answers: Sequence[Answer]) -> Confident | None:
     first = answers[0]
     return Confident(first, first.logprobs[name]) if name in first.logprobs else None
 
@@ -131,10 +131,12 @@ def _share(answer: Answer, samples: Sequence[Answer]) -> Confident | None:
 #: In the order of preference.
 SIGNALS = (
     Signal(
-        "own", "what the files tell: of lm-eval the likelihood of the choice among all choices", partial(_told, "own")
+        "own",
+        "what the files tell: of lm-eval the likelihood of the choice among all choices",
+        partial(_as_stated, "own"),
     ),
-    Signal("choice", "the probability of the choice made", partial(_told, "choice")),
-    Signal("mean", "the mean log-probability of the tokens", partial(_told, "mean")),
+    Signal("choice", "the probability of the choice made", partial(_as_stated, "choice")),
+    Signal("mean", "the mean log-probability of the tokens", partial(_as_stated, "mean")),
     Signal("votes", "the share of the samples that give the answer", _votes),
 )
 
@@ -170,5 +172,5 @@ def alone_signal(queries: Iterable[Sequence[Answer]]) -> Signal:
     answers = [answer for several in queries for answer in several]
     signals = [signal for signal in SIGNALS if signal.name != "votes"]
     counts = [sum(signal.read([answer]) is not None for answer in answers) for signal in signals]
-    best = max(range(len(signals)), key=lambda place: (counts[place], -place))
+    best = max(range(len(signals)), key=lambda index: (counts[index], -index))
     return signals[best] if counts[best] else ALONE

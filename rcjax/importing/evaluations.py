@@ -117,8 +117,8 @@ def read_evaluations(
     how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers, split)
     how = dataclasses.replace(how, strict=strict, prompts=prompts)
     evaluations = import_evaluations(paths, how, prices)
-    for told in filter(None, (evaluations.left_out, evaluations.damage)):
-        warnings.warn(told, LeftOutWarning, stacklevel=2)
+    for remark in filter(None, (evaluations.left_out, evaluations.damage)):
+        warnings.warn(remark, LeftOutWarning, stacklevel=2)
     if evaluations.priced is not None:
         warnings.warn(evaluations.priced, PricesWarning, stacklevel=2)
     return evaluations.frame
@@ -167,7 +167,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         frame,
         (*signals, *more),
         lost,
-        damage=gathered.told,
+        damage=gathered.damage,
         unreadable=(*gathered.lost_files, *gathered.lost_samples),
         priced=priced_words(rates, models),
         priced_by=priced_by(rates, models),
@@ -297,7 +297,7 @@ def _signal(model: str, answers: Sequence[Sequence[Answer]], how: How) -> Signal
     signals = [signal for signal in SIGNALS if how.signal in (None, signal.name)]
     counts = [sum(signal.read(attempts) is not None for attempts in answers) for signal in signals]
     if any(counts) or not answers:
-        return signals[max(range(len(signals)), key=lambda place: (counts[place], -place))]
+        return signals[max(range(len(signals)), key=lambda index: (counts[index], -index))]
     comparable = any(answer.text or answer.key for several in answers for answer in several)
     if how.signal is None and how.answers and comparable:
         return UNTOLD

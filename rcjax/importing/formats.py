@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rcjax.importing import helm, inspect_ai, litellm, lm_eval, openai_batch, otel, promptfoo, table, wide
+from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
 from rcjax.importing.answers import DamageError, Format, require, require_sound
 from rcjax.logs.errors import LogError
 
 __all__ = ["FORMATS", "format_named", "format_of", "usable_files"]
 
 #: In the order in which they are asked; any table is of the last one.
-FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm, otel, openai_batch, wide, table)
+FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
 
 _HEAD = 1 << 16
 
@@ -37,8 +37,8 @@ def format_of(path: Path) -> Format:
     for one in FORMATS:
         if one.recognises(path, head):
             return one
-    known = ", ".join(one.files for one in FORMATS)
-    raise DamageError(f"{path.name}: of no format that is known: {known}; or give --format")
+    names = ", ".join(one.files for one in FORMATS)
+    raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
 
 
 def usable_files(paths: Sequence[Path]) -> list[Path]:
@@ -49,13 +49,13 @@ def usable_files(paths: Sequence[Path]) -> list[Path]:
             files.append(path)
             continue
         inside = [file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
-        known = [file for file in inside if _is_known(file)]
-        require(bool(known), str(path), "no file in this folder is of a format that is known")
-        files += known
+        recognised = [file for file in inside if _is_evaluation(file)]
+        require(bool(recognised), str(path), "no file in this folder is of a format that is known")
+        files += recognised
     return files
 
 
-def _is_known(file: Path) -> bool:
+def _is_evaluation(file: Path) -> bool:
     """Whether a file of a folder is an evaluation: a table would have to be named.
 
     A damaged one whose name tells that it is one is known too, so that it is told.

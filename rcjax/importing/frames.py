@@ -44,8 +44,8 @@ def as_frame(
     needed = rates is not None or any(row["cost"] is None for row in rows)
     estimated = sum(_estimate(row, how) for row in rows) if needed else 0
     if estimated:
-        told = "as given" if how.tokens else f"estimated, {CHARACTERS:g} characters each"
-        notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {told}")
+        origin = "as given" if how.tokens else f"estimated, {CHARACTERS:g} characters each"
+        notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
     counted = all(row["input_tokens"] is not None and row["output_tokens"] is not None for row in rows)
     priced = rates is not None or all(row["cost"] is not None for row in rows)
     if not counted and (rates is not None or not priced):
@@ -72,8 +72,8 @@ def _lost_costs(rows: list[dict[str, Any]]) -> list[str]:
     costs: dict[str, list[float]] = {}
     for row in rows:
         costs.setdefault(row["model"], []).append(row["cost"])
-    told = tell_lost({model: (mend(np.array(own, float)), len(own)) for model, own in costs.items()})
-    return [] if told is None else [told]
+    remark = tell_lost({model: (mend(np.array(of_model, float)), len(of_model)) for model, of_model in costs.items()})
+    return [] if remark is None else [remark]
 
 
 def _told_answers(rows: list[dict[str, Any]], how: How, notes: list[str]) -> list[str]:
@@ -83,11 +83,13 @@ def _told_answers(rows: list[dict[str, Any]], how: How, notes: list[str]) -> lis
     long = sum(is_long(row["answer"]) for row in rows)
     for row in rows:
         row["answer"] = kept_text(row["answer"])
-    told = [name for name in ("answer", "answer_key") if any(row[name] is not None for row in rows)]
-    if told:
+    columns = [name for name in ("answer", "answer_key") if any(row[name] is not None for row in rows)]
+    if columns:
         shortened = f"; of {count(long, 'long text')} the beginning and a hash" if long else ""
-        notes.append(f"what was answered is in the column {' and '.join(told)}, for rcjax tune to compare{shortened}")
-    return told
+        notes.append(
+            f"what was answered is in the column {' and '.join(columns)}, for rcjax tune to compare{shortened}"
+        )
+    return columns
 
 
 def _price(rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]]) -> None:

@@ -37,7 +37,7 @@ class Gathered:
     """Of each sample, or rest of a file, that cannot be read, why."""
 
     @property
-    def told(self) -> str | None:
+    def damage(self) -> str | None:
         """What cannot be read, counted and named; None where all can."""
         lost = [*self.lost_files, *self.lost_samples]
         if not lost:
@@ -94,8 +94,8 @@ def _put(answers: dict[str, dict[str, Attempts]], answer: Answer, where: str) ->
     attempts = answers.setdefault(answer.model, {}).setdefault(answer.query, {})
     number = len(attempts) + 1 if answer.attempt is None else answer.attempt
     if number in attempts:
-        place = f"{where}, model {brief(answer.model)}, query {brief(answer.query)}"
-        raise LogError(f"{place}: was answered already in {attempts[number][1]}: leave one of them out")
+        position = f"{where}, model {brief(answer.model)}, query {brief(answer.query)}"
+        raise LogError(f"{position}: was answered already in {attempts[number][1]}: leave one of them out")
     attempts[number] = dataclasses.replace(answer, attempt=number), where
 
 

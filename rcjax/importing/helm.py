@@ -11,7 +11,7 @@ from typing import Any
 
 from rcjax._base.json_checks import parsed
 from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
-from rcjax.importing.confidences import Told, of_content
+from rcjax.importing.confidences import TokenSignals, of_content
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -30,7 +30,7 @@ def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     """The answers of a run, one per instance, perturbation and trial."""
     state, stats = _parsed(path), _parsed(path.with_name(_STATS))
     try:
-        figures = {_place(row): _means(row["stats"]) for row in stats}
+        figures = {_key(row): _means(row["stats"]) for row in stats}
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
         requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
@@ -40,8 +40,8 @@ def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     def answers(request: Mapping[str, Any], where: str) -> list[Answer]:
         alone = request.get("reference_index") is None
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
-        place = _place({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
-        return [_answer(request, place, figures.get(place, {}), (model, scenario), choices, where)]
+        key = _key({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
+        return [_answer(request, key, figures.get(key, {}), (model, scenario), choices, where)]
 
     for number, request in enumerate(requests, 1):
         where = f"{path.name}, request {number}"
@@ -58,7 +58,7 @@ def _parsed(path: Path) -> Any:
         raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str, int]:
+def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     """(instance, perturbation, trial)."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
@@ -75,14 +75,14 @@ def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
 
 def _answer(
     request: Mapping[str, Any],
-    place: tuple[str, str, int],
+    key: tuple[str, str, int],
     figures: Mapping[str, float],
     named: tuple[str, str],
     choices: Choices,
     where: str,
 ) -> Answer:
     model, scenario = named
-    instance, perturbation, trial = place
+    instance, perturbation, trial = key
     result = request.get("result") or {}
     completion = (result.get("completions") or [{}])[0]
     content = completion.get("tokens") or []
@@ -105,9 +105,9 @@ def _answer(
     )
 
 
-def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> Told:
+def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> TokenSignals:
     if not any(token.get("logprob") for token in content):  # HELM writes 0 for what a model did not tell
-        return Told({})
+        return TokenSignals({})
     return of_content([{**token, "token": token["text"]} for token in content], text, offered)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from rcjax._base.json_stream import members
 from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.chats import messages_of, prompt_of
-from rcjax.importing.confidences import Told, of_choice, of_content
+from rcjax.importing.confidences import TokenSignals, of_choice, of_content
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -67,8 +67,8 @@ def _is_zip(path: Path) -> bool:
 
 def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
-    known = isinstance(evaluation, dict) and isinstance(evaluation.get("model"), str)
-    require_sound(known, where, "no evaluation of a model: is it a log of Inspect?")
+    valid = isinstance(evaluation, dict) and isinstance(evaluation.get("model"), str)
+    require_sound(valid, where, "no evaluation of a model: is it a log of Inspect?")
     return evaluation  # type: ignore[return-value]
 
 
@@ -182,20 +182,20 @@ def _said(output: Mapping[str, Any], first: Mapping[str, Any]) -> str:
     return output.get("completion") or choice_text(first)
 
 
-def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> Told:
+def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> TokenSignals:
     """By the tokens of a reply; of a choice by the last one that names it, as "ANSWER: " may stand before it."""
     if not offered:
         return of_content(content, said)
     try:
         tokens = read_tokens(content, said)
     except TokensError as problem:
-        return Told({}, problem.why)
+        return TokenSignals({}, problem.why)
     except SignalError:
-        return Told({})
+        return TokenSignals({})
     for token in reversed(tokens):
         if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
             return of_choice([token], offered, chosen_choice(answer, offered))
-    return Told({})
+    return TokenSignals({})
 
 
 def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str, float]:

@@ -48,8 +48,8 @@ def choice_made(
     if values is None:
         return {"unusable": f"{metric} goes by the lengths of the choices, which the file does not tell"}
     likelihoods = likelihoods[:number]
-    place = max(range(number), key=values.__getitem__)
-    return {"text": _letter(place), "logprobs": {"own": _among_all(likelihoods, place)}}
+    index = max(range(number), key=values.__getitem__)
+    return {"text": _letter(index), "logprobs": {"own": _among_all(likelihoods, index)}}
 
 
 def _logprob(value: Any) -> float | None:
@@ -84,14 +84,14 @@ def _without_delimiter(continuations: Sequence[str]) -> list[str]:
     return [text.removeprefix(blanks) for text in continuations]
 
 
-def _among_all(likelihoods: Sequence[float], place: int) -> float:
+def _among_all(likelihoods: Sequence[float], index: int) -> float:
     """The log-probability of one of the choices, if it must be one of them."""
     most = max(range(len(likelihoods)), key=likelihoods.__getitem__)
     others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
     total = math.log1p(math.fsum(math.exp(logprob - likelihoods[most]) for logprob in others))
-    return min(0.0, likelihoods[place] - likelihoods[most] - total)
+    return min(0.0, likelihoods[index] - likelihoods[most] - total)
 
 
-def _letter(place: int) -> str:
+def _letter(index: int) -> str:
     """The name of a choice: its letter, and its number where there are more than letters."""
-    return chr(ord("A") + place) if place < 26 else str(place + 1)
+    return chr(ord("A") + index) if index < 26 else str(index + 1)

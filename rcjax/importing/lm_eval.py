@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound
+from rcjax.importing.json_records import records
 from rcjax.importing.likelihoods import choice_made
-from rcjax.importing.records import records
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 
@@ -118,7 +118,7 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         yield Answer(query, model, score=score, text=answer, prompt=asked, characters=next(iter(sent), None))
         return
-    others = [text for place, text in enumerate(texts) if place != texts.index(answer)]
+    others = [text for number, text in enumerate(texts) if number != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
         told = {"text": text, "prompt": asked, "characters": length}
         yield Answer(query, model, attempt, score if text == answer else None, **told)
@@ -144,5 +144,5 @@ def _asked(arguments: Any) -> str | None:
 def _continuations(arguments: Any) -> list[str] | None:
     """What follows the prompt in each request; None where that is not told."""
     parts = _parts(arguments)
-    told = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
-    return [one[1] for one in parts] if told else None
+    complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
+    return [one[1] for one in parts] if complete else None

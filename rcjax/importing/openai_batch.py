@@ -7,12 +7,13 @@ Prompts are in the file of requests alone. Nothing tells right from wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError
 from rcjax.importing.chats import replies_of
-from rcjax.importing.records import answers_of
+from rcjax.importing.json_records import answers_of
 
 name, files = "openai-batch", "OpenAI's batches (their output)"
 
@@ -31,9 +32,9 @@ def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
 def _answers(line: Mapping[str, Any]) -> list[Answer]:
     response = line["response"] or {}
     body = response.get("body") or {}
-    named = {"query": str(line["custom_id"]), "model": str(body.get("model") or "?"), "attempt": None}
+    answer = Answer(str(line["custom_id"]), str(body.get("model") or "?"), attempt=None)
     if line.get("error") or response.get("status_code") != 200 or body.get("error"):
-        return [Answer(**named, failure="with an error")]
+        return [replace(answer, failure="with an error")]
     if "choices" not in body and "output" not in body:
-        return [Answer(**named, failure=f"of another kind of call ({body.get('object')})")]
-    return [Answer(**named, judged=False, **reply) for reply in replies_of(body)]
+        return [replace(answer, failure=f"of another kind of call ({body.get('object')})")]
+    return replies_of(body, replace(answer, judged=False))

@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of
-from rcjax.importing.records import answers_of
+from rcjax.importing.json_records import answers_of
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
 
@@ -48,8 +48,8 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[
                 model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
                 operation = attributes.get("gen_ai.operation.name", attributes.get("llm.request.type", "chat"))
                 if model and operation in _OPERATIONS:
-                    place = f"{where}, span {span.get('spanId', '')}"
-                    yield from _of_span(span, attributes, str(model), by, place)
+                    position = f"{where}, span {span.get('spanId', '')}"
+                    yield from _of_span(span, attributes, str(model), by, position)
 
 
 def _of_span(

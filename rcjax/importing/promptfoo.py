@@ -51,7 +51,7 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
     usage = response.get("tokenUsage") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     text = output if isinstance(output, str) else "" if output is None else json.dumps(output)
-    known = "prompt" in usage and "completion" in usage
+    counted = "prompt" in usage and "completion" in usage
     return {
         "query": _identity(prompt, row.get("vars")),
         "model": provider.get("label") or provider["id"],
@@ -61,8 +61,8 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
         "prompt": prompt,
         "finish": response.get("finishReason"),
         **of_numbers(response.get("logProbs") or ())._asdict(),
-        "input_tokens": float(usage["prompt"]) if known else None,
-        "output_tokens": float(usage["completion"]) if known else None,
+        "input_tokens": float(usage["prompt"]) if counted else None,
+        "output_tokens": float(usage["completion"]) if counted else None,
         "characters": (len(prompt), len(text)),
         "cost": None if row.get("cost") is None else float(row["cost"]),
         "seconds": None if response.get("cached") else seconds_of(row.get("latencyMs"), 1000),

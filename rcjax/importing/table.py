@@ -92,11 +92,11 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
 
 def answer_of(values: Mapping[str, Any], where: str) -> Answer:
     """The answer that a row tells, by the names that are ours. Raises LogError for what is no number, or no query."""
-    for own in ("query", "model"):
-        require(values[own] is not None, where, f"no {own}")
-    told = _logprob(values, where)
-    logprob = logprob_of(told)
-    both = [own for own in ("seconds", "latency_ms") if values.get(own) is not None]
+    for field in ("query", "model"):
+        require(values[field] is not None, where, f"no {field}")
+    stated = _logprob(values, where)
+    logprob = logprob_of(stated)
+    both = [field for field in ("seconds", "latency_ms") if values.get(field) is not None]
     require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
     waits = _number(values, both[0], where) if both else None
     require(waits is None or 0 <= waits < math.inf, where, f"{both[0] if both else ''} is not a time of 0 or more")
@@ -108,7 +108,7 @@ def answer_of(values: Mapping[str, Any], where: str) -> Answer:
         text=None if values.get("answer") is None else str(values["answer"]),
         key=None if values.get("answer_key") is None else str(values["answer_key"]),
         logprobs={} if logprob is None else {"own": logprob},
-        unusable=NO_LOGPROB if told is not None and logprob is None else None,
+        unusable=NO_LOGPROB if stated is not None and logprob is None else None,
         input_tokens=_number(values, "input_tokens", where),
         output_tokens=_number(values, "output_tokens", where),
         cost=_number(values, "cost", where),

@@ -28,7 +28,7 @@ _TELLS = {
     "correct": ("correct", "score"),
     "answer": ("answer", "model_response", "response"),
     "cost": ("cost", "total_cost"),
-} | {own: (own,) for own in table.OPTIONAL if own not in ("answer", "cost", "attempt")}
+} | {field: (field,) for field in table.OPTIONAL if field not in ("answer", "cost", "attempt")}
 
 _QUERIES = ("query", "sample_id", "query_id", "question_id", "id")
 
@@ -43,7 +43,7 @@ def recognises(path: Path, head: bytes) -> bool:
 def read(path: Path, choices: Choices) -> Iterator[Answer]:
     """The answers of a table, by row and model."""
     theirs = dict(choices.columns)
-    unknown = [own for own in theirs if own not in ("query", "prompt", *_TELLS)]
+    unknown = [field for field in theirs if field not in ("query", "prompt", *_TELLS)]
     require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(('query', *_TELLS))}")
     columns: list[str] = []
 
@@ -66,7 +66,7 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
             row += 1
             named = {"query": values[query], "prompt": values.get(prompt or "")}
             for model, of_model in models.items():
-                cells = named | {own: values[column] for own, column in of_model.items()}
+                cells = named | {field: values[column] for field, column in of_model.items()}
                 yield _answer(cells, model, f"{path.name}, row {row}, model {model}")
 
 
@@ -87,19 +87,19 @@ def _first(columns: list[str], names: tuple[str, ...]) -> str | None:
 def _models(columns: list[str], theirs: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """By model, the columns by what they tell; columns that tell nothing known are of no model."""
     models: dict[str, dict[str, str]] = {}
-    for own, others in _TELLS.items():
-        for ending in (theirs[own],) if own in theirs else others:
+    for field, others in _TELLS.items():
+        for ending in (theirs[field],) if field in theirs else others:
             for column in columns:
                 model, bar, tells = column.rpartition(BAR)
                 if bar and model and tells == ending:
-                    models.setdefault(model, {}).setdefault(own, column)
+                    models.setdefault(model, {}).setdefault(field, column)
     for model, of_model in models.items():
         if model in columns:
             of_model["correct"] = model
-    return {model: models[model] for model in sorted(models, key=lambda model: _place(columns, models[model]))}
+    return {model: models[model] for model in sorted(models, key=lambda model: _first_index(columns, models[model]))}
 
 
-def _place(columns: list[str], of_model: Mapping[str, str]) -> int:
+def _first_index(columns: list[str], of_model: Mapping[str, str]) -> int:
     return min(columns.index(column) for column in of_model.values())
 
 
@@ -107,12 +107,12 @@ def _answer(cells: Mapping[str, Any], model: str, where: str) -> Answer:
     whole = {"correct": None, **cells, "model": model, "answer": _unwrapped(cells.get("answer"))}
     answer = table.answer_of(whole, where)
     prompt = _unwrapped(cells["prompt"])
-    told = any(cells.get(own) is not None for own in ("correct", "answer", "answer_key"))
+    answered = any(cells.get(field) is not None for field in ("correct", "answer", "answer_key"))
     return dataclasses.replace(
         answer,
         prompt=None if prompt is None else str(prompt),
         judged="correct" in cells,
-        failure=None if told else "without a score or an answer",
+        failure=None if answered else "without a score or an answer",
     )
 
 

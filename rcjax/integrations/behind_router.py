@@ -22,14 +22,14 @@ from rcjax.integrations.router_client import WITH, RouterClient, router_client
 from rcjax.policy.files import load_policy
 from rcjax.serving.asking import known_prices
 from rcjax.serving.cascade import Result
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.settings import Limits, Settings
+from rcjax.serving.gateway.settings import RequestLimits, Settings
 
-__all__ = ["PROVIDER", "Answer", "Desk", "Place", "place_of"]
+__all__ = ["PROVIDER", "Desk", "PolicySource", "RoutedAnswer", "policy_source"]
 
 
 PROVIDER = "rcjax"
@@ -47,7 +47,7 @@ _DEADLINE = 600.0  # seconds for a request whose program tells none
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PolicySource:
     """Where a policy is: by the entry of a model in LiteLLM's configuration."""
 
     name: str
@@ -58,7 +58,7 @@ class Place:
     """The name of the signal of its models, where the policy does not record one."""
 
 
-def place_of(name: str, models: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> Place:
+def policy_source(name: str, models: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> PolicySource:
     """Where the policy of a model is, by the router's list of models: a request cannot name another file.
 
     Args:
@@ -69,20 +69,20 @@ def place_of(name: str, models: Sequence[Mapping[str, Any]], folders: Sequence[P
     Raises ApiError where the list, or the folders, do not have it.
     """
     parameters = [entry["litellm_params"] for entry in models]
-    mine = [told for told in parameters if str(told.get("model")) == f"{PROVIDER}/{name}"]
-    told = {(told.get("policy"), told.get("signal")) for told in mine}
+    mine = [listed for listed in parameters if str(listed.get("model")) == f"{PROVIDER}/{name}"]
+    policies = {(listed.get("policy"), listed.get("signal")) for listed in mine}
     where = f"model: {PROVIDER}/{name}"
-    if len(told) != 1 or next(iter(told))[0] is None:
-        what = "names several policies" if len(told) > 1 else "has no policy"
+    if len(policies) != 1 or next(iter(policies))[0] is None:
+        what = "names several policies" if len(policies) > 1 else "has no policy"
         what = f"{what} in {_CONFIG}: give its litellm_params policy: FILE.json, one for a name"
         raise _misconfigured(f"{where} {what}")
-    policy, signal = told.pop()
+    policy, signal = policies.pop()
     paths = [folder / str(policy) for folder in folders]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         looked = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
         raise _misconfigured(f"{where}: there is no file {policy} {looked}: put it there, or correct policy")
-    return Place(name, path, None if signal is None else str(signal))
+    return PolicySource(name, path, None if signal is None else str(signal))
 
 
 def _is_policy(entry: Mapping[str, Any]) -> bool:
@@ -115,20 +115,20 @@ class _Uncounted:
     def passed(self, name: str, model: str, status: str, seconds: float) -> None: ...
 
 
-class Answer(Responder):
+class RoutedAnswer(Responder):
     """What answers a request: a document, or chunks as they come, and the headers; whoever asks for them begins it.
 
     Args:
         work: what answers the request.
     """
 
-    def __init__(self, work: Callable[[Answer], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]]) -> None:
         super().__init__(_nobody)
         self.headers: Mapping[str, str] = {}
         self._work = work
         self._task: asyncio.Task[None] | None = None
         self._parts: asyncio.Queue[Mapping[str, Any] | Exception | None] = asyncio.Queue()
-        self._told = asyncio.Event()
+        self._started = asyncio.Event()
 
     async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Take all of an answer."""
@@ -139,7 +139,7 @@ class Answer(Responder):
         """Take a chunk; the headers with the first."""
         if not self.begun:
             self.begun, self.headers = True, headers
-            self._told.set()
+            self._started.set()
         self._parts.put_nowait(_without_cost(document))
 
     async def done(self) -> None:
@@ -151,13 +151,13 @@ class Answer(Responder):
     def fail(self, problem: Exception) -> None:
         """End it by an error."""
         self.complete = True
-        self._told.set()
+        self._started.set()
         self._parts.put_nowait(problem)
 
-    async def headers_told(self) -> Mapping[str, str]:
+    async def first_headers(self) -> Mapping[str, str]:
         """The headers, as soon as there is something of it; none where it fails before."""
         self._begin()
-        await self._told.wait()
+        await self._started.wait()
         return self.headers
 
     async def parts(self) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -199,17 +199,17 @@ class Desk:
 
     def __init__(self, router: Callable[[], Any], folders: Callable[[], Sequence[Path]]) -> None:
         self._router, self._folders = router, folders
-        self._lineups: WeakKeyDictionary[Any, dict[Place, tuple[Any, Settings, Lineup]]] = WeakKeyDictionary()
+        self._lineups: WeakKeyDictionary[Any, dict[PolicySource, tuple[Any, Settings, Lineup]]] = WeakKeyDictionary()
 
     async def answer(
         self,
         request: ChatRequest,
         headers: Mapping[str, str],
         deadline: float | None,
-        answer: Answer,
-        **told: Any,
+        answer: RoutedAnswer,
+        **extra: Any,
     ) -> None:
-        """Answer a request; what goes wrong is in the answer. The router is `told` more with each attempt.
+        """Answer a request; what goes wrong is in the answer. The router gets `extra` with each attempt, too.
 
         Args:
             request: whose `model` is the name of a policy.
@@ -218,13 +218,13 @@ class Desk:
             answer: what takes it.
         """
         mark: dict[str, Any] = {"policy": request.model}
-        token = WITH.set({**told, "metadata": {PROVIDER: mark}})
+        token = WITH.set({**extra, "metadata": {PROVIDER: mark}})
         try:
-            known = Headers(dict(headers))
-            mark["query"] = query = query_of(known)
-            settings, lineup = self._lineup(place_of(request.model, self._router().model_list, self._folders()))
+            client = Headers(dict(headers))
+            mark["query"] = query = query_of(client)
+            settings, lineup = self._lineup(policy_source(request.model, self._router().model_list, self._folders()))
             settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
-            conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer, segment_of(known))
+            conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer, segment_of(client))
             await conversation.answer()
         except ApiError as problem:
             answer.fail(problem)
@@ -235,36 +235,38 @@ class Desk:
         finally:
             WITH.reset(token)
 
-    def _lineup(self, place: Place) -> tuple[Settings, Lineup]:
-        """The policy of a place, read again where its file has changed; the one before goes on if it is broken."""
+    def _lineup(self, source: PolicySource) -> tuple[Settings, Lineup]:
+        """The policy of a source, read again where its file has changed; the one before goes on if it is broken."""
         lineups = self._lineups.setdefault(asyncio.get_running_loop(), {})
-        stat = place.path.stat()
+        stat = source.path.stat()
         stamp = stat.st_mtime_ns, stat.st_size
-        before = lineups.get(place)
+        before = lineups.get(source)
         if before is None or before[0] != stamp:
             try:
-                lineups[place] = stamp, *self._read(place)
+                lineups[source] = stamp, *self._read(source)
             except (ValueError, OSError) as problem:
                 if before is None:
                     raise _misconfigured(str(problem)) from None
                 _LOGGER.warning(visible(f"{problem}: the policy before goes on"))
-                lineups[place] = stamp, *before[1:]
-        return lineups[place][1:]
+                lineups[source] = stamp, *before[1:]
+        return lineups[source][1:]
 
-    def _read(self, place: Place) -> tuple[Settings, Lineup]:
-        policy, router = load_policy(place.path), self._router()
+    def _read(self, source: PolicySource) -> tuple[Settings, Lineup]:
+        policy, router = load_policy(source.path), self._router()
         entries = {model: router.get_model_list(model_name=model) or [] for model in policy.models}
         missing = [model for model, several in entries.items() if not several]
         if missing:
-            what = f"{place.path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
+            what = f"{source.path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
             raise ValueError(f"{what}: add it under this model_name, or as a model_group_alias")
         circles = [model for model, several in entries.items() if any(map(_is_policy, several))]
         if circles:
-            what = f"{place.path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
+            what = f"{source.path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
             raise ValueError(f"{what}: give the model another model_name than the policy")
         prices = known_prices(policy)
-        models = {name: _RouterModel(name, place.signal, _price(prices.get(name))) for name in policy.models}
-        settings = Settings({place.name: place.path}, Path(_CONFIG), limits=Limits(retries=0, timeout=_DEADLINE))
+        models = {name: _RouterModel(name, source.signal, _price(prices.get(name))) for name in policy.models}
+        settings = Settings(
+            {source.name: source.path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE)
+        )
         client: RouterClient = router_client(self._router)
         return settings, make_lineup(settings, models, lambda model: client)
 

@@ -24,9 +24,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rcjax.integrations.behind_router import PROVIDER, Answer, Desk
+from rcjax.integrations.behind_router import PROVIDER, Desk, RoutedAnswer
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, chat_request
-from rcjax.serving.gateway.errors import ApiError
 
 try:
     litellm: Any = import_module("litellm")
@@ -55,34 +55,34 @@ class Provider(litellm.CustomLLM, CustomLogger):
         super().__init__()
         self._router = router
         self._desk = Desk(self._models, _folders)
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers: OrderedDict[str, RoutedAnswer] = OrderedDict()
 
-    async def acompletion(self, **told: Any) -> Any:
+    async def acompletion(self, **call: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
-        answer = self._answer(told)
+        answer = self._answer(call)
         async with aclosing(_translated(answer)) as parts:
             whole = await anext(parts)
         response = litellm.ModelResponse(**whole)
-        _count(told["logging_obj"], whole)
+        _count(call["logging_obj"], whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
         response._hidden_params["additional_headers"] = _ours(answer.headers)
         return response
 
-    def completion(self, **told: Any) -> Any:
+    def completion(self, **call: Any) -> Any:
         """The same for those who do not wait by asyncio."""
-        return asyncio.run_coroutine_threadsafe(self.acompletion(**told), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self.acompletion(**call), self._loop).result()
 
-    def astreaming(self, **told: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
+    def astreaming(self, **call: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
         """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
-        return _streamed(self._answer(told, stream=True), told["logging_obj"])
+        return _streamed(self._answer(call, stream=True), call["logging_obj"])
 
-    def streaming(self, **told: Any) -> Iterator[Any]:
+    def streaming(self, **call: Any) -> Iterator[Any]:
         """The same for those who do not wait by asyncio."""
         pieces: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
 
         async def collect() -> None:
             try:
-                async for piece in self.astreaming(**told):
+                async for piece in self.astreaming(**call):
                     pieces.put((piece, None))
             except Exception as problem:
                 pieces.put((None, problem))
@@ -108,7 +108,7 @@ class Provider(litellm.CustomLLM, CustomLogger):
         answer = self._answers.pop(str(data.get("litellm_call_id")), None)
         if answer is None:
             return None
-        return _ours(await answer.headers_told())
+        return _ours(await answer.first_headers())
 
     def _models(self) -> Any:
         """The router. Raises ApiError where there is none."""
@@ -120,26 +120,26 @@ class Provider(litellm.CustomLLM, CustomLogger):
             raise ApiError(500, f"{what}, or give Provider a litellm.Router", "misconfigured", lasting=True)
         return proxy_server.llm_router
 
-    def _answer(self, told: Mapping[str, Any], *, stream: bool = False) -> Answer:
+    def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> RoutedAnswer:
         """The answer to a request, whose headers may be asked for."""
-        answer = Answer(partial(self._work, told, stream))
+        answer = RoutedAnswer(partial(self._work, call, stream))
         if self in litellm.callbacks:
-            self._answers[str((told.get("litellm_params") or {}).get("litellm_call_id"))] = answer
+            self._answers[str((call.get("litellm_params") or {}).get("litellm_call_id"))] = answer
             while len(self._answers) > _REMEMBERED:
                 self._answers.popitem(last=False)
         return answer
 
-    async def _work(self, told: Mapping[str, Any], stream: bool, answer: Answer) -> None:
+    async def _work(self, call: Mapping[str, Any], stream: bool, answer: RoutedAnswer) -> None:
         """Have a request answered; what goes wrong is in the answer."""
-        parameters = told.get("litellm_params") or {}
+        parameters = call.get("litellm_params") or {}
         try:
-            request = _request(told, stream=stream)
+            request = _request(call, stream=stream)
         except Exception as problem:
             answer.fail(problem)
             return
         headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
         trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
-        await self._desk.answer(request, headers, _seconds(told.get("timeout")), answer, **trace)
+        await self._desk.answer(request, headers, _seconds(call.get("timeout")), answer, **trace)
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -167,10 +167,10 @@ def _seconds(timeout: Any) -> float | None:
     return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
 
 
-def _request(told: Mapping[str, Any], *, stream: bool) -> ChatRequest:
+def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
     """The request that a provider is told of. Raises ApiError for what cannot be one."""
-    options = {name: value for name, value in told["optional_params"].items() if name not in _NOT_ASKED}
-    body = {"model": told["model"], "messages": told["messages"], **options, **options.pop("extra_body", {})}
+    options = {name: value for name, value in call["optional_params"].items() if name not in _NOT_ASKED}
+    body = {"model": call["model"], "messages": call["messages"], **options, **options.pop("extra_body", {})}
     body |= {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     request = chat_request(json.loads(json.dumps(body, default=_plain)))
     if stream and (request.fields.get("n") or 1) != 1:
@@ -191,14 +191,14 @@ def _count(logging_obj: Any, last: Mapping[str, Any]) -> None:
     """
     cost = last["rcjax"]["cost"]
     for name in ("response_cost_calculator", "_response_cost_calculator"):  # of today, and of before
-        setattr(logging_obj, name, partial(_known, cost))
+        setattr(logging_obj, name, partial(_constant, cost))
 
 
-def _known(cost: float, *_: Any, **__: Any) -> float:
+def _constant(cost: float, *_: Any, **__: Any) -> float:
     return cost
 
 
-async def _streamed(answer: Answer, logging_obj: Any) -> AsyncIterator[Any]:
+async def _streamed(answer: RoutedAnswer, logging_obj: Any) -> AsyncIterator[Any]:
     """The pieces of an answer, as LiteLLM takes them."""
     pieces = _Pieces()
     async with aclosing(_translated(answer)) as chunks:
@@ -209,7 +209,7 @@ async def _streamed(answer: Answer, logging_obj: Any) -> AsyncIterator[Any]:
     yield pieces.end()
 
 
-async def _translated(answer: Answer) -> AsyncGenerator[Mapping[str, Any], None]:
+async def _translated(answer: RoutedAnswer) -> AsyncGenerator[Mapping[str, Any], None]:
     """The parts of an answer. Raises errors of LiteLLM's in place of the gateway's."""
     try:
         async with aclosing(answer.parts()) as parts:
@@ -238,9 +238,9 @@ _BY_STATUS = {
 def _error(problem: ApiError) -> Exception:
     """The error of LiteLLM's: its router has tried each model again already, and is not to try all of them again."""
     name = _BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
-    told = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER}
+    fields = {"message": problem.message, "model": PROVIDER, "llm_provider": PROVIDER}
     make = litellm.APIError if name is None else getattr(litellm, name)
-    error = make(**told, **({"status_code": problem.status} if name is None else {}))
+    error = make(**fields, **({"status_code": problem.status} if name is None else {}))
     error.num_retries = 0
     return error
 

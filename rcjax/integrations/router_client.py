@@ -51,12 +51,12 @@ class _Routed(HTTP.AsyncBaseTransport):
     async def handle_async_request(self, request: Any) -> Any:
         asked = json.loads(await request.aread())
         try:
-            told = deepcopy(dict(WITH.get() or {}))  # to which a router adds what is of one request alone
-            answer = await self._router().acompletion(**{**asked, **told, **_ALONE})
+            extra = deepcopy(dict(WITH.get() or {}))  # to which a router adds what is of one request alone
+            answer = await self._router().acompletion(**{**asked, **extra, **_ALONE})
         except Exception as problem:  # whatever it is, it is a reply of the router's
             return _failure(problem)
         if not asked.get("stream"):
-            cost = _known_cost(getattr(answer, "_hidden_params", None) or {})
+            cost = _reported_cost(getattr(answer, "_hidden_params", None) or {})
             return HTTP.Response(200, content=_encoded(_priced(answer.model_dump(), cost)))
         return HTTP.Response(200, stream=_Events(answer, asked["messages"]))
 
@@ -85,7 +85,7 @@ class _Events(HTTP.AsyncByteStream):
         """What the router's own log will say that the whole of the chunks cost; None where it cannot be reckoned."""
         with suppress(Exception):  # whose log it is; it must not end an answer
             whole = required("litellm", extra="run").stream_chunk_builder(self._chunks, messages=self._messages)
-            return _known_cost({"response_cost": self._answer.logging_obj._response_cost_calculator(result=whole)})
+            return _reported_cost({"response_cost": self._answer.logging_obj._response_cost_calculator(result=whole)})
         return None
 
     async def aclose(self) -> None:
@@ -93,11 +93,11 @@ class _Events(HTTP.AsyncByteStream):
             await self._answer.aclose()
 
 
-def _known_cost(hidden: Mapping[str, Any]) -> float | None:
+def _reported_cost(hidden: Mapping[str, Any]) -> float | None:
     """What a router says beside an answer that it cost: 0 is a model without a price, unless it is from the cache.
 
-    >>> _known_cost({"response_cost": 2e-5}), _known_cost({"response_cost": 0.0}), _known_cost({"cache_hit": True})
-    (2e-05, None, 0.0)
+    >>> [_reported_cost(hidden) for hidden in ({"response_cost": 2e-5}, {"response_cost": 0.0}, {"cache_hit": True})]
+    [2e-05, None, 0.0]
     """
     if hidden.get("cache_hit") is True:
         return 0.0
@@ -110,8 +110,8 @@ def _priced(document: Mapping[str, Any], cost: float | None) -> dict[str, Any]:
     usage = document.get("usage")
     if not isinstance(usage, Mapping):
         return {**document}
-    told = {name: value for name, value in usage.items() if name != "cost"}
-    return {**document, "usage": told if cost is None else {**told, "cost": cost}}
+    counts = {name: value for name, value in usage.items() if name != "cost"}
+    return {**document, "usage": counts if cost is None else {**counts, "cost": cost}}
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:
@@ -148,4 +148,4 @@ def _waiting(problem: Exception) -> dict[str, str]:
     sources = [getattr(getattr(problem, "response", None), "headers", None)]
     sources.append(getattr(problem, "litellm_response_headers", None))
     names = ("retry-after", "retry-after-ms")
-    return {name: str(told[name]) for told in sources if told is not None for name in names if name in told}
+    return {name: str(headers[name]) for headers in sources if headers is not None for name in names if name in headers}

@@ -105,7 +105,7 @@ def _biject_to_entries(constraint: _Entries) -> _EntriesTransform:
     return _EntriesTransform(tuple(transforms.biject_to(entry) for entry in constraint.entries))
 
 
-class _ChainDistribution(dist.Distribution):
+class _NumpyroChain(dist.Distribution):
     """A chain of margins and copulas as a distribution of vectors."""
 
     if TYPE_CHECKING:  # what the classes below say of themselves
@@ -139,7 +139,7 @@ class _ChainDistribution(dist.Distribution):
         return chains.log_prob(self._chain(), value)
 
 
-class CopulaDistribution(_ChainDistribution):
+class CopulaDistribution(_NumpyroChain):
     """Pairs (x, y) with two marginals, joined by a copula.
 
     Args:
@@ -173,7 +173,7 @@ class CopulaDistribution(_ChainDistribution):
         return chains.have_masses(*(self.marginals or ()))
 
 
-class CascadeDistribution(_ChainDistribution):
+class CascadeDistribution(_NumpyroChain):
     """The calibrated confidences (φ_1 … φ_k) of a cascade through all models of a model, in their order.
 
     Args:

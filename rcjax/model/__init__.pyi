@@ -2,7 +2,7 @@
 
 from rcjax.model.calibration_error import expected_calibration_error as expected_calibration_error
 from rcjax.model.cascade_model import CascadeModel as CascadeModel, load_model as load_model
-from rcjax.model.demo import demo_model as demo_model, sample_log as sample_log
+from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit
 from rcjax.model.marginals import Marginal as Marginal
 from rcjax.model.pair_fitting import fit_copula as fit_copula

@@ -50,7 +50,8 @@ class Stated:
     def at(self, logprob: ArrayLike) -> jax.Array:
         """(…, V) bool: which value, at most one, a raw log-probability is.
 
-        >>> Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8])).at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
+        >>> stated = Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
+        >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
         [[False, True], [False, False]]
         """
         distance = jnp.abs(jnp.exp(jnp.asarray(logprob))[..., None] - jnp.exp(self.logprob))

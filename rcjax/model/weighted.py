@@ -29,13 +29,13 @@ from rcjax.model.pairs import pairs
 from rcjax.model.stated import estimate
 from rcjax.model.stationary import stationary
 
-__all__ = ["Rows", "reweigh", "rows_of", "weighted_taus"]
+__all__ = ["WeightedRows", "reweigh", "rows_of", "weighted_taus"]
 
 #: Rows that are compared with all others at a time.
 _BLOCK = 128
 
 
-class Rows(NamedTuple):
+class WeightedRows(NamedTuple):
     """What a fit takes of a log, n queries and k models; arrays of JAX's, without NaN."""
 
     logprob: jax.Array  # (n, k); −1 where there is no answer
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     cost: jax.Array  # (n, k) money; 0 where there is no answer
 
 
-def rows_of(log: Log) -> Rows:
+def rows_of(log: Log) -> WeightedRows:
     """The rows of a log; what its answers without a label are taken for as `rcjax.fit` takes it."""
     answered = jnp.asarray(np.asarray(log.answered))
     columns = log.logprob, expected_log(log).correct, log.query_cost
@@ -52,10 +52,10 @@ def rows_of(log: Log) -> Rows:
         jnp.where(answered, jnp.asarray(column, jnp.result_type(float)), otherwise)
         for column, otherwise in zip(columns, (-1.0, 0.0, 0.0), strict=True)
     )
-    return Rows(logprob, correct, answered, cost)
+    return WeightedRows(logprob, correct, answered, cost)
 
 
-def reweigh(model: CascadeModel, rows: Rows, weights: jax.Array) -> CascadeModel:
+def reweigh(model: CascadeModel, rows: WeightedRows, weights: jax.Array) -> CascadeModel:
     """The model fitted to weighted rows, from a model that is fitted to them unweighted or to rows much like them.
 
     Pure: under `jit`, `vmap` (over weights, models and rows) and `grad` by the weights, and but for τ, which goes by

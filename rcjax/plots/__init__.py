@@ -4,7 +4,7 @@ Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & It
 apart; what matters differs in shape or line too. `diagnosis_figures` arranges all of them for `rcjax diagnose --plots`.
 """
 
-from rcjax.plots.confidences import (
+from rcjax.plots.confidence_plots import (
     plot_accuracy_above,
     plot_marginal,
     plot_rank_correlations,

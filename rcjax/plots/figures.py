@@ -27,7 +27,7 @@ from rcjax.model.pairs import pairs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from rcjax.plots.confidences import (
+from rcjax.plots.confidence_plots import (
     plot_accuracy_above,
     plot_marginal,
     plot_rank_correlations,
@@ -100,8 +100,8 @@ def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figur
     k = len(models)
     figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
     axes = figure.subplots(1, 3)
-    for place, what in enumerate(("all queries", "both right", "both wrong")):
-        plot_rank_correlations(axes[place], correlations[place], models, title=what, rows_named=place == 0)
+    for number, what in enumerate(("all queries", "both right", "both wrong")):
+        plot_rank_correlations(axes[number], correlations[number], models, title=what, rows_named=number == 0)
     figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
     return figure
 
@@ -113,15 +113,15 @@ def _single() -> "tuple[Figure, Axes]":
 
 def _labelled(diagnosis: Diagnosis, j: int) -> tuple[np.ndarray, np.ndarray]:
     """(confidence, correctness) of the answers of a model that have a label."""
-    known = np.isfinite(diagnosis.correct[:, j])
-    return diagnosis.confidence[known, j], diagnosis.correct[known, j]
+    mask = np.isfinite(diagnosis.correct[:, j])
+    return diagnosis.confidence[mask, j], diagnosis.correct[mask, j]
 
 
 def _grid(count: int, draw: Callable[..., Any], width: float = 3.4, height: float = 3.2, **margins: float) -> Figure:
     columns = min(count, 3)
-    figure, place = _panels(-(-count // columns), columns, width, height, **margins)
+    figure, panel = _panels(-(-count // columns), columns, width, height, **margins)
     for j in range(count):
-        draw(place(j), j)
+        draw(panel(j), j)
     return figure
 
 
@@ -154,17 +154,17 @@ def _panels(
 def _copulas(model: CascadeModel, confidence: np.ndarray, names: tuple[str, ...]) -> Figure:
     """Neighbouring models: ranks in the log, and as many drawn from the fitted copula, tied where the log is tied."""
     k = len(names)
-    places = {pair: p for p, pair in enumerate(pairs(k))}
-    figure, place = _panels(2, k - 1, 3.2, 3.3)
+    indices = {pair: p for p, pair in enumerate(pairs(k))}
+    figure, panel = _panels(2, k - 1, 3.2, 3.3)
     observed = np.asarray(taus_of_log(*fill_up(confidence, np.ones(confidence.shape, bool))))
     for j in range(k - 1):
         labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
-        copula = _copula_of(model.copulas, places[j, j + 1])
+        copula = _copula_of(model.copulas, indices[j, j + 1])
         tied, tau = _draw_alike(copula, columns, jax.random.key(j))
-        titles = f"log, τ = {observed[places[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
+        titles = f"log, τ = {observed[indices[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
         for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
             u, v = (_spread_ranks(column, seed) for seed, column in enumerate(np.asarray(values)))
-            plot_ranks(place(row * (k - 1) + j), u, v, names=labels, title=title)
+            plot_ranks(panel(row * (k - 1) + j), u, v, names=labels, title=title)
     return figure
 
 
@@ -177,10 +177,10 @@ def _draw_alike(copula: Copula, columns: jax.Array, key: jax.Array) -> tuple[jax
     return tied, copula.tau()
 
 
-def _copula_of(copulas: Copula, place: int) -> Copula:
+def _copula_of(copulas: Copula, index: int) -> Copula:
     if isinstance(copulas, OneOf):
-        copulas = copulas.members[int(np.asarray(copulas.index)[place])]
-    return part(jax.tree.map(np.asarray, copulas), place)
+        copulas = copulas.members[int(np.asarray(copulas.index)[index])]
+    return part(jax.tree.map(np.asarray, copulas), index)
 
 
 def _spread_ranks(values: np.ndarray, seed: int) -> np.ndarray:

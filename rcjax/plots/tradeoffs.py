@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.statuses import PointStatus
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.policy.scores import recorded_counted
 from rcjax.tuning.learning_curve import LearningCurve
 
@@ -93,14 +93,14 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
 
 def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray, gap: np.ndarray) -> None:
     """Dots on a frontier by its seconds, with a bar that tells them; small and light at points in gaps."""
-    known = np.isfinite(seconds)
-    if not known.any():
+    finite = np.isfinite(seconds)
+    if not finite.any():
         return
-    levels = MaxNLocator(7).tick_values(seconds[known].min(), seconds[known].max() * (1 + 1e-9) + 1e-9)
+    levels = MaxNLocator(7).tick_values(seconds[finite].min(), seconds[finite].max() * (1 + 1e-9) + 1e-9)
     colours: Any = {"cmap": "cividis", "norm": BoundaryNorm(levels, 256)}
     figure = ax.get_figure()
     assert figure is not None
-    for some, style in ((known & ~gap, _CORNER | {"edgecolors": BLACK}), (known & gap, _GAP | {"alpha": 0.6})):
+    for some, style in ((finite & ~gap, _CORNER | {"edgecolors": BLACK}), (finite & gap, _GAP | {"alpha": 0.6})):
         dots = _thinned(np.flatnonzero(some))
         if dots.size:
             how: dict[str, Any] = {**colours, **style}

@@ -21,7 +21,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.seconds import Seconds
+from rcjax.frontier.waiting_times import Seconds
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy

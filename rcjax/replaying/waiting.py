@@ -21,7 +21,7 @@ import numpy as np
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.seconds import FIGURES, Seconds
+from rcjax.frontier.waiting_times import FIGURES, Seconds
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.policy import AnyPolicy

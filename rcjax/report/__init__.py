@@ -4,7 +4,7 @@
 Jinja2 (`pip install 'rcjax[report]'`).
 """
 
+from rcjax.report.contents import Report, make_report
 from rcjax.report.findings import Against
-from rcjax.report.report import Report, make_report
 
 __all__ = ["Against", "Report", "make_report"]

@@ -26,9 +26,9 @@ from rcjax._base.wording import (
 )
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
-from rcjax.diagnostics.agreement import remarks_on_agreement
+from rcjax.diagnostics.agreement_worth import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
-from rcjax.frontier.statuses import PointStatus
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier, plot_learning_curve
@@ -38,7 +38,7 @@ from rcjax.policy.scores import Scores
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.influential import influential_context
-from rcjax.report.segments import segments_context
+from rcjax.report.segment_tables import segments_context
 from rcjax.report.svg import places, style, to_svg
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page

@@ -18,9 +18,9 @@ from rcjax._base.arguments import instance, what_it_is
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.checks import prepared, without_schemas
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import AsyncCompletions, openai
+from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.streams import in_short
 from rcjax.serving.voting import refuse_voting_models, votes_apart
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError

@@ -18,10 +18,10 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import AskedRecords
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.checks import Checks
 from rcjax.serving.completions import CallError, Failure, NoTextError, Usage, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
-from rcjax.serving.questions import Question, text_bytes
+from rcjax.serving.prompts import Prompt, text_bytes
+from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
 from rcjax.signals import Check, Reading, Reply, SignalError
 
@@ -118,7 +118,7 @@ class Caller:
 
     async def call(
         self,
-        question: Question,
+        question: Prompt,
         model: str,
         policy: Policy | None,
         seconds: float | None = None,
@@ -153,7 +153,7 @@ class Caller:
             self._warn_once("deliver", f"deliver= failed: {progress.delivery.problem}: the answer is in the result")
         return Attempt(call, progress.completion, progress.failure, progress.usage, begun)
 
-    async def _ask(self, question: Question, model: str, progress: _Progress) -> None:
+    async def _ask(self, question: Prompt, model: str, progress: _Progress) -> None:
         endpoint, completion = self.endpoints[model], None
         try:
             completion = await self._first(question, endpoint, progress)
@@ -175,7 +175,7 @@ class Caller:
             progress.error = str(problem)
             self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
 
-    async def _reading(self, question: Question, endpoint: Endpoint, reply: Reply, progress: _Progress) -> Reading:
+    async def _reading(self, question: Prompt, endpoint: Endpoint, reply: Reply, progress: _Progress) -> Reading:
         """What the signal reads in a reply: by a second question to the model, or by a check."""
         if isinstance(endpoint.signal, Check):
             progress.checking = True
@@ -192,7 +192,7 @@ class Caller:
         """End what runs checks."""
         await self._checks.close()
 
-    async def _first(self, question: Question, endpoint: Endpoint, progress: _Progress) -> Mapping[str, Any]:
+    async def _first(self, question: Prompt, endpoint: Endpoint, progress: _Progress) -> Mapping[str, Any]:
         """The completion of the question itself."""
         options = dict(endpoint.options_for(question.options))
         streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
@@ -232,7 +232,7 @@ class Caller:
             raise problems[0]
         return joined([reply for reply in replies if not isinstance(reply, CallError)])
 
-    def _end(self, question: Question, model: str, policy: Policy | None, progress: _Progress) -> Call:
+    def _end(self, question: Prompt, model: str, policy: Policy | None, progress: _Progress) -> Call:
         endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob
         calibrated = policy is not None and model in policy.models and logprob is not None
         account, error = endpoint.account(usage, progress.sent), progress.error or question.unjudged
@@ -258,7 +258,7 @@ class Caller:
             likeliest=progress.likeliest,
         )
 
-    def _write(self, call: Call, question: Question) -> None:
+    def _write(self, call: Call, question: Prompt) -> None:
         if self._observe is not None:
             try:
                 self._observe(call)

@@ -30,7 +30,7 @@ from rcjax.serving.caller import Attempt, Caller, CascadeWarning, Observe
 from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
-from rcjax.serving.questions import Messages, Question, check_question, one_by_one
+from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
 from rcjax.serving.streams import Deliver
 from rcjax.signals import Signal
 
@@ -284,21 +284,19 @@ class Cascade:
             for task in pending:
                 task.cancel()
 
-    async def _answer(self, question: Question, deadline: Deadline | None = None) -> tuple[Result, Any]:
+    async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         policy = self.policy.part(question.query, question.segment)
         result = replace(await self._follow(policy, question, deadline), segment=question.segment)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
-    def _question(
-        self, messages: Messages, query: int | str | None, segment: str | None = None, **more: Any
-    ) -> Question:
+    def _question(self, messages: Messages, query: int | str | None, segment: str | None = None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         untold = None if self.policy.by is None else ""
         shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
-        return Question(name, conversation, shadow=shadow, segment=segment or untold, **more)
+        return Prompt(name, conversation, shadow=shadow, segment=segment or untold, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """By what it is drawn whether a query goes to all models."""
@@ -307,10 +305,10 @@ class Cascade:
         asked = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{self._salt}:{asked}:{query}"
 
-    async def _ask_others(self, models: Sequence[str], question: Question) -> None:
+    async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
-    async def _follow(self, policy: Policy, question: Question, deadline: Deadline | None) -> Result:
+    async def _follow(self, policy: Policy, question: Prompt, deadline: Deadline | None) -> Result:
         attempts: list[Attempt] = []
         model: str | None = policy.first
         while model is not None:

@@ -1,4 +1,4 @@
-"""Runs a check as a program of its own (`checks`): one of the user's, `python:module:function`, or that of JSON.
+"""Runs a check as a program of its own (`running_checks`): the user's, `python:module:function`, or that of JSON.
 
 The first line that it writes says what it runs, `{"version"}`, or why it cannot, `{"refused"}`. Then JSON Lines in,
 `{"id", "call"}`, and out: `{"id", "said"}`, or `{"id", "failed"}` with the kind of an error and its place, never its

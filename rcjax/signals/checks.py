@@ -8,7 +8,7 @@
 | `python:module:function` | what the function returns | beside this process |
 | `command:./check` | what the program prints | beside this process |
 
-Here is what a check is asked and what its verdict means; `rcjax.serving.checks` runs it. Standard library only.
+Here is what a check is asked and what its verdict means; `rcjax.serving.running_checks` runs it. Standard library only.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def adaptive_policies(
     Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables hold all pairs of models.
     """
     k = tables.cost.shape[0]
-    place = np.zeros((k, k), int)
-    place[tuple(np.array(pairs(k), int).reshape(-1, 2).T)] = np.arange(len(pairs(k)))
+    link_index = np.zeros((k, k), int)
+    link_index[tuple(np.array(pairs(k), int).reshape(-1, 2).T)] = np.arange(len(pairs(k)))
 
     def ask_or_answer(integrands: jax.Array, model: tuple[Any, Any]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         j, links = model
@@ -58,7 +58,7 @@ def adaptive_policies(
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
     nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
-    _, policy = lax.scan(ask_or_answer, nothing, (np.arange(k), place), reverse=True)
+    _, policy = lax.scan(ask_or_answer, nothing, (np.arange(k), link_index), reverse=True)
     upper, action, values = policy
     return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
 

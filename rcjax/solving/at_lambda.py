@@ -14,10 +14,10 @@ from jax import lax
 
 from rcjax._core.batching import part
 from rcjax.copulas import Copula
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
 from rcjax.frontier.searches import Chain
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.marginals import Marginal
 from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.solving.bellman import Cut, best_cascades, gain_tolerance
@@ -40,11 +40,11 @@ def lay_out(
         marginals: (k,) of the models.
         copulas: of all pairs.
         cost: (k,) money per answer.
-        chosen: (left, right, places), each (P,): the models of each pair, and its place among all pairs.
+        chosen: (left, right, indices), each (P,): the models of each pair, and its index among all pairs.
         panels: of quadrature; by default as `quadrature` has them.
     """
-    left, right, places = chosen
-    return build_tables(marginals, part(copulas, places), cost, left, right, panels)
+    left, right, indices = chosen
+    return build_tables(marginals, part(copulas, indices), cost, left, right, panels)
 
 
 class Optima(NamedTuple):

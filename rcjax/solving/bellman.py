@@ -14,13 +14,12 @@ does so up to its cut: V_j(u) = R below it.
 
 import dataclasses
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
@@ -145,7 +144,7 @@ def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusa
     return _Search(rounds, value, path, cut, gain, sure | settled | (rounds >= _ROUNDS))
 
 
-def gain_tolerance(dtype: Any) -> float:
+def gain_tolerance(dtype: DTypeLike) -> float:
     """A round that lowers no loss by more than this is the last one: the next would gain its square."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
@@ -170,11 +169,11 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: jax.Array
     everyone = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
     _, stop, cuts, _ = _backward(tables, lam, plan, everyone, refusal)
     step = plan.cuts[plan.ends]
-    own = jax.tree.map(lambda own: jnp.broadcast_to(own, (len(step), *lam.shape, *own.shape)), stop)
+    stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
-        return own
+        return stopping
     chosen = jax.tree.map(lambda all_: jnp.moveaxis(all_[step], 1, -1), cuts)
-    return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, own)
+    return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, stopping)
 
 
 def _best_paths(
@@ -185,7 +184,7 @@ def _best_paths(
     By one backward pass, cuts chosen under the densities.
     """
     integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal)
-    cut = jax.tree.map(lambda own: jnp.broadcast_to(own, (*lam.shape, *own.shape)), stop)
+    cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
     values = integrands.sum(-1)[plan.ends] - lam * tables.cost[plan.heads[plan.ends]][:, None]
     best = jnp.argmax(values, axis=0)
     sure = jnp.ones(lam.shape, bool)
@@ -273,9 +272,9 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     edge = _best_edge(grid, advantage, density)
     u = crossing(grid, advantage, edge)
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
-    place, worth = grid.u[beside], deferring[beside]
-    slope = divide(worth[1] - worth[0], place[1] - place[0])
-    return Cut(u, worth[0] + slope * (u - place[0]), slope), _misplaced(advantage, edge)
+    ranks, worth = grid.u[beside], deferring[beside]
+    slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
+    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), _misplaced(advantage, edge)
 
 
 def _misplaced(advantage: jax.Array, edge: jax.Array) -> jax.Array:
@@ -318,11 +317,11 @@ def _stopping_cut(refusal: jax.Array, grid: Grid) -> Cut:
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """The zero of `advantage` between the nodes on both sides of a cell's edge; the edge itself beside a mass."""
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
-    place, (before, after) = grid.u[beside], advantage[beside]
+    ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
     inner = grid.masses[1:-1]
     if inner.size:
         atom = jnp.zeros(grid.u.shape, bool).at[inner].set(grid.weight[inner] > 0)
         smooth &= ~atom[beside].any()
-    zero = place[0] + divide(before, before - after) * (place[1] - place[0])
+    zero = ranks[0] + divide(before, before - after) * (ranks[1] - ranks[0])
     return jnp.where(smooth, zero, grid.edges[edge])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from rcjax._base.extras import required
 from rcjax._core.numerics import divide
@@ -56,7 +57,7 @@ class Bounds(NamedTuple):
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
-def tolerance(dtype: Any) -> float:
+def tolerance(dtype: DTypeLike) -> float:
     """The largest slope of a loss, per unit of rank, at which a descent has arrived: the loss is off by its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
@@ -96,7 +97,7 @@ def kind_of(solver: Any) -> str:
     return next((kind for kind, names in methods.items() if all(hasattr(solver, name) for name in names)), "")
 
 
-class _Search(NamedTuple):
+class _Descent(NamedTuple):
     """A descent, and the step that it tries."""
 
     x: jax.Array  # (n,)
@@ -119,7 +120,7 @@ def _by_lbfgs(value_of: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     both = jax.value_and_grad(value_of)
     rounding = 4 * float(jnp.finfo(x.dtype).eps)
 
-    def attempt(search: _Search) -> _Search:
+    def attempt(search: _Descent) -> _Descent:
         x = search.x - search.length * search.direction
         value, slope = both(x)
         promised = search.length * (search.direction @ search.slope)
@@ -129,7 +130,7 @@ def _by_lbfgs(value_of: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         upward = ~(direction @ slope > 0)  # where the loss is concave, or a slope is no number: forget what was
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
-        onward = _Search(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
+        onward = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
         # The parabola through both values and the slope at the start.
         share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
         share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
@@ -139,7 +140,7 @@ def _by_lbfgs(value_of: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     # The first trial is the start itself.
     nowhere, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
-    start = _Search(x, one * jnp.inf, nowhere, lbfgs.init(x), nowhere, one, jnp.zeros((), int), jnp.zeros((), bool))
+    start = _Descent(x, one * jnp.inf, nowhere, lbfgs.init(x), nowhere, one, jnp.zeros((), int), jnp.zeros((), bool))
     search = lax.while_loop(lambda search: ~search.done & (search.count < _TRIALS), attempt, start)
     return search.x, search.value
 

@@ -145,27 +145,27 @@ def outcome(
 
     >>> import jax, rcjax
     >>> model, pair = rcjax.demo_model(), ("llama3.2-1b", "llama3.1-70b")
-    >>> told = outcome(model, jnp.array([0.6]), pair)
+    >>> expected = outcome(model, jnp.array([0.6]), pair)
     >>> error, cost = rcjax.solving.error_and_cost(model, jnp.array([0.6]), pair)
-    >>> bool(abs(told.error - error) < 1e-6), bool(abs(told.answered.sum() - 1) < 1e-6)
+    >>> bool(abs(expected.error - error) < 1e-6), bool(abs(expected.answered.sum() - 1) < 1e-6)
     (True, True)
     """
     check_arguments(outcome, locals())
     members = check_cascade(model.models, model.models if cascade is None else cascade)
-    k, m, places = len(model.models), len(members), np.array(members)
-    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: places[:-1]}, m)
+    k, m, columns = len(model.models), len(members), np.array(members)
+    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
     thresholds = jnp.asarray(thresholds, model.cost.dtype)[..., cuts]
     shape = thresholds.shape[:-1]
     if refusals is not None:
-        lowest = level_columns("refusals", refusals, {m: np.arange(m), k: places}, m)
+        lowest = level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
         refusals = jnp.asarray(refusals, model.cost.dtype)[..., lowest]
         shape = np.broadcast_shapes(shape, refusals.shape[:-1])
-        refusals = jnp.zeros((*shape, k), refusals.dtype).at[..., places].set(refusals).reshape(-1, k)
-    levels = jnp.full((*shape, k), ALWAYS_ANSWER, thresholds.dtype).at[..., places[:-1]].set(thresholds)
+        refusals = jnp.zeros((*shape, k), refusals.dtype).at[..., columns].set(refusals).reshape(-1, k)
+    levels = jnp.full((*shape, k), ALWAYS_ANSWER, thresholds.dtype).at[..., columns[:-1]].set(thresholds)
     # By position: no link of the cascade leads back.
     links = tuple(pairs(k).index(link) for link in itertools.pairwise(members))
-    told = _of_levels(model, levels.reshape(-1, k), refusals, members, links)
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), told)
+    expected = _of_levels(model, levels.reshape(-1, k), refusals, members, links)
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), expected)
 
 
 @partial(jax.jit, static_argnames=("members", "links"))
@@ -184,7 +184,7 @@ def _of_levels(
         thresholds: those of models outside the cascade do not count.
         refusals: likewise.
         members: positions of its models.
-        links: of each that asks another, the place of both among all pairs.
+        links: of each that asks another, the index of both among all pairs.
     """
     k, chosen = len(model.models), np.array(links, int)
     left, right = np.array(pairs(k), int).reshape(-1, 2)[chosen].T
@@ -223,10 +223,10 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
     """
     check_arguments(outcomes, locals())
     models = listed(model)
-    own = frontier.policies.on_host()
-    if own.thresholds is None or own.agreements is not None:
+    policies = frontier.policies.on_host()
+    if policies.thresholds is None or policies.agreements is not None:
         raise ValueError("frontier must hold cascades with one threshold per model that do not compare answers")
-    if own.shares is not None:
+    if policies.shares is not None:
         raise ValueError("frontier must hold cascades that pass on all queries up to a threshold, not a share of some")
     every = [frontier.model, *models]
     check_alike(every)
@@ -235,8 +235,8 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
     calibrators, marginals = stacked(every)
     fits = [(part(marginals, m), one.copulas, one.cost) for m, one in enumerate(models, start=1)]
     tables = stack([dataclasses.replace(_lay_out(*fit, chosen), copulas=None) for fit in fits])
-    policies = own.thresholds, own.members, own.refusals
-    outcome = _exact(tables, part(calibrators, 0), part((calibrators, marginals), slice(1, None)), policies)
+    levels = policies.thresholds, policies.members, policies.refusals
+    outcome = _exact(tables, part(calibrators, 0), part((calibrators, marginals), slice(1, None)), levels)
     return outcome if isinstance(model, Sequence) else without_models(outcome)
 
 
@@ -277,8 +277,10 @@ def exact_outcomes(
         links = once & members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
 
         def under(tables: Tables, calibrators: Calibrator, marginals: Marginal) -> Outcome:
-            own = jax.vmap(translate)(reference, calibrators, marginals, jnp.where(members, thresholds, ALWAYS_ANSWER))
-            u, _, above = jax.vmap(Marginal.profile)(marginals, own)
+            translated = jax.vmap(translate)(
+                reference, calibrators, marginals, jnp.where(members, thresholds, ALWAYS_ANSWER)
+            )
+            u, _, above = jax.vmap(Marginal.profile)(marginals, translated)
             refused = None
             if refusals is not None:
                 lowest = jax.vmap(translate)(reference, calibrators, marginals, jnp.where(members, refusals, 0.0))

@@ -16,16 +16,16 @@ from rcjax._core.compilation import compiled
 from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.searches import Chain
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
-from rcjax.solving.paths import Plan, pair_places
+from rcjax.solving.paths import Plan, pair_indices
 
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
@@ -68,9 +68,9 @@ def lay_out_problem(
     """
     k = len(model.models)
     left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
-    places = np.arange(len(left)) if plan is None else pair_places(plan, k)
+    indices = np.arange(len(left)) if plan is None else pair_indices(plan, k)
     build = _build_tables if len(left) < _MANY_PAIRS else _build_many_tables
-    tables = build(model.marginals, model.copulas, model.cost, (left, right, places), panels=panels)
+    tables = build(model.marginals, model.copulas, model.cost, (left, right, indices), panels=panels)
     if chain == "exact":  # whose programmes are then the same for every family of copulas
         tables = dataclasses.replace(tables, copulas=None)
     return Problem(model.marginals, tables, plan, chain, refusal)
@@ -111,8 +111,8 @@ def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: An
     """
     count = len(jax.tree.leaves(queries)[0])
     size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(count)))
-    places = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
-    batches = (part(queries, rows) for rows in places)
+    numbers = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
+    batches = (part(queries, rows) for rows in numbers)
     solved = side_by_side(lambda batch: jax.device_get(solve(batch)), batches, n=count, alike=False)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *solved)
 
@@ -236,7 +236,7 @@ def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
     ties = -np.diff(error[hull]) / np.diff(cost[hull])
     best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
     # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
-    own, least = error + lam * cost, error[best] + lam * cost[best]
+    loss, least = error + lam * cost, error[best] + lam * cost[best]
     slack = 4 * np.finfo(solved.expected.wrong.dtype).eps * np.abs(least)
-    best = np.where(own <= least + slack, np.arange(len(lam)), best)
+    best = np.where(loss <= least + slack, np.arange(len(lam)), best)
     return dataclasses.replace(part(solved, best), lam=solved.lam)

@@ -17,15 +17,25 @@ from rcjax._base.extras import required
 from rcjax._core.batching import part, stack
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import kind_of, tolerance
 from rcjax.solving.expected_outcome import Outcome, listed, without_models
 from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
-from rcjax.solving.outcome_search import TOGETHER, Candidate, Goal, Problem, Start, improve, propose, settle, weigh
+from rcjax.solving.outcome_search import (
+    TOGETHER,
+    Candidate,
+    Goal,
+    OutcomeProblem,
+    Start,
+    improve,
+    propose,
+    settle,
+    weigh,
+)
 from rcjax.solving.paths import Plan, candidate_paths, make_plan
 from rcjax.solving.translation import check_alike, stacked
 
@@ -164,8 +174,8 @@ def _checked(solver: Any) -> Any:
 def _check_objective(goal: Goal, outcomes: Outcome) -> None:
     """ValueError where the objective does not give one number."""
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
-    told = one if goal.several else jax.eval_shape(without_models, one)
-    value = jax.eval_shape(goal.objective, told, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
+    argument = one if goal.several else jax.eval_shape(without_models, one)
+    value = jax.eval_shape(goal.objective, argument, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct):
         raise ValueError(f"objective must return one number, not {what_it_is(value)}")
     if value.shape:
@@ -178,7 +188,7 @@ def _check_objective(goal: Goal, outcomes: Outcome) -> None:
 
 
 def _search(
-    goal: Goal, problem: Problem, proposed: Candidate, lam: np.ndarray, starts: int
+    goal: Goal, problem: OutcomeProblem, proposed: Candidate, lam: np.ndarray, starts: int
 ) -> tuple[Candidate, np.ndarray]:
     """(the best candidates (L,), their statuses (L,)).
 
@@ -204,20 +214,20 @@ def _search(
     settled, slope = _descend(goal, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
     both = jax.tree.map(lambda *leaves: np.concatenate(leaves), best, settled)
     value = np.asarray(weigh(goal, both.outcome, lam), float)
-    own = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
-    place = own[value[np.arange(len(lam)), own].argmin(0), np.arange(len(lam))]
-    chosen, reached_value = part(both, place), value[np.arange(len(lam)), place]
+    candidates = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
+    best_row = candidates[value[np.arange(len(lam)), candidates].argmin(0), np.arange(len(lam))]
+    chosen, reached_value = part(both, best_row), value[np.arange(len(lam)), best_row]
     return chosen, _status(problem, chosen, reached_value, slope, slope_tolerance(reached_value, scale))
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
     """(L,) by how much half of the candidates (L, C) are above the best, as far as they are numbers; positive."""
     number = np.where(np.isfinite(value), value, np.nan)
-    known = np.isfinite(value).any(1)
+    finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
-    least[known], middle[known] = np.nanmin(number[known], axis=1), np.nanmedian(number[known], axis=1)
+    least[finite], middle[finite] = np.nanmin(number[finite], axis=1), np.nanmedian(number[finite], axis=1)
     size = np.maximum(middle - least, _LEAST_SCALE * np.abs(least))
-    return np.where(known & (size > 0), size, 1.0)
+    return np.where(finite & (size > 0), size, 1.0)
 
 
 def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarray:
@@ -228,8 +238,8 @@ def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarr
     best = []
     for stretch in np.array_split(np.arange(_PRICES), starts):
         inside = by_price[:, :, stretch].reshape(len(value), count, -1)
-        places = rows[:, stretch].reshape(count, -1)
-        best.append(places[np.arange(count), inside.argmin(-1)])
+        candidates = rows[:, stretch].reshape(count, -1)
+        best.append(candidates[np.arange(count), inside.argmin(-1)])
     return np.stack(best, axis=-1)
 
 
@@ -240,16 +250,18 @@ def _together(count: int) -> int:
     return _FEW if count <= _FEW else TOGETHER
 
 
-def _descend(goal: Goal, problem: Problem, start: Start, together: int, settling: bool) -> tuple[Candidate, np.ndarray]:
+def _descend(
+    goal: Goal, problem: OutcomeProblem, start: Start, together: int, settling: bool
+) -> tuple[Candidate, np.ndarray]:
     """`improve` of any number of starts, so many together, on the host."""
     count = len(start.lam)
-    places = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
+    batches = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
     widths = np.asarray(WIDTHS, start.lam.dtype)
 
     def batch(rows: np.ndarray) -> Any:
         return jax.device_get(improve(goal, problem, part(start, rows), widths, np.asarray(settling)))
 
-    pieces = side_by_side(batch, places, n=count)
+    pieces = side_by_side(batch, batches, n=count)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *pieces)
 
 
@@ -265,7 +277,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _status(
-    problem: Problem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
+    problem: OutcomeProblem, chosen: Candidate, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
     """(L,) what became of each λ, from the objective and its slope there, and the largest slope that will do."""
     cut = chosen.ranks

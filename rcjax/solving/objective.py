@@ -284,18 +284,18 @@ def error_and_cost(
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
     k, m = len(model.models), len(members)
-    places = np.array(members)
-    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: places[:-1]}, m)
-    lowest = None if refusals is None else level_columns("refusals", refusals, {m: np.arange(m), k: places}, m)
+    columns = np.array(members)
+    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
+    lowest = None if refusals is None else level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
     neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
     levels = (thresholds, cuts), (refusals, lowest)
     whole = model.marginals, model.copulas, model.cost
     shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array, _ in levels if array is not None))
     if is_traced(jax.tree.leaves((whole, thresholds, refusals))):
-        arrays = _of_cascade(jnp, whole, levels, places, neighbours)
+        arrays = _of_cascade(jnp, whole, levels, columns, neighbours)
         expected = jax.tree.map(lambda figure: figure.reshape(shape), _expected(*arrays, chain=chain))
     else:
-        arrays = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, places, neighbours)
+        arrays = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, columns, neighbours)
         figures = _in_pieces(*arrays, chain=chain)
         expected = jax.device_put(jax.tree.map(lambda figure: figure.reshape(shape), figures))
     return expected.figures(refusing=refusals is not None)
@@ -322,7 +322,7 @@ def level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], 
 
 
 def _of_cascade(
-    module: Any, whole: tuple[Marginal, Copula, Any], levels: Sequence[Any], places: np.ndarray, neighbours: np.ndarray
+    module: Any, whole: tuple[Marginal, Copula, Any], levels: Sequence[Any], columns: np.ndarray, neighbours: np.ndarray
 ) -> tuple[Any, ...]:
     """What `_expected` takes of a cascade, by arrays of numpy's or jax's module.
 
@@ -330,7 +330,7 @@ def _of_cascade(
         module: numpy, or jax.numpy.
         whole: marginals (k,), copulas of all pairs, and costs (k,).
         levels: (thresholds (…, *), the columns of the cascade's), and the same of refusals, or (None, None).
-        places: (m,) the models of the cascade, by position.
+        columns: (m,) the models of the cascade, by position.
         neighbours: (m − 1,) the pairs that follow one another in it.
     """
     marginals, copulas, cost = whole
@@ -338,7 +338,7 @@ def _of_cascade(
     shape = np.broadcast_shapes(*(array.shape[:-1] for array in rows))
     rows = [module.broadcast_to(array, (*shape, array.shape[-1])) for array in rows]
     rows = [array.reshape(math.prod(shape), array.shape[-1]) for array in rows]
-    return part(marginals, places), part(copulas, neighbours), cost[places], *rows, *[None] * (2 - len(rows))
+    return part(marginals, columns), part(copulas, neighbours), cost[columns], *rows, *[None] * (2 - len(rows))
 
 
 def _in_pieces(

@@ -26,19 +26,19 @@ from rcjax.solving.descent import Bounds, descend, slope_left
 from rcjax.solving.expected_outcome import Outcome, exact_outcomes, outcome_of_cuts, without_models
 from rcjax.solving.objective import Tables
 from rcjax.solving.paths import Plan
-from rcjax.solving.steps import Steps, best_steps, on_steps, smooth_pieces, steps_of
+from rcjax.solving.steps import MassSteps, best_steps, on_steps, smooth_pieces, steps_of
 from rcjax.solving.translation import RankMap, rank_map
 
 #: Starts that the CPU descends from at a time: what they need fits into its caches, and the slowest holds up few.
 TOGETHER = 64
 
 
-class Problem(NamedTuple):
+class OutcomeProblem(NamedTuple):
     """What every λ shares."""
 
     tables: Tables  # (M, …)
     maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others; None where there are none
-    steps: Steps
+    steps: MassSteps
     plan: Plan
     refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
 
@@ -70,18 +70,18 @@ class Goal(NamedTuple):
     def value(self, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
         """() the objective of what a cascade does under the fitted models (M, k)."""
         smoothing = jnp.asarray(width, outcome.asked.dtype)
-        told = dataclasses.replace(outcome if self.several else without_models(outcome), smoothing=smoothing)
-        return jnp.asarray(self.objective(told, lam), smoothing.dtype)
+        argument = dataclasses.replace(outcome if self.several else without_models(outcome), smoothing=smoothing)
+        return jnp.asarray(self.objective(argument, lam), smoothing.dtype)
 
 
-def cuts_of_ranks(problem: Problem, ranks: jax.Array, path: jax.Array) -> jax.Array:
+def cuts_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> jax.Array:
     """(k,) the cuts of a cascade's own models; 0 for the others, and for a last one that may not refuse."""
     plan = problem.plan
     cutting = plan.defers[path] if problem.refusal is None else plan.members[path]
     return jnp.where(cutting, ranks, 0.0)
 
 
-def outcome_of_ranks(problem: Problem, ranks: jax.Array, path: jax.Array) -> Outcome:
+def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Outcome:
     """What a cascade does under the fitted models, (M, k)."""
     plan = problem.plan
     members = plan.members[path]
@@ -107,7 +107,7 @@ def propose(
     prices: jax.Array,
     refusal: jax.Array | None,
     paths: int,
-) -> tuple[Problem, Candidate]:
+) -> tuple[OutcomeProblem, Candidate]:
     """The problem, and the optima of additive objectives under each fitted model: (N·P·M, …), by cascade and price.
 
     Args:
@@ -122,7 +122,7 @@ def propose(
     maps = None
     if count > 1:
         maps = jax.vmap(rank_map, (None, 0, None))(reference, part(fits, slice(1, None)), part(tables.grid, 0))
-    problem = Problem(tables, maps, steps_of(reference[1]), plan, refusal)
+    problem = OutcomeProblem(tables, maps, steps_of(reference[1]), plan, refusal)
     cuts = jax.vmap(cuts_of_paths, (0, None, None, None))(tables, prices, plan, refusal)
     ranks = jnp.moveaxis(_of_reference(maps, cuts.u[:, :paths]), 0, -2)  # (N, P, M, k)
     path = jnp.repeat(np.arange(paths), len(prices) * count)
@@ -135,7 +135,7 @@ def _of_reference(maps: RankMap | None, u: jax.Array) -> jax.Array:
     return u if maps is None else jnp.concatenate([u[:1], jax.vmap(RankMap.inverse)(maps, u[1:])])
 
 
-def _evaluated(problem: Problem, ranks: jax.Array, path: jax.Array) -> Candidate:
+def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Candidate:
     def outcome(row: tuple[jax.Array, jax.Array]) -> Outcome:
         return outcome_of_ranks(problem, *row)
 
@@ -152,7 +152,7 @@ def weigh(goal: Goal, outcome: Outcome, lam: jax.Array) -> jax.Array:
 
 @partial(compiled, static_argnames="goal", runs="long")
 def improve(
-    goal: Goal, problem: Problem, start: Start, widths: jax.Array, settling: jax.Array
+    goal: Goal, problem: OutcomeProblem, start: Start, widths: jax.Array, settling: jax.Array
 ) -> tuple[Candidate, jax.Array]:
     """(what descents come to (B,), the slopes that they leave (B,)).
 
@@ -182,7 +182,7 @@ def improve(
     return _evaluated(problem, ranks, start.path), slope
 
 
-def _bounds(problem: Problem, path: jax.Array, ranks: jax.Array, settling: jax.Array) -> Bounds:
+def _bounds(problem: OutcomeProblem, path: jax.Array, ranks: jax.Array, settling: jax.Array) -> Bounds:
     """Where the ranks (k,) of a cascade may go."""
     pieces, (low, high) = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
     if problem.refusal is not None:
@@ -191,7 +191,7 @@ def _bounds(problem: Problem, path: jax.Array, ranks: jax.Array, settling: jax.A
 
 
 @compiled
-def settle(problem: Problem, fits: tuple[Calibrator, Marginal], chosen: Candidate) -> tuple[Policies, Outcomes]:
+def settle(problem: OutcomeProblem, fits: tuple[Calibrator, Marginal], chosen: Candidate) -> tuple[Policies, Outcomes]:
     """The policies of candidates (L,), and what they do on average over the fitted models."""
     cut = Cut.at(jax.vmap(partial(cuts_of_ranks, problem))(chosen.ranks, chosen.path))
     (calibrators, marginals), tables = part(fits, 0), part(problem.tables, 0)

@@ -104,17 +104,17 @@ def _best_paths(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, 
     total = earned_first[asked][:, None] + passed_first[asked][:, None] * worth[plan.ends]
     best = jnp.argmax(total.max(-1) - lam * tables.cost[asked][:, None], axis=0)
 
-    def follow(end: jax.Array, place: jax.Array, choices: jax.Array) -> Any:
+    def follow(end: jax.Array, edge: jax.Array, choices: jax.Array) -> Any:
         def ask(carry: tuple[Any, ...], _: Any) -> tuple[tuple[Any, ...], Any]:
-            u, end, place = carry
+            u, end, edge = carry
             j = plan.heads[end]
-            return (u.at[j].set(edges[j, place]), rests[end], choices[end, place]), None
+            return (u.at[j].set(edges[j, edge]), rests[end], choices[end, edge]), None
 
-        start = (jnp.zeros(edges.shape[0], edges.dtype), end, place)
+        start = (jnp.zeros(edges.shape[0], edges.dtype), end, edge)
         return lax.scan(ask, start, length=edges.shape[0])[0][0]
 
-    places = jnp.argmax(total, -1)[best, jnp.arange(lam.shape[0])]
-    return best, jax.vmap(follow, (0, 0, 1))(plan.ends[best], places, choices)
+    first_edge = jnp.argmax(total, -1)[best, jnp.arange(lam.shape[0])]
+    return best, jax.vmap(follow, (0, 0, 1))(plan.ends[best], first_edge, choices)
 
 
 def _pass_or_answer(tables: Tables) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

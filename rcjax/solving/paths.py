@@ -57,7 +57,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
     everyone = tuple(sorted({j for path in paths for j in path}))
     ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (len(end), -end[0], end))
     used = sorted({link for path in [*paths, everyone] for link in itertools.pairwise(path)})
-    row, column = ({item: place for place, item in enumerate(items)} for items in (ends, used))
+    row, column = ({item: index for index, item in enumerate(items)} for items in (ends, used))
     steps = _fill(
         [(row[end], row[end[1:]], column[end[:2]]) for end in ends if len(end) > 1],
         2**k - 1 - k,
@@ -66,7 +66,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
     heads = _fill([*(end[0] for end in ends), 0], 2**k, 0, 2 * _SMALLEST)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), everyone]
     cuts = np.full((len(heads), k), -1)
-    writes = {end: place for place, (end, *_) in enumerate(steps)}
+    writes = {end: step for step, (end, *_) in enumerate(steps)}
     for end in ends:
         cuts[row[end], list(end[:-1])] = [writes[row[end[i:]]] for i in range(len(end) - 1)]
     left, right = np.array(_fill(used, k * (k - 1) // 2, used[0] if used else None), int).reshape(-1, 2).T
@@ -123,23 +123,23 @@ def candidate_paths(
     return list(dict.fromkeys(paths))
 
 
-def only(plan: Plan, rows: Any) -> Plan:
+def only(plan: Plan, rows: Sequence[int] | np.ndarray) -> Plan:
     """The plan with some of its paths (M,), by number: what they share is laid out as before.
 
     As many as the plan has, some of them repeated, share its compiled programmes. Steps of longer paths are not taken.
     """
     host = {name: np.asarray(getattr(plan, name)) for name in ("members", "links", "first", "last", "ends", "cuts")}
-    kept = np.append(rows, len(host["ends"]))
-    fields = {name: host[name][kept] for name in ("members", "links", "first", "last")}
+    numbers = np.append(rows, len(host["ends"]))
+    fields = {name: host[name][numbers] for name in ("members", "links", "first", "last")}
     ends = host["ends"][rows]
     fields |= {"ends": ends, "prefixes": np.array(False), "count": host["cuts"][ends].max() + 1}
     return dataclasses.replace(plan, **jax.device_put(fields))
 
 
-def pair_places(plan: Plan, k: int) -> np.ndarray:
-    """(P,) the places of the plan's pairs among all pairs of k models."""
-    place = {pair: n for n, pair in enumerate(pairs(k))}
-    return np.array([place[i, j] for i, j in np.stack([plan.left, plan.right], 1).tolist()], int)
+def pair_indices(plan: Plan, k: int) -> np.ndarray:
+    """(P,) the indices of the plan's pairs among all pairs of k models."""
+    index = {pair: n for n, pair in enumerate(pairs(k))}
+    return np.array([index[i, j] for i, j in np.stack([plan.left, plan.right], 1).tolist()], int)
 
 
 def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:

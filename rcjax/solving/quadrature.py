@@ -68,7 +68,7 @@ class Grid:
 
     @property
     def masses(self) -> np.ndarray:
-        """(M,) the places of the cells of point masses among the nodes."""
+        """(M,) the indices of the cells of point masses among the nodes."""
         panels, nodes = self.starts.shape[-1], self.u.shape[-1]
         step = (nodes - 1) // panels  # ORDER with masses at the ends alone, one more with one behind each panel
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
@@ -81,10 +81,10 @@ class Grid:
         count = self.starts.shape[0]
         cut = jnp.clip(jnp.searchsorted(self.starts, u, side="right", method="compare_all") - 1, 0, count - 1)
         start, end = self.starts[cut], self.ends[cut]
-        place = jnp.clip(divide(u - start, end - start, 0.5), 0.0, 1.0)
+        position = jnp.clip(divide(u - start, end - start, 0.5), 0.0, 1.0)
         # Without the barrier XLA works the polynomials out anew for every node.
-        integrals = lax.optimization_barrier(_legendre_integrals(2 * place - 1))
-        inside = integrals @ jnp.asarray(_INTERPOLATION, place.dtype) * (end - start)
+        integrals = lax.optimization_barrier(_legendre_integrals(2 * position - 1))
+        inside = integrals @ jnp.asarray(_INTERPOLATION, position.dtype) * (end - start)
         whole, panel = self.within(self.weight), jnp.arange(count)[:, None]
         smooth = jnp.where(panel < cut, whole, jnp.where(panel == cut, inside, 0.0))
         mass = self.masses
@@ -138,8 +138,8 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     width = jnp.diff(z_panels)[:, None]
     z = z_panels[:-1, None] + width * _NODES.astype(width.dtype)
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
-    places = jnp.concatenate([z.reshape(-1), z_panels])
-    x, components = mixture_quantile_and_components(marginal, places)
+    probabilities = jnp.concatenate([z.reshape(-1), z_panels])
+    x, components = mixture_quantile_and_components(marginal, probabilities)
     confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
     count = z.size
     inner = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
@@ -148,10 +148,10 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     before = before[:, None] if between.size else bottom
     starts, ends = (jnp.squeeze(before + smooth * edge[:, None], 1) for edge in (z_panels[:-1], z_panels[1:]))
     at_masses = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
-    own_ends = [] if not between.size else [ends[:-1]]
-    own = [ends[:-1] + between / 2] if between.size else []
+    between_starts = [] if not between.size else [ends[:-1]]
+    between_middles = [ends[:-1] + between / 2] if between.size else []
     return Grid(
-        u=joined(jnp.concatenate([bottom[None] / 2, *own, 1 - top[None] / 2]), before + smooth * z),
+        u=joined(jnp.concatenate([bottom[None] / 2, *between_middles, 1 - top[None] / 2]), before + smooth * z),
         weight=joined(
             jnp.concatenate([bottom[None], between, top[None]]), smooth * width * _WEIGHTS.astype(width.dtype)
         ),
@@ -159,7 +159,9 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
             jnp.concatenate([marginal.lowest[None], at_masses, marginal.highest[None]]), inner.reshape(z.shape)
         ),
         edges=jnp.append(
-            joined(jnp.concatenate([jnp.zeros_like(top)[None], *own_ends, 1 - top[None]]), before + smooth * z_edges),
+            joined(
+                jnp.concatenate([jnp.zeros_like(top)[None], *between_starts, 1 - top[None]]), before + smooth * z_edges
+            ),
             1.0,
         ),
         starts=starts,
@@ -181,7 +183,7 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
     before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
     all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
     order = jnp.argsort(all_edges, stable=True)[1:-1]
-    mass, value = (jnp.concatenate([before, own, last])[order] for own in (atoms.mass, atoms.value))
+    mass, value = (jnp.concatenate([before, values, last])[order] for values in (atoms.mass, atoms.value))
     return jnp.sort(all_edges), mass, value
 
 

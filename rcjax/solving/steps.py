@@ -20,72 +20,72 @@ from rcjax.solving.descent import Bounds
 _ROUNDS = 2
 
 
-class Steps(NamedTuple):
+class MassSteps(NamedTuple):
     """The ranks of k models at which point masses begin and end, E of them, rising, with 0 and 1 among them."""
 
-    places: jax.Array  # (k, E)
+    edges: jax.Array  # (k, E)
     smooth: jax.Array  # (k, E − 1) bool, whether there is no mass between one and the next
 
     @property
     def smooth_range(self) -> Bounds:
         """(k,) the ranks between the masses at the ends."""
-        return Bounds(self.places[:, 1], self.places[:, -2])
+        return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
-def steps_of(marginals: Marginal) -> Steps:
+def steps_of(marginals: Marginal) -> MassSteps:
     """The steps of marginals (k,)."""
     bottom, top = jnp.asarray(marginals.mass_lowest)[:, None], 1 - jnp.asarray(marginals.mass_highest)[:, None]
     masses = [(jnp.zeros_like(bottom), bottom), (top, jnp.ones_like(top))]
     if marginals.atoms is not None:
         masses.insert(1, jax.vmap(Marginal.atom_ranks)(marginals))
     starts, ends = (jnp.concatenate(parts, axis=1) for parts in zip(*masses, strict=True))
-    places = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
-    middle = (places[:, 1:] + places[:, :-1]) / 2
+    edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
+    middle = (edges[:, 1:] + edges[:, :-1]) / 2
     inside = (middle[..., None] > starts[:, None]) & (middle[..., None] < ends[:, None])
-    return Steps(places, ~inside.any(-1) & (jnp.diff(places, axis=1) > 0))
+    return MassSteps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
 
 
-def on_steps(steps: Steps, u: jax.Array) -> jax.Array:
+def on_steps(steps: MassSteps, u: jax.Array) -> jax.Array:
     """(k,) the ranks (k,), those within a mass at its nearer end."""
-    place, start, end = _piece(steps, u, "right")
-    smooth = jnp.take_along_axis(steps.smooth, place[:, None], axis=1)[:, 0]
+    piece, start, end = _piece(steps, u, "right")
+    smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
 
 
-def smooth_pieces(steps: Steps, u: jax.Array) -> Bounds:
+def smooth_pieces(steps: MassSteps, u: jax.Array) -> Bounds:
     """The smooth piece that each rank (k,) lies in, or that begins or ends there; of none, the rank alone."""
     low, high = u, u
     for side in ("left", "right"):
-        place, start, end = _piece(steps, u, side)
-        smooth = jnp.take_along_axis(steps.smooth, place[:, None], axis=1)[:, 0] & (start <= u) & (u <= end)
+        piece, start, end = _piece(steps, u, side)
+        smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0] & (start <= u) & (u <= end)
         low, high = jnp.where(smooth, start, low), jnp.where(smooth, end, high)
     return Bounds(low, high)
 
 
-def _piece(steps: Steps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(place, start, end), each (k,), of the piece between two steps that each rank lies in."""
+def _piece(steps: MassSteps, u: jax.Array, side: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(number, start, end), each (k,), of the piece between two steps that each rank lies in."""
 
-    def single(places: jax.Array, u: jax.Array) -> jax.Array:
-        return jnp.clip(jnp.searchsorted(places, u, side=side, method="compare_all") - 1, 0, places.shape[0] - 2)
+    def single(edges: jax.Array, u: jax.Array) -> jax.Array:
+        return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
 
-    place = jax.vmap(single)(steps.places, u)
-    rows = np.arange(len(steps.places))
-    return place, steps.places[rows, place], steps.places[rows, place + 1]
+    piece = jax.vmap(single)(steps.edges, u)
+    rows = np.arange(len(steps.edges))
+    return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
 
 
-def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: Steps) -> jax.Array:
+def best_steps(loss: Callable[[jax.Array], jax.Array], u: jax.Array, steps: MassSteps) -> jax.Array:
     """The ranks (k,), each at a step where that lowers the loss.
 
     One rank after the other is moved to every step, and stays at the best.
     """
-    count, many = steps.places.shape
+    count, many = steps.edges.shape
     ranks = np.tile(np.arange(count), _ROUNDS)
-    trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.places.reshape(-1), _ROUNDS)
+    trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
 
     def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[jax.Array, jax.Array]) -> tuple[tuple, None]:
         u, least = carry
-        rank, place = trial
-        moved = u.at[rank].set(place)
+        rank, edge = trial
+        moved = u.at[rank].set(edge)
         value = loss(moved)
         better = value < least
         return (jnp.where(better, moved, u), jnp.where(better, value, least)), None

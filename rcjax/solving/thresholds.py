@@ -33,10 +33,10 @@ def settle_threshold(
     eps = jnp.finfo(grid.u.dtype).eps
     bottom, top = grid.edges[1], grid.edges[-2]
     always, never = (u < bottom - 4 * eps) | (u <= 0), (u > top + 4 * eps) | (u >= 1)
-    place = jnp.concatenate([bottom[None], grid.u[1:-1], top[None]])
-    last = place.shape[0] - 1
-    right = jnp.clip(jnp.searchsorted(place, u, method="compare_all"), 1, last)
-    beside, around = jnp.stack([place, grid.quantile])[:, jnp.clip(right + np.arange(-2, 2), 0, last)]
+    nodes = jnp.concatenate([bottom[None], grid.u[1:-1], top[None]])
+    last = nodes.shape[0] - 1
+    right = jnp.clip(jnp.searchsorted(nodes, u, method="compare_all"), 1, last)
+    beside, around = jnp.stack([nodes, grid.quantile])[:, jnp.clip(right + np.arange(-2, 2), 0, last)]
     margin = jnp.minimum(_ULPS * eps, (marginal.highest - marginal.lowest) / 4)
     low, high = jnp.clip(around[np.array([0, 3])], marginal.lowest + margin, marginal.highest - margin)
     if marginal.atoms is not None:

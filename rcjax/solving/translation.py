@@ -86,8 +86,8 @@ def _rank_map(reference: tuple[Calibrator, Marginal], other: tuple[Calibrator, M
     rise = divide(jnp.diff(values), jnp.diff(grid.edges))
     straight = jnp.zeros(rise.shape, bool).at[masses].set(True)
     starting, ending = (
-        jnp.where(straight, rise, jnp.clip(jnp.where(jnp.isfinite(own), own, rise), 0.0, 3 * rise))
-        for own in (slopes[:-1], slopes[1:])
+        jnp.where(straight, rise, jnp.clip(jnp.where(jnp.isfinite(slope), slope, rise), 0.0, 3 * rise))
+        for slope in (slopes[:-1], slopes[1:])
     )
     return RankMap(grid.edges, values, starting, ending)
 
@@ -114,20 +114,20 @@ def translate(reference: Calibrator, other: Calibrator, marginal: Marginal, conf
     confidence = jnp.asarray(confidence)
     info = jnp.finfo(confidence.dtype)
     beside = _BESIDE * float(info.eps)
-    own = other(reference.inverse(jnp.clip(confidence, info.tiny, 1 - info.epsneg)))
+    translated = other(reference.inverse(jnp.clip(confidence, info.tiny, 1 - info.epsneg)))
     if reference.stated is not None:
         taken = ~jnp.isnan(reference.stated.logprob)
         there = other(jnp.where(taken, reference.stated.logprob, -1.0))
         passed = reference.stated.confidence <= confidence[..., None] + beside / 4
         lowest = jnp.where(taken & passed, there, 0.0).max(-1)
         highest = jnp.where(taken & ~passed, there, jnp.inf).min(-1) - beside
-        own = jnp.maximum(jnp.minimum(own, highest), lowest)
-    own = jnp.maximum(jnp.minimum(own, marginal.highest - beside), marginal.lowest)
+        translated = jnp.maximum(jnp.minimum(translated, highest), lowest)
+    translated = jnp.maximum(jnp.minimum(translated, marginal.highest - beside), marginal.lowest)
     same = (reference.coefficients == other.coefficients).all()
     if reference.stated is not None and other.stated is not None:
         same &= jnp.array_equal(reference.stated.confidence, other.stated.confidence, equal_nan=True)
     stays = same | (confidence <= ALWAYS_ANSWER) | (confidence >= NEVER_ANSWER)
-    return jnp.where(stays, confidence, own)
+    return jnp.where(stays, confidence, translated)
 
 
 def check_alike(models: Sequence[CascadeModel]) -> None:
@@ -162,27 +162,29 @@ def stacked(models: Sequence[CascadeModel]) -> tuple[Calibrator, Marginal]:
 
 def _stated(model: CascadeModel, models: Sequence[CascadeModel]) -> Stated | None:
     """The stated values of a model, with places for as many as any model has."""
-    every = [one.calibrators.stated for one in models]
-    places = max((own.logprob.shape[-1] for own in every if own is not None), default=0)
-    if not places:
+    every = [fitted.calibrators.stated for fitted in models]
+    width = max((one.logprob.shape[-1] for one in every if one is not None), default=0)
+    if not width:
         return None
-    own = model.calibrators.stated
-    nothing = np.full((len(model.models), places), np.nan, model.cost.dtype)
-    return Stated(*(_fill(nothing, None if own is None else getattr(own, name)) for name in ("logprob", "confidence")))
+    stated = model.calibrators.stated
+    nothing = np.full((len(model.models), width), np.nan, model.cost.dtype)
+    return Stated(
+        *(_fill(nothing, None if stated is None else getattr(stated, name)) for name in ("logprob", "confidence"))
+    )
 
 
 def _atoms(model: CascadeModel, models: Sequence[CascadeModel]) -> Atoms | None:
     """The atoms of a model, with places for as many as any model has."""
-    every = [one.marginals.atoms for one in models]
-    places = max((own.value.shape[-1] for own in every if own is not None), default=0)
-    if not places:
+    every = [fitted.marginals.atoms for fitted in models]
+    width = max((one.value.shape[-1] for one in every if one is not None), default=0)
+    if not width:
         return None
-    own = model.marginals.atoms
-    highest = np.repeat(np.asarray(model.marginals.highest)[:, None], places, axis=1)
-    value, mass = (None, None) if own is None else (own.value, own.mass)
+    atoms = model.marginals.atoms
+    highest = np.repeat(np.asarray(model.marginals.highest)[:, None], width, axis=1)
+    value, mass = (None, None) if atoms is None else (atoms.value, atoms.mass)
     return Atoms(_fill(highest, value), _fill(np.zeros_like(highest), mass))
 
 
-def _fill(nothing: np.ndarray, own: Any) -> Any:
+def _fill(nothing: np.ndarray, values: Any) -> Any:
     """The values (k, V), and behind them those of `nothing` (k, W), W at least V."""
-    return nothing if own is None else np.concatenate([np.asarray(own), nothing[:, own.shape[1] :]], axis=1)
+    return nothing if values is None else np.concatenate([np.asarray(values), nothing[:, values.shape[1] :]], axis=1)

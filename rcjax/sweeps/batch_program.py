@@ -6,7 +6,7 @@ tables of a model, exists for these only, and what is kept are the points of the
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -21,9 +21,9 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points as FrontierPoints
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.copula_choice import pair_ranks
 from rcjax.model.copula_fitting import fit_pairs
@@ -80,7 +80,7 @@ class Fit:
     taus: jax.Array  # (P,) of all pairs
     cost: jax.Array  # (k,)
     complete: jax.Array  # () bool: there is something of every model and of every pair
-    copulas: tuple[Any, ...] | None = None  # (P,) of each family, where models state values; None: those of the taus
+    copulas: tuple[Copula, ...] | None = None  # (P,) of each family, where models state values; None: those of the taus
 
 
 def fit_problem(
@@ -143,9 +143,9 @@ def refit_problem(
         families: of copulas, as in `fit_problem`.
     """
     data, samples = shared
-    own = part(samples, draws.sample)
-    fit = partial(fit_problem, data, draws, transform=transform, families=families, near=own.marginals)
-    return lax.cond(draws.replicate == 0, lambda: own, fit)
+    sample = part(samples, draws.sample)
+    fit = partial(fit_problem, data, draws, transform=transform, families=families, near=sample.marginals)
+    return lax.cond(draws.replicate == 0, lambda: sample, fit)
 
 
 def solve_problem(
@@ -166,7 +166,7 @@ def solve_problem(
 
     def under(family: jax.Array) -> tuple[Points, ...]:
         tables = _tables(fit, families, family, panels)
-        return tuple(_told(_solve(fit, tables, lam, plan), fit) for plan in plans)
+        return tuple(_reported(_solve(fit, tables, lam, plan), fit) for plan in plans)
 
     return tuple(lax.map(under, np.arange(len(families))))
 
@@ -179,7 +179,7 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
     fit, draws, searches = problem
     if labels:
         chosen = _by_labels(fit, data, draws)
-        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _told(chosen, fit)))
+        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _reported(chosen, fit)))
     return tuple(points | _judged(data, fit, draws, points) for points in searches)
 
 
@@ -201,13 +201,13 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: Plan | None) -> Front
     if plan is None:
         return adaptive_points(fit.marginals, tables, lam)
     k = fit.cost.shape[0]
-    places = _places(plan.left, plan.right, k)
-    used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[places])
+    indices = _pair_indices(plan.left, plan.right, k)
+    used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[indices])
     return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
 
 
-def _places(left: Any, right: Any, k: int) -> Any:
-    """(P,) places of the pairs (left, right) among all pairs of k models, where plans are traced."""
+def _pair_indices(left: jax.Array, right: jax.Array, k: int) -> jax.Array:
+    """(P,) indices of the pairs (left, right) among all pairs of k models, where plans are traced."""
     return left * k - left * (left + 1) // 2 + right - left - 1
 
 
@@ -223,15 +223,20 @@ def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
     return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
 
 
-def _told(points: FrontierPoints, fit: Fit) -> Points:
+def _reported(points: FrontierPoints, fit: Fit) -> Points:
     """The points as results have them, each with a status that says whether it can be trusted."""
     error, cost, _ = points.expected
-    own = points.policies
+    policies = points.policies
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
     status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
     arrays = {"error": error, "cost": cost, "status": status}
-    arrays |= {"members": own.members, "first": own.first, "bounds": own.bounds, "actions": own.actions}
-    return arrays if own.thresholds is None else arrays | {"thresholds": own.thresholds}
+    arrays |= {
+        "members": policies.members,
+        "first": policies.first,
+        "bounds": policies.bounds,
+        "actions": policies.actions,
+    }
+    return arrays if policies.thresholds is None else arrays | {"thresholds": policies.thresholds}
 
 
 def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -254,7 +259,7 @@ def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) ->
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
 
 
-def device_mesh(devices: Any = None) -> Mesh:
+def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     """The devices in one row: all that JAX knows of, those of other processes included, by default."""
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
 

@@ -13,7 +13,7 @@ from rcjax._base.json_checks import frozen
 from rcjax.logs.listing import near
 from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
-from rcjax.sweeps.running import sweep
+from rcjax.sweeps.sweeping import sweep
 
 _NOT_IN_FILES = {"devices", "progress", "on", "address"}  # how to sweep, not what over
 TASKS = ("generation", "choice")
@@ -48,10 +48,10 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _check(settings: dict[str, Any]) -> None:
     """ValueError unless every setting but the logs is one, and makes sense."""
     everything = inspect.signature(sweep).parameters
-    known = [name for name in everything if name not in _NOT_IN_FILES]
+    names = [name for name in everything if name not in _NOT_IN_FILES]
     for key, value in settings.items():
-        if key not in known:
-            raise ValueError(f"{key} is no setting of a sweep{near(key, known)}: there are {', '.join(known)}")
+        if key not in names:
+            raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
         frozen(value, key)
     for key, kinds, what in (
         ("out", str, "a folder"),

@@ -7,7 +7,7 @@ nothing, so that results are written in one place, once and whole, whoever solve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +18,8 @@ from rcjax.sweeps.batch_program import collect, device_mesh
 from rcjax.sweeps.launching import launch
 from rcjax.sweeps.library import Library
 from rcjax.sweeps.models import fits_table
-from rcjax.sweeps.problems import Batch, Settings
-from rcjax.sweeps.tables import points_table
+from rcjax.sweeps.problems import Batch, SweepSettings
+from rcjax.sweeps.result_tables import points_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Work:
     """What a sweep is to solve."""
 
     library: Library
-    settings: Settings
+    settings: SweepSettings
     batches: list[Batch]
 
 
 @dataclasses.dataclass(frozen=True)
-class Tables:
+class BatchTables:
     """The results of a batch, as its files hold them."""
 
     fits: pl.DataFrame
@@ -40,12 +40,12 @@ class Tables:
 
 
 #: (number, tables) of each batch; None where another process writes them.
-Solved = Generator[tuple[int, Tables | None], None, None]
+Solved = Generator[tuple[int, BatchTables | None], None, None]
 #: (the work, the numbers of the batches that are missing) → what was solved, in any order.
 Engine = Callable[[Work, list[int]], Solved]
 
 
-def solve_here(work: Work, numbers: list[int], *, devices: Any = None) -> Solved:
+def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None = None) -> Solved:
     """The engine of this process and of those that JAX knows of, which all call it alike; the first has the tables.
 
     Args:
@@ -62,15 +62,15 @@ def solve_here(work: Work, numbers: list[int], *, devices: Any = None) -> Solved
         yield number, _tables(work, number, solved) if jax.process_index() == 0 else None
 
 
-def solve_batch(work: Work, number: int, mesh: Mesh) -> Tables:
+def solve_batch(work: Work, number: int, mesh: Mesh) -> BatchTables:
     """One batch, on these devices."""
     return _tables(work, number, collect(launch(work.batches[number], work.library, work.settings, mesh)))
 
 
-def _tables(work: Work, number: int, solved: Any) -> Tables:
+def _tables(work: Work, number: int, solved: Any) -> BatchTables:
     batch, (lam, fits, points) = work.batches[number], solved
     models = {name: entry.models for name, entry in work.library.entries.items()}
-    return Tables(fits_table(batch, fits), points_table(batch, models, work.settings, lam, points))
+    return BatchTables(fits_table(batch, fits), points_table(batch, models, work.settings, lam, points))
 
 
 def _one_ahead(numbers: Iterable[int], launch: Callable[[int], Any]) -> Iterator[tuple[int, Any]]:

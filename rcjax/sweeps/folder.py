@@ -48,9 +48,9 @@ def _check_same(plan: Path, wanted: Mapping[str, Any]) -> None:
     record = read_plan(plan)
     for key, value in json.loads(json.dumps(wanted)).items():
         if record.get(key) != value:
-            told = _difference(record.get(key), value)
+            difference = _difference(record.get(key), value)
             raise ValueError(
-                f"{plan.parent}: holds another sweep: {key} {told}: give another folder, or delete this one"
+                f"{plan.parent}: holds another sweep: {key} {difference}: give another folder, or delete this one"
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.fitting import stated_in
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.solving.paths import make_plan
+from rcjax.solving.paths import Plan, make_plan
 from rcjax.solving.quadrature import ORDER
 from rcjax.sweeps.batch_program import (
     Data,
@@ -29,12 +31,12 @@ from rcjax.sweeps.batch_program import (
     solve_problem,
 )
 from rcjax.sweeps.library import Library
-from rcjax.sweeps.problems import Batch, Sample, Settings, draw, size_of_training, training
+from rcjax.sweeps.problems import Batch, Sample, SweepSettings, draw, size_of_training, training
 
 _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
 
 
-def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tuple[Any, Fit, Any]:
+def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) -> tuple[Any, Fit, Any]:
     """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come.
 
     Args:
@@ -50,33 +52,33 @@ def launch(batch: Batch, library: Library, settings: Settings, mesh: Mesh) -> tu
     width = _width(batch, plans, settings, mesh)
     several = mesh.size * (width or 1)
     draws = [
-        _draws(place, replicate, _drawn(batch, library, sample, replicate, rows[place]))
-        for place, sample in enumerate(batch.samples)
+        _draws(number, replicate, _drawn(batch, library, sample, replicate, rows[number]))
+        for number, sample in enumerate(batch.samples)
         for replicate in batch.replicates
     ]
     draws = _stacked(draws, batch.room[1], several)
     lam = lay_over(data.lam[draws.sample], mesh, spread=True)
     laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
-    here: dict[str, Any] = {"mesh": mesh, "width": width}
+    on_devices = partial(program, mesh=mesh, width=width)
     families = tuple(as_family(name) for name in settings.copulas)
-    how = here | {"transform": shape.task, "families": families if shape.places else ()}
+    fit_on_devices = partial(on_devices, transform=shape.task, families=families if shape.stated else ())
     if settings.replicates:
-        own = _stacked([_draws(place, 0, row) for place, row in enumerate(rows)], batch.room[0], several)
-        samples = everywhere(program(fit_problem, **how)(laid, lay_over(own, mesh, spread=True)), mesh)
-        fits = program(refit_problem, **how)((laid, samples), spread)
+        samples_alone = _stacked([_draws(number, 0, row) for number, row in enumerate(rows)], batch.room[0], several)
+        samples = everywhere(fit_on_devices(fit_problem)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
+        fits = fit_on_devices(refit_problem)((laid, samples), spread)
     else:
-        fits = program(fit_problem, **how)(laid, spread)
+        fits = fit_on_devices(fit_problem)(laid, spread)
     points = ()
     if plans:
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = program(solve_problem, **here, families=families, panels=settings.panels)(on_all, (fits, lam))
+        points = on_devices(solve_problem, families=families, panels=settings.panels)(on_all, (fits, lam))
     labels = "labels" in shape.paths
-    solved = program(judge_problem, **here, labels=labels)(laid, (fits, spread, points))
+    solved = on_devices(judge_problem, labels=labels)(laid, (fits, spread, points))
     return lam, fits, _in_order(shape.paths, solved)
 
 
-def _draws(place: int, replicate: int, rows: np.ndarray) -> Draws:
-    return Draws(np.array(place), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
+def _draws(number: int, replicate: int, rows: np.ndarray) -> Draws:
+    return Draws(np.array(number), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
 
 
 def _in_order(paths: tuple, solved: tuple) -> list:
@@ -92,7 +94,7 @@ def _stacked(items: list, room: int, multiple: int) -> Any:
     return stack(filled)
 
 
-def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, list[np.ndarray]]:
+def _data(batch: Batch, library: Library, settings: SweepSettings) -> tuple[Data, list[np.ndarray]]:
     """The logs of a batch, filled up, and the rows of each sample, filled up with a query that nobody answered."""
     shape = batch.shape
     logs, rows = [], []
@@ -100,28 +102,28 @@ def _data(batch: Batch, library: Library, settings: Settings) -> tuple[Data, lis
         log, entry = library.log(sample.log), library.entries[sample.log]
         n = log.n_queries
         size = size_of_training(n, settings.train, log.source)
-        own = training(n, sample, size, entry.digest)
+        chosen = training(n, sample, size, entry.digest)
         held_out = np.ones(n, bool)
-        held_out[own] = settings.train is None
+        held_out[chosen] = settings.train is None
         matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
         full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
         lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
         lam = np.asarray(lam, full[0].dtype)
-        logs.append(Data(*full, lam, _values(log, shape.places)))  # pyright: ignore[reportArgumentType,reportCallIssue]
-        rows.append(_filled(own.astype(np.int32), shape.drawn, shape.queries - 1))
+        logs.append(Data(*full, lam, _values(log, shape.stated)))  # pyright: ignore[reportArgumentType,reportCallIssue]
+        rows.append(_filled(chosen.astype(np.int32), shape.drawn, shape.queries - 1))
     return _stacked(logs, batch.room[0], 1), rows
 
 
-def _values(log: Log, places: int) -> np.ndarray | None:
-    """(k, V) raw log-probabilities that the models of a log state, in so many places; None without places."""
-    values = stated_in(log) if places else None
+def _values(log: Log, stated: int) -> np.ndarray | None:
+    """(k, V) raw log-probabilities that the models of a log state; None where there is no room for any."""
+    values = stated_in(log) if stated else None
     return None if values is None else values.astype(np.asarray(log.logprob).dtype)
 
 
-def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, own: np.ndarray) -> np.ndarray:
+def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, rows: np.ndarray) -> np.ndarray:
     empty = batch.shape.queries - 1
-    drawn = draw(own[own < empty], sample, replicate, library.entries[sample.log].digest)
-    return _filled(drawn, len(own), empty)
+    drawn = draw(rows[rows < empty], sample, replicate, library.entries[sample.log].digest)
+    return _filled(drawn, len(rows), empty)
 
 
 def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
@@ -130,13 +132,13 @@ def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
     return np.concatenate([values, rest])
 
 
-def _width(batch: Batch, plans: Any, settings: Settings, mesh: Mesh) -> int | None:
+def _width(batch: Batch, plans: Sequence[Plan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
     """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return None
-    k, places, size = batch.shape.models, batch.shape.places, jnp.result_type(float).itemsize
-    nodes = (settings.panels + places) * (ORDER + 1) + 1 if places else settings.panels * ORDER + 2
+    k, stated, size = batch.shape.models, batch.shape.stated, jnp.result_type(float).itemsize
+    nodes = (settings.panels + stated) * (ORDER + 1) + 1 if stated else settings.panels * ORDER + 2
     prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
     ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
     problem_bytes = size * (

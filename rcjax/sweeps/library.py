@@ -17,9 +17,9 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, UnlabelledWarning
 from rcjax.logs.reading import read_log
 from rcjax.model.provenance import Details
-from rcjax.sweeps.problems import Settings, Shape, shape_of
+from rcjax.sweeps.problems import Shape, SweepSettings, shape_of
 
-_KEPT = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
+_MOST_BYTES = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Library:
                 warnings.simplefilter("ignore", LeftOutWarning)
                 warnings.simplefilter("ignore", UnlabelledWarning)
                 self._read[name] = _fully_labelled(read_log(source, **self._reading))
-            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _KEPT:
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MOST_BYTES:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)
         return self._read[name]
@@ -87,7 +87,7 @@ class Library:
         part.entries = {name: self.entries[name] for name in part._sources}
         return part
 
-    def survey(self, settings: Settings) -> dict[str, Shape]:
+    def survey(self, settings: SweepSettings) -> dict[str, Shape]:
         """Read every log once; the shapes of those that can be swept over, by name, and `entries` of all."""
         shapes = {}
         for name, source in self._sources.items():
@@ -98,9 +98,16 @@ class Library:
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
-                digest, kept = details["provenance"]["digest"], json.dumps(details)
-                told = {"task": log.task, "details": kept, "answers": log.answer is not None}
-                entry = Entry(log.source, log.models, cost, log.n_queries, digest, **told)
+                entry = Entry(
+                    log.source,
+                    log.models,
+                    cost,
+                    log.n_queries,
+                    details["provenance"]["digest"],
+                    task=log.task,
+                    details=json.dumps(details),
+                    answers=log.answer is not None,
+                )
             except (ValueError, OSError) as problem:
                 entry = Entry(origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry

@@ -15,9 +15,9 @@ from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas.families import as_family
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.statuses import PointStatus
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.margins_file import (
     calibrators_from_json,
@@ -29,15 +29,15 @@ from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search
-from rcjax.sweeps.tables import FITS
+from rcjax.sweeps.result_tables import FITS
 
 
 def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     """A row per sample of a batch whose replicate 0 is among its problems, from the fits of these (U, …)."""
     rows = []
-    for place, (sample, replicate) in enumerate(batch.problems):
+    for number, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
-            one = jax.tree.map(lambda leaf, place=place: leaf[place], fits)
+            one = jax.tree.map(lambda leaf, number=number: leaf[number], fits)
             content = {
                 "calibrators": calibrators_to_json(one.calibrators),
                 "marginals": marginals_to_json(one.marginals),

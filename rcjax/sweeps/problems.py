@@ -33,7 +33,7 @@ _BYTES = 24  # of one answer in a log
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class SweepSettings:
     """What is swept over, checked; JSON values in and out by `dataclasses.asdict`."""
 
     cascades: dict[str, Search]  # by the name that the results give them
@@ -57,7 +57,7 @@ def check_settings(
     max_length: int | None,
     batch: int,
     panels: int,
-) -> Settings:
+) -> SweepSettings:
     """The settings in one form; ValueError says which is wrong, and what to give.
 
     Args:
@@ -85,7 +85,7 @@ def check_settings(
     prices = _prices(lam)
     whole_seeds = tuple(int(number) for number in chosen)
     draws = int(replicates), whole_seeds, share
-    return Settings(searches, families, prices, *draws, max_length, int(batch), int(panels))
+    return SweepSettings(searches, families, prices, *draws, max_length, int(batch), int(panels))
 
 
 def _counts(value: Any, least: int) -> bool:
@@ -146,7 +146,7 @@ class Shape:
     drawn: int  # rows of a filled-up draw
     task: str  # which tells the transform of the confidences
     paths: tuple[tuple[tuple[int, ...], ...] | str, ...]  # the cascades of each search
-    places: int = 0  # for values that models state; 0 where no model of the log does
+    stated: int = 0  # how many values a model states, at most; 0 where no model of the log does
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Batch:
         return range(self.first, self.last + 1)
 
 
-def shape_of(log: Log, settings: Settings) -> Shape:
+def shape_of(log: Log, settings: SweepSettings) -> Shape:
     """The shape of a log's problems; LogError where it cannot be swept over."""
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
@@ -186,8 +186,8 @@ def shape_of(log: Log, settings: Settings) -> Shape:
     paths = tuple(_paths(log.models, search, settings.max_length) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
     values = stated_in(log)
-    places = 0 if values is None else values.shape[1]
-    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, places)
+    stated = 0 if values is None else values.shape[1]
+    return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
 
 def _paths(models: tuple[str, ...], search: Search, max_length: int | None) -> Any:
@@ -216,7 +216,7 @@ def filled_up(n: int, fewest: int = _FEWEST) -> int:
     return half if n <= half >= fewest and power >= 4 else power
 
 
-def plan_batches(shapes: Mapping[str, Shape], settings: Settings) -> list[Batch]:
+def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[Batch]:
     """All problems of the logs of these shapes, by name, in batches of the size that is wished, or as memory allows."""
     batches: list[Batch] = []
     replicates = settings.replicates + 1

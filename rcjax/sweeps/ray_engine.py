@@ -23,7 +23,7 @@ import numpy as np
 from rcjax._base.extras import required
 from rcjax._base.version import version
 from rcjax.sweeps.batch_program import device_mesh
-from rcjax.sweeps.engines import Engine, Solved, Tables, Work, solve_batch
+from rcjax.sweeps.engines import BatchTables, Engine, Solved, Work, solve_batch
 
 _RETRIES = 3  # of a batch whose worker or node was lost
 _AHEAD = 2  # batches that are sent for each that can run at a time: none waits for the next, and memory holds them
@@ -132,7 +132,7 @@ def _versions() -> dict[str, str]:
     return {"rcjax": version(), "jax": jax.__version__, "numpy": np.__version__}
 
 
-def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, batch: Any, settings: Any) -> Tables:
+def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, batch: Any, settings: Any) -> BatchTables:
     """What a node does: one batch, on the device that Ray gives it."""
     if versions != _versions():
         theirs = f"node {socket.gethostname()} has {_listed(_versions())}, this process {_listed(versions)}"
@@ -153,7 +153,7 @@ def _listed(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
-def _result(ray: Any, reference: Any, work: Work, number: int) -> Tables:
+def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
     """What a task returned; where it failed, one message, without the traceback that Ray sends along."""
     try:
         return ray.get(reference)

@@ -18,10 +18,10 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, asked_at_all
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
-from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel

@@ -14,7 +14,7 @@ import numpy as np
 from rcjax._base.arguments import check_arguments
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier, InfeasibleError
-from rcjax.frontier.provenance import describe_tuning
+from rcjax.frontier.policy_provenance import describe_tuning
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log

@@ -12,9 +12,9 @@ from gateway_service import make_policy
 from misses import in_turn
 
 from rcjax.cli.serve import _Announcement
-from rcjax.serving.gateway import running
+from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.lineup import Clients, read_lineup
-from rcjax.serving.gateway.running import Address
+from rcjax.serving.gateway.processes import Address
 from rcjax.serving.gateway.settings import Settings
 
 TABLE = """[{name}]
@@ -37,8 +37,8 @@ def _never(monkeypatch):
     def begin(*_):
         raise AssertionError("it began to serve")
 
-    monkeypatch.setattr(running, "Server", begin)
-    monkeypatch.setattr(running, "_Workers", begin)
+    monkeypatch.setattr(processes, "Server", begin)
+    monkeypatch.setattr(processes, "_Workers", begin)
     monkeypatch.delenv("UNSET", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("BLANK", " , ")

@@ -11,7 +11,7 @@ from agreement_logs import make_log
 from scipy.stats import rankdata
 
 import rcjax
-from rcjax.diagnostics.agreement import agreement_worth, remarks_on_agreement, separations
+from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement, separations
 from rcjax.diagnostics.calibration import separation
 
 MODELS = ("small", "medium", "large")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.diagnostics.agreement import agreement_worth
+from rcjax.diagnostics.agreement_worth import agreement_worth
 from rcjax.logs.hand_labels import HandLabels
 
 MODELS = ["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"]

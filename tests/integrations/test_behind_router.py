@@ -9,9 +9,9 @@ from gateway_service import make_policy
 from misses import in_turn
 from routers import Router
 
-from rcjax.integrations.behind_router import Answer, Desk, place_of
+from rcjax.integrations.behind_router import Desk, RoutedAnswer, policy_source
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import chat_request
-from rcjax.serving.gateway.errors import ApiError
 
 SUPPORT = {"model": "rcjax/support", "policy": "support.json", "signal": "choice"}
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -33,7 +33,7 @@ def ask(router, folder, headers=(), **fields):
             asked["stream_options"] = {"include_usage": True}
         desk = Desk(lambda: router, lambda: [folder])
         work = partial(desk.answer, chat_request(asked), dict(headers), 9)
-        answer = Answer(lambda one: work(one, litellm_trace_id="t"))
+        answer = RoutedAnswer(lambda one: work(one, litellm_trace_id="t"))
         return [part async for part in answer.parts()], answer.headers
 
     return asyncio.run(run())
@@ -183,7 +183,7 @@ def test_what_is_misconfigured_is_one_line(case, folder):
 
 def test_a_policy_is_looked_for_in_each_folder(folder, tmp_path_factory):
     entry = Router(SUPPORT).model_list
-    assert place_of("support", entry, [tmp_path_factory.mktemp("empty"), folder]).path == folder / "support.json"
+    assert policy_source("support", entry, [tmp_path_factory.mktemp("empty"), folder]).path == folder / "support.json"
 
 
 def test_a_file_that_changes_is_read_again(folder, caplog):
@@ -198,7 +198,7 @@ def test_a_file_that_changes_is_read_again(folder, caplog):
                 path.write_text(text)
                 os.utime(path, ns=(1, len(text)))
             request = chat_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
-            answer = Answer(partial(desk.answer, request, {}, None))
+            answer = RoutedAnswer(partial(desk.answer, request, {}, None))
             yield (await anext(answer.parts()))["rcjax"]["policy_hash"]
 
     async def collected():

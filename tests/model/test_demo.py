@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcjax.model.demo import demo_model, sample_log
+from rcjax.model.example import demo_model, sample_log
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 

@@ -15,7 +15,7 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.logs.log import Log
 from rcjax.model.marginals import log_components
-from rcjax.model.weighted import Rows, reweigh, rows_of, weighted_taus
+from rcjax.model.weighted import WeightedRows, reweigh, rows_of, weighted_taus
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -103,7 +103,7 @@ def test_derivatives_by_weights_and_by_confidences(log, model):
 
     def along(step):
         moved = rows._replace(logprob=rows.logprob * (1 + 0.1 * step[1] * by_logprob))
-        return described(reweigh(model, Rows(*moved), 1 + step[0] * by_weight))
+        return described(reweigh(model, WeightedRows(*moved), 1 + step[0] * by_weight))
 
     run, slopes = jax.jit(along), jax.jit(jax.jacfwd(along))(jnp.zeros(2))
     for place in range(2):

@@ -10,7 +10,7 @@ import pytest
 from command_line import rows_of
 
 import rcjax
-from rcjax.report.report import Report
+from rcjax.report.contents import Report
 
 MODELS = ("small", "middle", "large")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -8,7 +8,7 @@ import rcjax
 from rcjax._base.wording import choose_unit
 from rcjax.policy import Rule
 from rcjax.report import page
-from rcjax.report.segments import _members
+from rcjax.report.segment_tables import _members
 
 SPLIT = (Rule(0.41, "ask", "large"), Rule(0.62, "ask", "large", share=0.3), Rule(1, "answer"))
 

@@ -11,7 +11,7 @@ from gateway_service import make_policy
 
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, CascadeWarning
-from rcjax.serving.checks import prepared
+from rcjax.serving.running_checks import prepared
 from rcjax.signals import Check
 from rcjax.signals.records import record_signal
 

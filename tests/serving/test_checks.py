@@ -11,7 +11,7 @@ import pytest
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
 from misses import in_turn
 
-from rcjax.serving.checks import Checks, prepared
+from rcjax.serving.running_checks import Checks, prepared
 from rcjax.signals import Check, Reply, SignalError
 from rcjax.signals.records import another_check, record_signal, signal_from_record
 

@@ -13,7 +13,7 @@ from rcjax.model.pairs import pairs
 from rcjax.solving import bellman, error_and_cost
 from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.bellman import best_cascades
-from rcjax.solving.paths import candidate_paths, make_plan, pair_places
+from rcjax.solving.paths import candidate_paths, make_plan, pair_indices
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -27,9 +27,9 @@ def problem(model, panels=None):
     """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
     k = len(model.models)
     plan = make_plan(candidate_paths(model.models, "all"), k)
-    places = pair_places(plan, k)
+    indices = pair_indices(plan, k)
     left, right = np.array(pairs(k), int).T
-    return lay_out(model.marginals, model.copulas, model.cost, (left[places], right[places], places), panels), plan
+    return lay_out(model.marginals, model.copulas, model.cost, (left[indices], right[indices], indices), panels), plan
 
 
 @pytest.fixture(scope="module")

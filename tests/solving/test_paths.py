@@ -12,7 +12,7 @@ from cascade_references import random_models, take
 from rcjax._core.compilation import compiled
 from rcjax.solving.at_lambda import lay_out, optimise, points_at
 from rcjax.solving.frontiers import solve_frontier
-from rcjax.solving.paths import make_plan, only, pair_places, plan_cascades
+from rcjax.solving.paths import make_plan, only, pair_indices, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -93,9 +93,9 @@ def test_prefixes():
     assert not make_plan([(0, 1)], 3).prefixes
 
 
-def test_pair_places():
-    assert pair_places(make_plan(everything(3), 3), 3).tolist() == [0, 1, 2]
-    assert pair_places(make_plan([(0, 2)], 3), 3)[0] == 1
+def test_pair_indices():
+    assert pair_indices(make_plan(everything(3), 3), 3).tolist() == [0, 1, 2]
+    assert pair_indices(make_plan([(0, 2)], 3), 3)[0] == 1
 
 
 # -- some of the paths of a plan
@@ -123,7 +123,7 @@ def solver():
 def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
     paths = everything(3)
     plan = make_plan(paths, 3)
-    path, thresholds, members, loss = solver()(triple, only(plan, rows), pair_places(plan, 3))
+    path, thresholds, members, loss = solver()(triple, only(plan, rows), pair_indices(plan, 3))
     chosen = [paths[row] for row in dict.fromkeys(rows)]
     names = [tuple(triple.models[j] for j in each) for each in chosen]
     alone = solve_frontier(triple, lam=LAM, cascades=names)

@@ -16,7 +16,7 @@ import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.frontier.frontier import InfeasibleError
-from rcjax.frontier.statuses import PointStatus
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.model import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.replaying.curves import area_under_curve

@@ -9,7 +9,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.frontier.statuses import PointStatus
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.trials import judge_pairs
 

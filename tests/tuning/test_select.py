@@ -10,8 +10,8 @@ from contest_references import every_policy, walk_by_hand
 from selection_references import feature, make_log
 
 import rcjax
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.statuses import PointStatus
 from rcjax.logs import LogError
 from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import lam_range

@@ -199,12 +199,12 @@ def _answer_of(text: str, *, stated: bool = False) -> Number | None:
     if not mentions:
         return None
     equality = plain.rfind("=")
-    after = [place for place, mention in enumerate(mentions) if mention.start > equality]
-    place = after[0] if stated and after else len(mentions) - 1
-    near = mentions[max(0, place - 1) : place + 2]
+    after = [index for index, mention in enumerate(mentions) if mention.start > equality]
+    index = after[0] if stated and after else len(mentions) - 1
+    near = mentions[max(0, index - 1) : index + 2]
     if any(_are_alternatives(plain, *pair) for pair in pairwise(near)):
         return Number(_NO_ANSWER)
-    return mentions[place].number
+    return mentions[index].number
 
 
 def _mentions(text: str) -> list[_Mention]:
@@ -221,8 +221,8 @@ def _mentions(text: str) -> list[_Mention]:
 def _without_denied(text: str, mentions: Sequence[_Mention]) -> list[_Mention]:
     """Without those that are denied, there or later on."""
     flags: list[bool] = []
-    for place, mention in enumerate(mentions):
-        listed = place > 0 and flags[-1] and _OR.fullmatch(text, mentions[place - 1].end, mention.start) is not None
+    for index, mention in enumerate(mentions):
+        listed = index > 0 and flags[-1] and _OR.fullmatch(text, mentions[index - 1].end, mention.start) is not None
         flags.append(listed or is_denied(text, mention.start, mention.end))
     left, denied = [], set[Number]()
     for mention, flag in zip(reversed(mentions), reversed(flags), strict=True):

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import Access, is_local

@@ -13,15 +13,15 @@ from starlette.datastructures import Headers
 
 from rcjax.serving.cascade import CascadeError, Result
 from rcjax.serving.completions import sum_usages
-from rcjax.serving.gateway.answers import Account, Wording
+from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.errors import ApiError, upstream_error
 from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
 from rcjax.serving.gateway.option_changes import changed_options, replaced_options
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.sending import Sending
+from rcjax.serving.gateway.sent_completions import Account, Wording
 from rcjax.serving.gateway.settings import Settings
-from rcjax.serving.questions import Question
+from rcjax.serving.prompts import Prompt
 
 __all__ = ["Conversation", "Counting", "query_of", "segment_of"]
 
@@ -156,7 +156,7 @@ class Conversation:
             sending = self._sending(
                 Account(self.query, status, model, (), served.name, served.digest, not_judged=fields)
             )
-        question = Question(
+        question = Prompt(
             self.query,
             self.request.messages,
             self.request.options(judged=False),

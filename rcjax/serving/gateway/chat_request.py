@@ -11,7 +11,7 @@ from typing import Any
 
 from openai.types.chat import completion_create_params
 
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 
 __all__ = ["ChatRequest", "chat_request", "invalid", "read_object", "read_request"]
 

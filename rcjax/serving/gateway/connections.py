@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from uvicorn import Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 
 __all__ = ["Connection", "SoftServer"]
 

@@ -11,18 +11,18 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.settings import Limits
+from rcjax.serving.gateway.settings import RequestLimits
 
-__all__ = ["Admission", "ClientLeftError", "read_body", "require_key", "unless_client_leaves"]
+__all__ = ["Capacity", "ClientLeftError", "read_body", "require_key", "unless_client_leaves"]
 
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Admission:
+class Capacity:
     """How many requests are worked on, and whether another one may come."""
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,7 @@ def require_key(headers: Headers, keys: Sequence[str]) -> None:
         raise ApiError(401, "no valid key: send Authorization: Bearer and the key of this service", "invalid_api_key")
 
 
-async def read_body(receive: Receive, headers: Headers, limits: Limits) -> bytes:
+async def read_body(receive: Receive, headers: Headers, limits: RequestLimits) -> bytes:
     """The body of a request. Raises ApiError where it is too large or too slow, ClientLeftError where it ends early."""
     length = headers.get("content-length", "")
     if length.isdigit() and int(length) > limits.body_bytes:
@@ -76,7 +76,7 @@ async def read_body(receive: Receive, headers: Headers, limits: Limits) -> bytes
         raise ApiError(408, "the request did not come in time", "request_timed_out") from None
 
 
-def _too_large(limits: Limits) -> ApiError:
+def _too_large(limits: RequestLimits) -> ApiError:
     return ApiError(413, f"the request is larger than {limits.body_bytes:,} bytes", "request_too_large")
 
 

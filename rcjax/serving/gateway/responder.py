@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.types import Send
 
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
-from rcjax.serving.gateway.errors import ApiError
 
 __all__ = ["STREAM", "Responder", "encoded"]
 

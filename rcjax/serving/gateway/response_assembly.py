@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcjax.serving.completions import choice_text
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 
 __all__ = ["Event", "ResponseAssembly"]
 
@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Part:
+class _MessagePart:
     """A part of what a model says."""
 
     kind: str
@@ -48,7 +48,7 @@ class _Said:
     index: int
     kind: str
     """ "message" or "reasoning"."""
-    parts: dict[str, _Part] = field(default_factory=dict)
+    parts: dict[str, _MessagePart] = field(default_factory=dict)
 
     def to_json(self, status: str) -> dict[str, Any]:
         """As an item of a response."""
@@ -60,7 +60,7 @@ class _Said:
         """Add to a part, which may be a new one."""
         part = self.parts.get(kind)
         if part is None:
-            part = self.parts[kind] = _Part(kind, len(self.parts))
+            part = self.parts[kind] = _MessagePart(kind, len(self.parts))
             yield self._event(part, "content_part.added", {"part": part.to_json()})
         part.texts.append(text)
         part.logprobs += logprobs
@@ -73,7 +73,7 @@ class _Said:
             yield self._event(part, f"{part.kind}.done", part.content)
             yield self._event(part, "content_part.done", {"part": part.to_json()})
 
-    def _event(self, part: _Part, kind: str, content: Event) -> Event:
+    def _event(self, part: _MessagePart, kind: str, content: Event) -> Event:
         where = {"item_id": self.id, "output_index": self.index, "content_index": part.index}
         return {"type": f"response.{kind}", **where, **content}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.types import Send
 
-from rcjax.serving.gateway.answers import chunks_of
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.responder import STREAM, Responder, encoded
 from rcjax.serving.gateway.response_assembly import Event, ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
+from rcjax.serving.gateway.sent_completions import chunks_of
 
 __all__ = ["ResponsesResponder"]
 

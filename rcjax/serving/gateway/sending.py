@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rcjax.serving.gateway.answers import Account, Wording, chunks_of, stream_head, whole_completion
 from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, stream_head, whole_completion
 from rcjax.serving.streams import Piece
 
 __all__ = ["Sending"]

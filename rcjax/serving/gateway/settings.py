@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Access", "Limits", "Logging", "Refusals", "Settings", "is_local"]
+__all__ = ["Access", "Logging", "Refusals", "RequestLimits", "Settings", "is_local"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """How much and how long."""
 
     deadline: float = 120.0
@@ -85,7 +85,7 @@ class Settings:
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None where none is needed."""
     access: Access = field(default_factory=Access)
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     logging: Logging = field(default_factory=Logging)
     refusals: Refusals = field(default_factory=Refusals)
     metrics_folder: str | None = None

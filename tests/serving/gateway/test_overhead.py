@@ -12,7 +12,7 @@ from gateway_service import SURE, gateway
 from packaging.requirements import Requirement
 
 from rcjax.serving.clients import DirectClient
-from rcjax.serving.gateway.running import Address, _listening
+from rcjax.serving.gateway.processes import Address, _listening
 
 BODY = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]})
 

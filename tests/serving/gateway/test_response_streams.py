@@ -13,7 +13,7 @@ from openai.types import responses
 from response_clients import EVENTS, QUESTION, Async, Sync, check_events, events_of, sent
 
 from rcjax.policy import Rule
-from rcjax.serving.gateway.errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.response_events import ResponsesResponder
 
 TOOLS = [

@@ -10,9 +10,9 @@ from gateway_service import make_policy, write_models
 SCRIPT = """
 import gc
 from pathlib import Path
-from rcjax.serving.gateway import running, settings
+from rcjax.serving.gateway import processes, settings
 
-running._start(settings.Settings({"policy": Path("policy.json")}, Path("models.toml")))
+processes._start(settings.Settings({"policy": Path("policy.json")}, Path("models.toml")))
 print(gc.get_freeze_count())
 """
 

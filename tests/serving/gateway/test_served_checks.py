@@ -9,7 +9,7 @@ from chat_server import Response, completion
 from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
 from gateway_service import MODELS, gateway, gateway_process, make_policy
 
-from rcjax.serving.checks import prepared
+from rcjax.serving.running_checks import prepared
 from rcjax.signals import Check
 from rcjax.signals.records import record_signal
 

@@ -23,16 +23,16 @@ from rcjax._base.wording import visible
 from rcjax.serving.call_log import CallLog, Roll
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
-from rcjax.serving.gateway.answers import id_headers
+from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
-from rcjax.serving.gateway.errors import ApiError
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.pages import home, model_list
-from rcjax.serving.gateway.receiving import Admission, ClientLeftError, read_body, require_key, unless_client_leaves
+from rcjax.serving.gateway.receiving import Capacity, ClientLeftError, read_body, require_key, unless_client_leaves
 from rcjax.serving.gateway.reloading import Reloader
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.response_events import ResponsesResponder
+from rcjax.serving.gateway.sent_completions import id_headers
 from rcjax.serving.gateway.settings import Settings
 
 __all__ = ["Gateway", "build_app", "open_log"]
@@ -51,7 +51,7 @@ class Gateway:
         self.settings = settings
         self.metrics = Metrics(settings.metrics_folder)
         self.clients = Clients(settings.limits.timeout)
-        self.admission = Admission(settings.limits.concurrency)
+        self.admission = Capacity(settings.limits.concurrency)
         self.keys = settings.keys()
         self.log = open_log(settings)
         if self.log is not None:

@@ -60,11 +60,11 @@ def plot_marginal(
         ends = ends[1:]
     between = ((value - 0.75 * bar, mass, value) for value, mass in _atoms(marginal))
     masses = ax.twinx()
-    for place, fitted, value in (*ends, *between):
+    for left, fitted, value in (*ends, *between):
         observed = np.mean(np.abs(confidence - value) <= marginal.snap)
         style = {"width": 1.5 * bar, "align": "edge", "hatch": "////", "facecolor": "white"}
-        masses.bar(place, observed, edgecolor=ORANGE, linewidth=1, **style)
-        masses.plot([place, place + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
+        masses.bar(left, observed, edgecolor=ORANGE, linewidth=1, **style)
+        masses.plot([left, left + 1.5 * bar], [float(fitted)] * 2, color=BLACK, linewidth=2)
     masses.set_ylim(0, 1)
     masses.set_ylabel("point mass", color=ORANGE)
     masses.tick_params(axis="y", colors=ORANGE)
@@ -195,9 +195,9 @@ def plot_accuracy_above(
     colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
     lines = ("-", "--", "-.", ":")
     for j, name in enumerate(models):
-        known = np.isfinite(np.asarray(correct)[:, j])
-        curve = accuracy_above(np.asarray(confidence)[known, j], np.asarray(correct)[known, j])
-        enough = curve["share"] * known.sum() >= fewest
+        labelled = np.isfinite(np.asarray(correct)[:, j])
+        curve = accuracy_above(np.asarray(confidence)[labelled, j], np.asarray(correct)[labelled, j])
+        enough = curve["share"] * labelled.sum() >= fewest
         style = {"color": colours[j % len(colours)], "linestyle": lines[j % len(lines)], "linewidth": 1.6}
         if enough.sum() <= _FEW_VALUES:  # thresholds lie between a few values only: nothing is reached between them
             style |= {"marker": "o", "markersize": 4, "alpha": 0.8}

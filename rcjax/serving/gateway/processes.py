@@ -21,10 +21,10 @@ from starlette.applications import Starlette
 from uvicorn import Config
 
 from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.gateway.app import build_app, open_log
 from rcjax.serving.gateway.connections import Connection, SoftServer as Server
 from rcjax.serving.gateway.lineup import Clients, read_lineup
 from rcjax.serving.gateway.reloading import in_words
+from rcjax.serving.gateway.service import build_app, open_log
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.gateway.supervising import Workers as _Workers
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.searches import cascade_names
-from rcjax.frontier.statuses import PointStatus
 from rcjax.sweeps.library import Entry
-from rcjax.sweeps.problems import Batch, Settings
+from rcjax.sweeps.problems import Batch, SweepSettings
 
 #: Columns of the results, whichever searches there are; what they mean is told by `Sweep.points`.
 POINTS = {
@@ -59,7 +58,7 @@ def logs_table(entries: Mapping[str, Entry]) -> pl.DataFrame:
 def points_table(
     batch: Batch,
     models: Mapping[str, tuple[str, ...]],
-    settings: Settings,
+    settings: SweepSettings,
     lam: np.ndarray,
     results: Sequence[Mapping[str, np.ndarray]],
 ) -> pl.DataFrame:
@@ -90,10 +89,10 @@ def _search_table(
     problems = batch.problems
     shape = len(problems), len(copulas), lam.shape[1]
 
-    def spread(values: Any, axis: int) -> list[str | int | None]:
+    def spread(values: Sequence[str | int | None] | np.ndarray, axis: int) -> list[str | int | None]:
         """A value per problem (axis 0), copula (1) or λ (2), for each point."""
-        place = tuple(slice(None) if other == axis else None for other in range(3))
-        return np.broadcast_to(np.array(values, object)[place], shape).reshape(-1).tolist()
+        index = tuple(slice(None) if other == axis else None for other in range(3))
+        return np.broadcast_to(np.array(values, object)[index], shape).reshape(-1).tolist()
 
     def flat(key: str) -> np.ndarray | None:
         """The values of each point, with what axes they have; None where the search has none."""
@@ -118,7 +117,7 @@ def _frame(columns: dict[str, np.ndarray | list[int | str | None]]) -> pl.DataFr
     """The table, without figures where a point failed, and without those that are not known."""
     height = len(columns["log"])
 
-    def series(name: str, kind: Any) -> pl.Series:
+    def series(name: str, kind: pl.DataType | type[pl.DataType]) -> pl.Series:
         values = columns[name]
         if isinstance(values, np.ndarray):  # as it is: a list for each point would take longer than to solve it
             return pl.Series(name, values).cast(kind)
@@ -126,16 +125,16 @@ def _frame(columns: dict[str, np.ndarray | list[int | str | None]]) -> pl.DataFr
 
     table = pl.DataFrame([series(name, kind) for name, kind in POINTS.items()])
     solved = pl.col("status") < PointStatus.NO_DATA
-    known = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
-    return table.with_columns(known).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
+    figures = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
+    return table.with_columns(figures).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
 
 
 def _cascades(members: np.ndarray, models: list[tuple[str, ...]]) -> list[str]:
     """The names of the models of each point, from members (U, C, L, k), of which each problem has its own models."""
     names_of = []
-    for own, names in zip(members, models, strict=False):
-        rows = own.reshape(-1, own.shape[-1])
-        kinds, place = np.unique(rows, axis=0, return_inverse=True)
-        told = [" > ".join(cascade) for cascade in cascade_names(kinds, names)]
-        names_of += [told[p] for p in place.reshape(-1)]
+    for of_problem, names in zip(members, models, strict=False):
+        rows = of_problem.reshape(-1, of_problem.shape[-1])
+        kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
+        labels = [" > ".join(cascade) for cascade in cascade_names(kinds, names)]
+        names_of += [labels[p] for p in inverse.reshape(-1)]
     return names_of

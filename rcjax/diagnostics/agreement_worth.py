@@ -58,8 +58,8 @@ def agreement_worth(
     >>> row["agreement"], row["confidence"], row["accuracy_equal"], row["accuracy_differ"]
     (1.0, 0.5, 1.0, 0.0)
     """
-    places = pairs(len(models))
-    draws = int(min(replicates, max(_FEWEST_DRAWS, _MOST_DRAWS // max(len(places), 1))))
+    links = pairs(len(models))
+    draws = int(min(replicates, max(_FEWEST_DRAWS, _MOST_DRAWS // max(len(links), 1))))
     rng = np.random.default_rng(seed)
     some = np.sort(rng.permutation(len(answer))[:_MOST_QUERIES])
 
@@ -67,7 +67,7 @@ def agreement_worth(
         rows = some if labelled is None else some[labelled[some, j]]
         return _row((models[i], models[j]), confidence[rows, j], correct[rows, j], answer[rows][:, [i, j]], draws, rng)
 
-    return [of_pair(i, j) for i, j in places]
+    return [of_pair(i, j) for i, j in links]
 
 
 def _row(
@@ -78,8 +78,8 @@ def _row(
     draws: int,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    known = (codes != NO_ANSWER).all(1)
-    equal, right, phi = (codes[:, 0] == codes[:, 1])[known], correct[known], confidence[known]
+    answered = (codes != NO_ANSWER).all(1)
+    equal, right, phi = (codes[:, 0] == codes[:, 1])[answered], correct[answered], confidence[answered]
     n = len(right)
     row: dict[str, Any] = {"pair": list(pair), "n": n}
     row |= {"equal": _mean(equal), "accuracy_equal": _mean(right[equal]), "accuracy_differ": _mean(right[~equal])}
@@ -102,9 +102,9 @@ def separations(confidence: np.ndarray, correct: np.ndarray, weights: np.ndarray
     >>> separations(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]), np.array([[1, 1, 1], [1, 0, 2]])).tolist()
     [1.0, 1.0]
     """
-    values, place = np.unique(confidence, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(values)))
+    values, inverse = np.unique(confidence, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    starts = np.searchsorted(inverse[order], np.arange(len(values)))
     right = np.asarray(correct, float)[order] * weights[:, order]
     every = weights[:, order]
     if not len(values):
@@ -140,19 +140,19 @@ def remarks_on_agreement(rows: Sequence[Mapping[str, Any]] | None, models: Seque
         lacks = "the log has no column answer (or answer_key), and no table of answers was given (--answers FILE)"
         yield f"whether it pays to compare models' answers cannot be told: {lacks}"
         return
-    known = [row for row in rows if np.isfinite(row["gain"])]
-    if not known:
+    judged = [row for row in rows if np.isfinite(row["gain"])]
+    if not judged:
         yield "whether it pays to compare models' answers cannot be told: the later one of each pair is always right"
         return
-    best = max(known, key=lambda row: row["gain"])
-    telling = [row for row in known if row["gain_interval"][0] > 0]
+    best = max(judged, key=lambda row: row["gain"])
+    telling = [row for row in judged if row["gain_interval"][0] > 0]
     first, second = best["pair"]
     figures = (
         f"that {second} says what {first} says parts its right answers from its wrong ones by {_auc(best, 'agreement')}"
         f", its confidence by {_auc(best, 'confidence')}"
     )
     if telling:
-        share = f"{len(telling)} of {len(known)} pairs" if len(known) > 1 else "the pair"
+        share = f"{len(telling)} of {len(judged)} pairs" if len(judged) > 1 else "the pair"
         right = f"equal answers are right in {percent(best['accuracy_equal'], 0)}, different ones of {second} in "
         right += percent(best["accuracy_differ"], 0)
         yield f"agreement tells more than confidence in {share}: {figures}; {right}: rcjax tune weighs it by cost"

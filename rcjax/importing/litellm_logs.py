@@ -7,12 +7,13 @@ where there is one. Nothing tells right from wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import looked_up, messages_of, prompt_of, query_of, replies_of
-from rcjax.importing.records import answers_of
+from rcjax.importing.json_records import answers_of
 
 name, files = "litellm", "LiteLLM (standard logging payloads)"
 
@@ -38,13 +39,13 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[Answ
     messages = messages_of(payload.get("messages"))
     named = query_of(messages) if by is None else looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
-    told = {"query": str(named), "model": payload.get("model_group") or payload["model"], "attempt": None}
+    answer = Answer(str(named), payload.get("model_group") or payload["model"], attempt=None)
     failure = _failure(payload, messages)
     if failure is not None:
-        return [Answer(**told, failure=failure)]
-    told |= {"judged": False, "prompt": prompt_of(messages)}
-    told["seconds"] = None if payload.get("cache_hit") is True else seconds_of(_duration(payload))
-    return [Answer(**told, **reply) for reply in replies_of(payload["response"], _cost(payload))]
+        return [replace(answer, failure=failure)]
+    seconds = None if payload.get("cache_hit") is True else seconds_of(_duration(payload))
+    answer = replace(answer, judged=False, prompt=prompt_of(messages), seconds=seconds)
+    return replies_of(payload["response"], answer, _cost(payload))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:

@@ -14,7 +14,7 @@ __all__ = ["answers_of", "records"]
 
 
 def records(path: Path, program: str) -> Iterator[tuple[str, Mapping[str, Any] | DamageError]]:
-    """(place, object) of each object in a file; DamageError for what is none.
+    """(position, object) of each object in a file; DamageError for what is none.
 
     A file is JSON Lines, with an object or an array of them in each line, or else one array or object over many lines.
     Raises DamageError where the file is no text, or holds nothing.
@@ -24,8 +24,8 @@ def records(path: Path, program: str) -> Iterator[tuple[str, Mapping[str, Any] |
             first = next((line for line in file if line.strip()), "")
         whole = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
         any_record = False
-        for place, content in _lines(path) if whole is None else [("", whole)]:
-            for where, record in _objects(content, f"{path.name}{place}", program):
+        for position, content in _lines(path) if whole is None else [("", whole)]:
+            for where, record in _objects(content, f"{path.name}{position}", program):
                 any_record = True
                 yield where, record
     except (OSError, UnicodeError) as problem:
@@ -69,6 +69,6 @@ def _parsed(text: str) -> Any:
 def _objects(content: Any, where: str, program: str) -> Iterator[tuple[str, Mapping[str, Any] | DamageError]]:
     several = isinstance(content, list)
     for number, record in enumerate(content if several else [content], 1):
-        place = f"{where}, entry {number}" if several else where
-        damage = DamageError(f"{place}: is not as {program} writes it (no JSON object): is it whole?")
-        yield place, record if isinstance(record, dict) else damage
+        position = f"{where}, entry {number}" if several else where
+        damage = DamageError(f"{position}: is not as {program} writes it (no JSON object): is it whole?")
+        yield position, record if isinstance(record, dict) else damage

@@ -10,14 +10,14 @@ from typing import Any
 from rcjax._base.arguments import what_it_is
 from rcjax.serving.streams import Deliver
 
-__all__ = ["Messages", "Question", "check_question", "one_by_one", "text_bytes"]
+__all__ = ["Messages", "Prompt", "check_question", "one_by_one", "text_bytes"]
 
 
 Messages = str | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Prompt:
     """What is put to the models."""
 
     query: str

@@ -71,8 +71,8 @@ def marginal_test(
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
 
     def test(one: tuple[int, np.random.Generator]) -> MarginalTest:  # model by model, as samples take memory
-        place, generator = one
-        return _test(part(data, place), generator.spawn(2), trained_on, replicates)
+        index, generator = one
+        return _test(part(data, index), generator.spawn(2), trained_on, replicates)
 
     return stack(side_by_side(test, models, n=confidence.shape[-1]))
 
@@ -148,8 +148,8 @@ def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -
     if marginal.atoms is not None:
         # On a scale of their own: the masses at the ends first and last, the atoms from the end of the first one on.
         ends = marginal.mass_lowest + np.cumsum(marginal.atoms.mass)
-        place = np.searchsorted(ends, u, side="right")
-        at_atom = (u >= marginal.mass_lowest) & (place < len(ends))
-        inner = np.where(at_atom, marginal.atoms.value[np.minimum(place, len(ends) - 1)], inner)
+        atom_index = np.searchsorted(ends, u, side="right")
+        at_atom = (u >= marginal.mass_lowest) & (atom_index < len(ends))
+        inner = np.where(at_atom, marginal.atoms.value[np.minimum(atom_index, len(ends) - 1)], inner)
     top = np.where(u >= 1 - marginal.mass_highest, marginal.highest, inner)
     return np.where(u < marginal.mass_lowest, marginal.lowest, top).astype(marginal.a.dtype)

@@ -22,9 +22,9 @@ from rcjax.sweeps import folder as files
 from rcjax.sweeps.engines import Engine, Work, solve_here
 from rcjax.sweeps.library import Library, named
 from rcjax.sweeps.models import frontier_of, model_of
-from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, Settings, check_settings, plan_batches
+from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, check_settings, plan_batches
 from rcjax.sweeps.ray_engine import connected
-from rcjax.sweeps.tables import logs_table
+from rcjax.sweeps.result_tables import logs_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,18 +74,18 @@ class Sweep:
         settings = self.plan["settings"]
         choices = {"seed": settings["seeds"], "cascades": list(settings["cascades"]), "copula": settings["copulas"]}
         wanted = {"seed": seed, "cascades": cascades, "copula": copula}
-        for name, known in choices.items():
-            wanted[name] = known[0] if wanted[name] is None else wanted[name]
-            if wanted[name] not in known:
-                raise ValueError(f"{name} is {wanted[name]!r}; of this sweep it is {', '.join(map(str, known))}")
+        for name, available in choices.items():
+            wanted[name] = available[0] if wanted[name] is None else wanted[name]
+            if wanted[name] not in available:
+                raise ValueError(f"{name} is {wanted[name]!r}; of this sweep it is {', '.join(map(str, available))}")
         search = settings["cascades"][wanted["cascades"]]
         of_log = pl.col("log") == log, pl.col("seed") == wanted["seed"]
         fits = pl.scan_parquet(self.path / "fits" / "*.parquet").filter(*of_log).collect()
         (row,) = self.logs.filter(pl.col("log") == log).to_dicts() or [{"problem": "it is none of this sweep's"}]
         if row["problem"] is not None or fits.is_empty():
             raise ValueError(f"no frontier of {log!r}: {row['problem'] or 'the sweep has not come to it'}")
-        kept = pl.col("copula") == wanted["copula"] if search != "labels" else pl.col("copula").is_null()
-        same = pl.col("replicate") == 0, pl.col("cascades") == wanted["cascades"], kept
+        of_copula = pl.col("copula") == wanted["copula"] if search != "labels" else pl.col("copula").is_null()
+        same = pl.col("replicate") == 0, pl.col("cascades") == wanted["cascades"], of_copula
         model = model_of(row, fits["fit"][0], wanted["copula"])
         return frontier_of(model, self.points.filter(*of_log, *same).collect(), search)
 
@@ -188,7 +188,7 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
     _wait_for_all()
 
 
-def _prepare(target: Path, settings: Settings, library: Library, batches: list[Batch]) -> list[int]:
+def _prepare(target: Path, settings: SweepSettings, library: Library, batches: list[Batch]) -> list[int]:
     """Make the folder, or find it; the numbers of the batches that are left to do, the same in every process."""
     if not batches:
         name, entry = next(iter(library.entries.items()))
