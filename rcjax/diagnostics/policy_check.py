@@ -35,7 +35,7 @@ from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned, seconds_of
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
-from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning, tell_search
+from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, tell_search
 
 __all__ = ["PolicyCheck", "check_policy"]
 
@@ -173,7 +173,7 @@ def check_policy(
         models=rows,
         error=error,
         cost=cost,
-        retuning=None if gain is None else dataclasses.asdict(gain) | {"share": gain.share, "p_value": gain.p_value},
+        retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
         seconds=seconds,
         checks=tuple(
             judge_all([*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)], alarm)
@@ -362,7 +362,9 @@ def _standard_error(values: np.ndarray, n: int) -> float:
     return float(values.std() / math.sqrt(max(n - 1, 1)))
 
 
-def _remarks(policy: Policy | Mixture, log: Log, shared: Overlap, gain: Gain | None, retuning: bool) -> Iterator[str]:
+def _remarks(
+    policy: Policy | Mixture, log: Log, shared: Overlap, gain: RetuningGain | None, retuning: bool
+) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():

@@ -4,16 +4,16 @@ The tail of the seconds does not add up over the models of a cascade, so that no
 answers the queries of the log, and what counts is how many of them wait too long, or the mean. Among those that keep
 to the limit the target decides.
 
-The best of many candidates were lucky in their seconds too. How much, cross-validation tells: on each fold's complement
-the pair is chosen that is best for each λ among those within the limit there, and answers the queries of the fold. By
-as much as these wait longer than the queries of the choice, the limit is drawn tighter. What counts are the λ where the
-limit binds: elsewhere nothing was chosen for being quick.
+The best of many candidates were lucky in their seconds too. How much, a contest tells: without each fold the pair is
+chosen that is best for each λ among those within the limit there, and answers the queries of the fold. By as much as
+these wait longer than the queries of the choice, the limit is drawn tighter. What counts are the λ where the limit
+binds: elsewhere nothing was chosen for being quick.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ import numpy as np
 
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -37,11 +38,13 @@ from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import path_seconds, seconds_columns
 from rcjax.solving.lambda_grid import lam_range
+from rcjax.tuning.choices import Targets
+from rcjax.tuning.contest import Contest, Entry, contest
 from rcjax.tuning.label_candidates import judge_log
 from rcjax.tuning.label_weights import charges
 from rcjax.tuning.p_values import binomial_tail, upper_limit
 from rcjax.tuning.resampling import deal_folds, require_queries
-from rcjax.tuning.trials import pairs_on_trial
+from rcjax.tuning.trials import Trial, pairs_on_trial
 
 __all__ = ["Admission", "admission", "record_limit", "with_limit", "within"]
 
@@ -75,13 +78,11 @@ class Admission:
 
     def admits(self, policies: Policies, model: CascadeModel) -> np.ndarray:
         """(C,) bool: which of the policies over a model's models keep to the limit, the luck of the choice included."""
-        return self.figure(policies, model) + self.luck <= self.allowed * (1 + 1e-9)
+        return ~_beyond(self.figure(policies, model) + self.luck, self.allowed)
 
     def figure(self, policies: Policies, model: CascadeModel) -> np.ndarray:
         """(C,) the share of the queries beyond the limit, or the mean; infinite where no seconds are known."""
-        everything = [slice(None)]
-        (figure,) = _figures(self.limit, policies, model.calibrators, self.log.select(model.models), everything)
-        return figure
+        return _figures(self.limit, policies, model.calibrators, self.log.select(model.models))
 
     def require_any(self, model: CascadeModel) -> None:
         """Raise InfeasibleError where no policy over a model's models keeps to the limit.
@@ -133,7 +134,7 @@ class Admission:
         """What a policy comes to on a log, beside the limit, in words."""
         paths = walk_log(policy, log).waits
         assert paths is not None
-        figure = sum(weight * float(_figure(self.limit, waits[None])[0]) for weight, waits in paths)
+        figure = sum(weight * float(_mean(_counted(self.limit, waits[None]))[0]) for weight, waits in paths)
         if self.limit.share is None:
             luck = f", and {self.luck:.3g} more for the luck of the choice" if self.luck > 0 else ""
             return f"{self.limit}: {figure:.3g} on this log{luck}"
@@ -205,44 +206,65 @@ def _sure_to_pass(n: int, share: float, level: float) -> float:
 
 
 def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, seed: int = 0) -> float:
-    """By how much more the best pairs within the limit have on a fold than on the queries of their choice; 0 at least.
+    """By how much more the best pairs within the limit have on queries left out than on those of their choice.
 
-    Mean over the folds, and the λ where the limit binds: where the best pair of all is beyond it. 0 where none does.
+    Over the λ where the limit binds: where the best pair of all is beyond it. 0 at least, and where it binds nowhere.
     """
     lam = lam_range(np.asarray(log.cost, float), _PRICES)
+    calibrators, trial = _pairs(log, model, np.ones(log.n_queries, bool))
+    lam = lam[_beyond(_figures(limit, trial.policies.take(trial.loss(lam).argmin(1)), calibrators, log), allowed)]
+    if not lam.size or not log.complete.any():
+        return 0.0
     fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed)
+
+    def within_limit(number: int) -> list[Entry]:
+        out = fold == number
+        calibrators, trial = _pairs(log, model, ~out)
+        figure = _figures(limit, trial.policies, calibrators, log, ~out)
+        beyond = _beyond(figure, allowed)
+        loss = np.tile(figure, (len(lam), 1)) if beyond.all() else np.where(beyond, np.inf, trial.loss(lam))
+        best = loss.argmin(1)
+        counted = _counted(limit, np.concatenate([*_walked(trial.policies.take(best), calibrators, log)]))
+        # Queries whose seconds are not known count as the others that are left out do.
+        counted = np.where(np.isnan(counted), _mean(counted[:, out])[:, None], counted)
+        outcomes = Outcomes(counted, np.zeros_like(counted), np.zeros_like(counted))
+        return [Entry(lambda *_: outcomes, figure[best])]
+
+    losses = contest(log, Contest(("within",), Targets(lam), within_limit, log.cost), fold)
+    return max(0.0, losses.luck("within", losses.targets.prices))
+
+
+def _pairs(log: Log, model: CascadeModel, rows: np.ndarray) -> tuple[Calibrator, Trial]:
+    """(calibrators, single models and pairs) by some of the queries (n,)."""
+    data = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & rows[:, None]
     how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    more = []
-    for out in (fold == number for number in range(_FOLDS)):
-        rows = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = calibrate_log(*fill_up(*rows), **how)
-        trial = judge_log(calibrators, *rows, charges(log))
-        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), len(model.models))
-        inner, outer = _figures(limit, trial.policies, calibrators, log, [~out, out])
-        within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))
-        binds = inner[trial.loss(lam).argmin(1)] > allowed * (1 + 1e-9)
-        if not within_limit.size or not binds.any():
-            continue
-        best = within_limit[trial.take(within_limit).loss(lam[binds]).argmin(1)]
-        more.append((outer[best] - inner[best]).mean())
-    return max(0.0, float(np.mean(more))) if more else 0.0
+    calibrators, _ = calibrate_log(*fill_up(*data), **how)
+    trial = jax.tree.map(np.asarray, judge_log(calibrators, *data, charges(log)))
+    return calibrators, pairs_on_trial(trial, len(model.models))
 
 
-def _figure(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
-    """(C,) the share of queries beyond the limit, or the mean, of seconds (C, n), NaN where not known."""
-    known = (~np.isnan(waits)).sum(1)
-    counted = np.nansum(waits, 1) if limit.share is None else (waits > limit.seconds).sum(1)
-    return np.where(known > 0, counted / np.maximum(known, 1), np.inf)
+def _beyond(figure: np.ndarray, allowed: float) -> np.ndarray:
+    return figure > allowed * (1 + 1e-9)
 
 
 def _figures(
-    limit: SecondsLimit, policies: Policies, calibrators: Calibrator, log: Log, rows: Sequence[Any]
-) -> list[np.ndarray]:
-    """`_figure` of policies (C,) on several selections of queries; of those with shares, the expectation over lots."""
+    limit: SecondsLimit, policies: Policies, calibrators: Calibrator, log: Log, rows: Any = slice(None)
+) -> np.ndarray:
+    """(C,) of policies, on some queries: the share beyond the limit, or the mean; an expectation over lots."""
     parts, owner, weight = policies.on_host().unsplit()
-    walked = [[_figure(limit, waits[:, own]) for own in rows] for waits in _walked(parts, calibrators, log)]
-    columns = (np.concatenate(column) for column in zip(*walked, strict=True))
-    return [np.bincount(owner, weight * column, len(policies.first)) for column in columns]
+    walked = [_mean(_counted(limit, waits[:, rows])) for waits in _walked(parts, calibrators, log)]
+    return np.bincount(owner, weight * np.concatenate(walked), len(policies.first))
+
+
+def _counted(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
+    """What counts of seconds: these, or whether they are beyond the limit; NaN where they are not known."""
+    return waits if limit.share is None else np.where(np.isnan(waits), np.nan, waits > limit.seconds)
+
+
+def _mean(counted: np.ndarray) -> np.ndarray:
+    """(C,) of figures (C, n), over those that are known; infinite where none is."""
+    known = (~np.isnan(counted)).sum(1)
+    return np.where(known > 0, np.nansum(counted, 1) / np.maximum(known, 1), np.inf)
 
 
 def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[np.ndarray]:

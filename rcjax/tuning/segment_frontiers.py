@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
@@ -20,7 +22,7 @@ from rcjax.tuning.bills import with_seconds
 from rcjax.tuning.comparison import over_neighbours
 from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.segment_budget import Menu
-from rcjax.tuning.segment_trials import Trials, pooled_calibrators, pooled_rows
+from rcjax.tuning.segment_trials import Trials, pooled_rows
 from rcjax.tuning.trials import judge_pairs, undominated
 
 __all__ = ["Traffic", "own_traffic", "queries_of", "shared_traffic"]
@@ -71,16 +73,13 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
     assert trial.weight is not None
     rows = queries_of(log, name)
     own, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
-    pooled = pooled_rows(rows, others, trial.weight, seed=0)
-    fitted = dataclasses.replace(
-        model,
-        calibrators=pooled_calibrators(log, model, pooled),
-        cost=own.cost,
-        details=Details.of_log(own, fit=model.options),
-    )
-    judged = judge_pairs(
-        dataclasses.replace(expected_log(log).take(pooled), cost=own.cost), fitted, trials.lam, AS_USUAL
-    )
+    pooled = expected_log(log).take(pooled_rows(rows, others, trial.weight, seed=0))
+    pooled = dataclasses.replace(pooled, cost=own.cost)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    calibrators, _ = calibrate_log(*fill_up(pooled.logprob, pooled.correct, pooled.answered), **how)
+    details = Details.of_log(own, fit=model.options)
+    fitted = dataclasses.replace(model, calibrators=calibrators, cost=own.cost, details=details)
+    judged = judge_pairs(pooled, fitted, trials.lam, AS_USUAL)
     best = judged.penalty[judged.loss(trials.lam).argmin(1)]
     trial_of_points, lam, status = undominated(judged)
     luck = np.interp(log_lam(lam), log_lam(trials.lam), over_neighbours(trial.error - best))
@@ -104,35 +103,34 @@ def shared_traffic(frontier: Frontier, log: Log, shares: Mapping[str, float], tu
         shares: of all the traffic, by segment that shares a policy; at least one.
         tuned_on: the shares of the segments in the log that the frontier was tuned on.
     """
-    error, cost = (np.asarray(figure, float) for figure in (frontier.penalty, frontier.cost))
-    whole = sum(shares.values())
-    mix = {name: share / whole for name, share in shares.items()}
-    names = tuple(dict.fromkeys([*shares, *tuned_on]))
-    tried = {name: _counted(frontier, log, name) for name in names}
-    counted = {name: figures for name, figures in tried.items() if figures is not None}
-    known = [name for name in names if name in counted]
-    base = sum(tuned_on.get(name, 0.0) for name in known) or 1.0
-    mean = sum((tuned_on.get(name, 0.0) / base * counted[name] for name in known), np.zeros((2, len(error))))
-    apart = {name: counted[name] - mean if name in known else np.zeros_like(mean) for name in names}
-    figures = np.stack([error, cost])
-    if any(abs(mix.get(name, 0.0) - tuned_on.get(name, 0.0)) > 1e-12 for name in names):
-        figures = figures + sum(share * apart[name] for name, share in mix.items())
-    figures[0] = np.clip(figures[0], 0.0, 1.0)
-    kept = None if frontier.reserve is None else np.asarray(frontier.reserve, float)
-    in_segments = {name: _possible(np.stack([error, cost]) + apart[name]) for name in shares}
-    return Traffic(tuple(shares), frontier, Menu(whole, error, cost, *figures, reserve=kept), in_segments, shared=True)
+    figures = promised = np.stack([np.asarray(figure, float) for figure in (frontier.penalty, frontier.cost)])
+    whole, names = sum(shares.values()), [*dict.fromkeys([*shares, *tuned_on])]
+    now = np.array([shares.get(name, 0.0) / whole for name in names])
+    before = np.array([tuned_on.get(name, 0.0) for name in names])
+    counted = np.stack([_counted(frontier, log, name) for name in names])
+    has_queries = ~np.isnan(counted[:, 0, 0])
+    base = before * has_queries
+    mean = np.tensordot(base / (base.sum() or 1.0), np.nan_to_num(counted), 1)
+    apart = np.where(has_queries[:, None, None], counted - mean, 0.0)
+    if (np.abs(now - before) > 1e-12).any():
+        figures = promised + np.tensordot(now, apart, 1)
+        figures[0] = np.clip(figures[0], 0.0, 1.0)
+    in_segments = {name: _possible(promised + apart[names.index(name)]) for name in shares}
+    reserve = None if frontier.reserve is None else np.asarray(frontier.reserve, float)
+    menu = Menu(whole, promised[0], promised[1], figures[0], figures[1], reserve)
+    return Traffic(tuple(shares), frontier, menu, in_segments, shared=True)
 
 
 def _possible(figures: np.ndarray) -> np.ndarray:
     return np.stack([np.clip(figures[0], 0.0, 1.0), np.maximum(figures[1], 0.0)])
 
 
-def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray | None:
-    """(2, L) error and cost of each policy on the queries of a segment; None where no query has all answers."""
+def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray:
+    """(2, L) error and cost of each policy on the queries of a segment; NaN where no query has all answers."""
     try:
         replayed = replay(frontier, log.take(queries_of(log, name)))
     except LogError:
-        return None
+        return np.full((2, len(frontier.lam)), np.nan)
     return np.stack([np.asarray(replayed.error, float), np.asarray(replayed.spent, float)])
 
 

@@ -160,7 +160,7 @@ def _head_start(whole: Tuned) -> float:
         return 0.0
     comparison, gains = whole.selection.comparison, [0.0]
     if comparison.agreeing.any() and comparison.agreement is not None:
-        gains.append(comparison.agreement.overall)
+        gains.append(comparison.agreement.overall.mean)
     gains += [
         float(comparison.overall[comparison.lengths == length][0]) for length in {*comparison.chosen} if length > 2
     ]
@@ -235,8 +235,8 @@ def _figures(
             share=mix[name],
             own=name in trials.earned,
             weight=trials.segments[name].weight,
-            gain=trials.segments[name].overall,
-            gain_se=trials.segments[name].overall_se,
+            gain=float(trials.segments[name].gain.mean),
+            gain_se=float(trials.segments[name].gain.se),
             error=float(policies[name].expected["error"] or 0.0),
             cost=float(policies[name].expected["cost"] or 0.0),
         )
@@ -255,16 +255,8 @@ def _provenance(
     told.pop("reference", None)
     shares = None if spec.shares is None else {name: float(share) for name, share in spec.shares.items()}
     told["tuning"] = {**told["tuning"], "bands": spec.intervals, "shares": shares}
-    told["segments"] = {
-        one.name: {
-            "queries": one.queries,
-            "own": one.own,
-            "weight": one.weight,
-            "gain": one.gain,
-            "gain_se": one.gain_se,
-        }
-        for one in figures
-    }
+    names = "queries", "own", "weight", "gain", "gain_se"
+    told["segments"] = {one.name: {name: getattr(one, name) for name in names} for one in figures}
     return told if certificate is None else told | {"guarantee": certificate.to_json()}
 
 
@@ -276,8 +268,8 @@ def _gain(trials: Trials, mix: Mapping[str, float]) -> tuple[float, float]:
         return 0.0, 0.0
     loss = sum(mix[name] * one.loss for name, one in tried.items()) / sum(mix[name] for name in tried)
     parts = {name: float(np.mean(mix[name] * tried[name].loss / loss)) for name in own}
-    gain = sum(parts[name] * tried[name].overall for name in own)
-    return gain, math.sqrt(sum((parts[name] * tried[name].overall_se) ** 2 for name in own))
+    gain = sum(parts[name] * tried[name].gain.mean for name in own)
+    return float(gain), math.sqrt(sum((parts[name] * tried[name].gain.se) ** 2 for name in own))
 
 
 def _one_policy(whole: Tuned, mix: Mapping[str, float]) -> Policy | None:
