@@ -175,7 +175,7 @@ def certify(
     evidence = evidence_of(frontier, replayed.n, *figures, scored=scored)
     if max_seconds is not None:
         beyond = count_beyond(frontier, log, SecondsLimit.of(max_seconds))
-        evidence = [dataclasses.replace(one, beyond=own) for one, own in zip(evidence, beyond, strict=True)]
+        evidence = [dataclasses.replace(one, beyond=count) for one, count in zip(evidence, beyond, strict=True)]
     if losses is not None:
         evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
     chosen = last_shown(order, lambda index: targets.p_value(evidence[index]), targets.level)
@@ -207,8 +207,8 @@ def at_model_costs(frontier: Frontier, log: Log) -> Log:
     True
     """
     log = as_tuned(frontier, log)
-    known = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
-    cost = jnp.asarray([known.get(name, 0.0) for name in log.models], log.query_cost.dtype)
+    prices = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
+    cost = jnp.asarray([prices.get(name, 0.0) for name in log.models], log.query_cost.dtype)
     return dataclasses.replace(log, query_cost=jnp.broadcast_to(cost, log.query_cost.shape), cost=cost)
 
 
@@ -282,9 +282,9 @@ def _certificate(
         **dataclasses.asdict(targets),
         "abstain_price": abstain_price,
     }
-    known = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
+    asked = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
     timed = _timed(evidence.beyond, targets.level)
-    guarantee = figures | timed | {"source": PurePath(log.source).name, "digest": known.digest}
+    guarantee = figures | timed | {"source": PurePath(log.source).name, "digest": asked.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
     return Certificate(recorded, index, **figures, seconds=evidence.beyond)
 

@@ -132,9 +132,9 @@ class AtBudgets:
         saves falls at once where the next model can be had for the same money.
         """
         ends, bills = (np.log(np.maximum(money, np.finfo(float).tiny)) for money in (self.budgets, np.asarray(bills)))
-        own = np.log(max(budget, np.finfo(float).tiny))
-        alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= own + 1e-9).sum()
-        return int(np.where(alike | ~alike.any(), np.abs(ends - own), np.inf).argmin())
+        end = np.log(max(budget, np.finfo(float).tiny))
+        alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= end + 1e-9).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
 
 class Luck(NamedTuple):

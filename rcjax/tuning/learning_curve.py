@@ -303,7 +303,7 @@ def area_of_points(cost: Any, error: Any, low: float, high: float) -> np.ndarray
     left, right = np.minimum(costs[..., :1], low), np.maximum(costs[..., -1:], high)
     costs = np.concatenate([left, costs, right], -1)
     errors = np.concatenate([errors[..., :1], errors, errors[..., -1:]], -1)
-    areas = [area_under_curve(costs[place], errors[place], low, high) for place in np.ndindex(costs.shape[:-1])]
+    areas = [area_under_curve(costs[index], errors[index], low, high) for index in np.ndindex(costs.shape[:-1])]
     return np.array(areas).reshape(costs.shape[:-1])
 
 

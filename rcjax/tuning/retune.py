@@ -65,10 +65,10 @@ class Recorded:
 
     def within(self, names: tuple[str, ...]) -> "Recorded":
         """The same for a log that holds some of the models only."""
-        kept, search = tuple(name for name in self.models if name in names), self.spec.search
+        models, search = tuple(name for name in self.models if name in names), self.spec.search
         if not isinstance(search, str):
-            search = tuple(path for path in search if set(path) <= set(kept))
-        return dataclasses.replace(self, models=kept, spec=dataclasses.replace(self.spec, search=search))
+            search = tuple(path for path in search if set(path) <= set(models))
+        return dataclasses.replace(self, models=models, spec=dataclasses.replace(self.spec, search=search))
 
     def on(self, log: Log, bands: bool | None) -> tuple["Recorded", list[str]]:
         """(the same for a log, what to say of models that it lacks); bands: whether to draw them, None as before.
@@ -94,34 +94,34 @@ def recorded_tuning(policy: Policy | Mixture | SegmentedPolicy) -> Recorded:
 
     ValueError names the place of what is not as rcjax writes it.
     """
-    told = tuning_record(policy)
+    record = tuning_record(policy)
     lam = policy.expected.get("lam")
-    target = told.get("target") or ({} if lam is None else {"lam": lam})
+    target = record.get("target") or ({} if lam is None else {"lam": lam})
     spec = Spec(
         targets=Target.those(**target),
-        search="selected" if told.get("search") == "expected" else told.get("search", "selected"),
-        max_length=told.get("max_length"),
-        chain=told.get("chain", "exact"),
-        fit=told.get("fit", {}),
+        search="selected" if record.get("search") == "expected" else record.get("search", "selected"),
+        max_length=record.get("max_length"),
+        chain=record.get("chain", "exact"),
+        fit=record.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
-        abstain_price=told.get("abstain_price"),
-        confidence=told["confidence"],
-        judged=told.get("judged", False),
-        mix=told.get("mix", isinstance(policy, Mixture)) and {*target} <= {"budget", "max_error"},
-        intervals=told.get("bands", True),
-        second_cost=told.get("second_cost", 0.0),
-        max_seconds=told.get("max_seconds"),
+        abstain_price=record.get("abstain_price"),
+        confidence=record["confidence"],
+        judged=record.get("judged", False),
+        mix=record.get("mix", isinstance(policy, Mixture)) and {*target} <= {"budget", "max_error"},
+        intervals=record.get("bands", True),
+        second_cost=record.get("second_cost", 0.0),
+        max_seconds=record.get("max_seconds"),
     )
-    return Recorded(spec, told.get("models", tuple(policy.models)), told.get("prices") or policy.prices)
+    return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)
 
 
 def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
     """That a policy is tuned again by another search, as its own is gone, or part of it, in words."""
-    told = tuning_record(policy)
+    record = tuning_record(policy)
     remarks = []
-    if told.get("search") == "expected":
+    if record.get("search") == "expected":
         remarks.append(f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades")
-    if told.get("abstain_price") is not None and told.get("search") != "adaptive" and _refuses_early(policy):
+    if record.get("abstain_price") is not None and record.get("search") != "adaptive" and _refuses_early(policy):
         remarks.append(f"{EARLY_IS_GONE}: tuned with refusals by the last one")
     return tuple(remarks)
 
@@ -129,7 +129,7 @@ def tell_search(policy: Policy | Mixture | SegmentedPolicy) -> tuple[str, ...]:
 def _refuses_early(policy: Policy | Mixture | SegmentedPolicy) -> bool:
     """Whether some model that is not the last of its cascade refuses."""
     rules = (part.rules[name] for part in policy.policies for name in part.models[:-1])
-    return any(rule.action == "abstain" for own in rules for rule in own)
+    return any(rule.action == "abstain" for intervals in rules for rule in intervals)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,8 +193,8 @@ def retune(policy: Policy | Mixture | SegmentedPolicy, log: Log, *, bands: bool 
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     beside = tell_beside(tuned.policy, tuned.log)
-    told = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
-    return Retuned(tuned.policy, tuned.frontier, told)
+    words = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
+    return Retuned(tuned.policy, tuned.frontier, words)
 
 
 def _retune_segments(policy: SegmentedPolicy, log: Log, bands: bool | None) -> Retuned:
@@ -367,9 +367,9 @@ def _one_point(policy: Policy | Mixture, model: CascadeModel, spec: Spec, lam: f
     widest = max(policy.policies, key=lambda part: (bool(part.agreements), len(part.models)))
     members = np.isin(names, widest.models)[None]
     nothing = np.zeros(1, model.cost.dtype)
-    own = Policies.of_cascades(np.zeros(members.shape), members).comparing()
-    assert own.agreements is not None
+    policies = Policies.of_cascades(np.zeros(members.shape), members).comparing()
+    assert policies.agreements is not None
     for name, one in widest.agreements.items():
-        own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
-    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
+        policies.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
+    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
     return make_frontier(model, point, search=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)

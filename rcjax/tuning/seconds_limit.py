@@ -113,7 +113,7 @@ class Admission:
     def _fastest(self, model: CascadeModel) -> tuple[str, float]:
         """The model that alone keeps the lowest limit, and that, rounded up to three digits."""
         walked = _walked(_alone(model), model.calibrators, self.log)
-        reached = np.array([self._reached(own) for waits in walked for own in waits])
+        reached = np.array([self._reached(row) for waits in walked for row in waits])
         return model.models[int(reached.argmin())], _rounded_up(float(reached.min()))
 
     @property
@@ -122,13 +122,13 @@ class Admission:
 
     def _reached(self, waits: np.ndarray) -> float:
         """The limit that seconds (n,) would just keep."""
-        known = np.sort(waits[~np.isnan(waits)])
-        if not known.size:
+        seconds = np.sort(waits[~np.isnan(waits)])
+        if not seconds.size:
             return np.inf
         if self.limit.share is None:
-            return float(known.mean()) + self.luck
-        beyond = int(np.floor((self.allowed - self.luck) * known.size * (1 + 1e-9)))
-        return float(known[-1 - beyond]) if 0 <= beyond < known.size else np.inf
+            return float(seconds.mean()) + self.luck
+        beyond = int(np.floor((self.allowed - self.luck) * seconds.size * (1 + 1e-9)))
+        return float(seconds[-1 - beyond]) if 0 <= beyond < seconds.size else np.inf
 
     def describe(self, policy: Policy | Mixture, log: Log) -> str:
         """What a policy comes to on a log, beside the limit, in words."""
@@ -263,8 +263,8 @@ def _counted(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
 
 def _mean(counted: np.ndarray) -> np.ndarray:
     """(C,) of figures (C, n), over those that are known; infinite where none is."""
-    known = (~np.isnan(counted)).sum(1)
-    return np.where(known > 0, np.nansum(counted, 1) / np.maximum(known, 1), np.inf)
+    count = (~np.isnan(counted)).sum(1)
+    return np.where(count > 0, np.nansum(counted, 1) / np.maximum(count, 1), np.inf)
 
 
 def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[np.ndarray]:
@@ -272,28 +272,30 @@ def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[n
     packed = pack_policies(calibrators, policies, log.logprob.dtype)
     everyone = np.ones(len(log.models), bool)
     logprob, _, _, codes = columns_of(log, log.models, everyone)
-    told = seconds_columns(log, log.models, everyone)
-    assert told is not None  # as `admission` requires them
-    for waits, _ in path_seconds(packed, logprob, told, codes):
+    seconds = seconds_columns(log, log.models, everyone)
+    assert seconds is not None  # as `admission` requires them
+    for waits, _ in path_seconds(packed, logprob, seconds, codes):
         yield waits
 
 
 def within(frontier: Frontier, admitted: Admission) -> Frontier:
     """The points of a frontier that keep to a limit. Raises InfeasibleError where there are none."""
-    places = np.flatnonzero(admitted.admits(frontier.policies.on_host(), frontier.model))
-    if not places.size:
+    indices = np.flatnonzero(admitted.admits(frontier.policies.on_host(), frontier.model))
+    if not indices.size:
         raise admitted.refuse(frontier.model)
     figures = {name: getattr(frontier, name) for name in ("lam", "error", "cost", "status", "abstention")}
-    taken = {name: None if own is None else jnp.asarray(np.asarray(own)[places]) for name, own in figures.items()}
-    policies = jax.device_put(frontier.policies.on_host().take(places))
+    taken = {
+        name: None if column is None else jnp.asarray(np.asarray(column)[indices]) for name, column in figures.items()
+    }
+    policies = jax.device_put(frontier.policies.on_host().take(indices))
     return dataclasses.replace(frontier, **taken, policies=policies, bands=None, seconds=None)
 
 
 def with_limit(problem: InfeasibleError, admitted: Admission) -> InfeasibleError:
     """The message that nothing meets a target, which tells of the limit too."""
-    told = InfeasibleError(f"{problem} (among the policies that take {admitted.limit})")
-    told.tuned = problem.tuned
-    return told
+    error = InfeasibleError(f"{problem} (among the policies that take {admitted.limit})")
+    error.tuned = problem.tuned
+    return error
 
 
 def record_limit(policy: Policy | Mixture, limit: SecondsLimit) -> Any:

@@ -41,13 +41,13 @@ class Traffic(NamedTuple):
 
     def frontier_of(self, name: str, log: Log) -> Frontier:
         """The frontier as it is in one of the segments: with its figures, costs and queries."""
-        own = log.take(queries_of(log, name))
-        known = self.frontier.model
-        details = Details.of_log(own, fit=known.options)
+        part = log.take(queries_of(log, name))
+        fitted = self.frontier.model
+        details = Details.of_log(part, fit=fitted.options)
         error, cost = self.counted[name]
-        model = dataclasses.replace(known, cost=_costs(own, known), details=details)
+        model = dataclasses.replace(fitted, cost=_costs(part, fitted), details=details)
         frontier = dataclasses.replace(self.frontier, model=model, error=error, cost=cost, bands=None, seconds=None)
-        return with_seconds(frontier, own)
+        return with_seconds(frontier, part)
 
 
 def queries_of(log: Log, *names: str) -> np.ndarray:
@@ -72,13 +72,13 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
     trial = trials.segments[name]
     assert trial.weight is not None
     rows = queries_of(log, name)
-    own, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
+    part, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
     pooled = expected_log(log).take(pooled_rows(rows, others, trial.weight, seed=0))
-    pooled = dataclasses.replace(pooled, cost=own.cost)
+    pooled = dataclasses.replace(pooled, cost=part.cost)
     how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
     calibrators, _ = calibrate_log(*fill_up(pooled.logprob, pooled.correct, pooled.answered), **how)
-    details = Details.of_log(own, fit=model.options)
-    fitted = dataclasses.replace(model, calibrators=calibrators, cost=own.cost, details=details)
+    details = Details.of_log(part, fit=model.options)
+    fitted = dataclasses.replace(model, calibrators=calibrators, cost=part.cost, details=details)
     judged = judge_pairs(pooled, fitted, trials.lam, AS_USUAL)
     best = judged.penalty[judged.loss(trials.lam).argmin(1)]
     trial_of_points, lam, status = undominated(judged)
@@ -86,7 +86,7 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
     error = np.clip(trial_of_points.penalty + luck, 0.0, 1.0)
     outcomes = Outcomes(error, trial_of_points.cost, np.zeros_like(error))
     frontier = make_frontier(fitted, Points(lam, status, outcomes, trial_of_points.policies), search="selected")
-    cost = np.asarray(replay(frontier, own).spent, float)
+    cost = np.asarray(replay(frontier, part).spent, float)
     frontier = dataclasses.replace(frontier, cost=cost)
     menu = Menu(share, trial_of_points.penalty, trial_of_points.cost, error, cost, trial_of_points.reserve)
     return Traffic((name,), frontier, menu, {name: np.stack([error, cost])})
@@ -134,7 +134,7 @@ def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray:
     return np.stack([np.asarray(replayed.error, float), np.asarray(replayed.spent, float)])
 
 
-def _costs(own: Log, model: CascadeModel) -> np.ndarray:
+def _costs(part: Log, model: CascadeModel) -> np.ndarray:
     """(k,) mean cost of each model's answers in a segment; that of all where it gave none there."""
-    cost = np.asarray(own.cost, float)
+    cost = np.asarray(part.cost, float)
     return np.where(np.isfinite(cost), cost, np.asarray(model.cost, float))

@@ -115,8 +115,8 @@ def certify_segments(
         shares: of the traffic by segment; None where it is as the held-out queries are.
     """
     steps = best_sums([traffic.menu for traffic in traffics])
-    rows = np.unique(np.linspace(0, len(steps.places) - 1, _MOST_TESTS).round().astype(int))
-    trialled = _try(traffics, labelled_by_hand(held_out), steps.places[rows], shares)
+    rows = np.unique(np.linspace(0, len(steps.positions) - 1, _MOST_TESTS).round().astype(int))
+    trialled = _try(traffics, labelled_by_hand(held_out), steps.positions[rows], shares)
     budgeted, level = target.name == "budget", 1 - confidence
     p_values = [_p_value(trialled, row, target) for row in range(len(rows))]
     order = range(len(rows)) if budgeted else range(len(rows) - 1, -1, -1)
@@ -134,7 +134,7 @@ def certify_segments(
         p_value=p_values[chosen],
         segments={name: test(name) for name in names},
     )
-    return Allocation(tuple(map(int, steps.places[rows[chosen]])), float(steps.lam[rows[chosen]])), certificate
+    return Allocation(tuple(map(int, steps.positions[rows[chosen]])), float(steps.lam[rows[chosen]])), certificate
 
 
 def _try(traffics: Sequence[Traffic], log: Log, choices: np.ndarray, shares: Mapping[str, float] | None) -> _Trialled:

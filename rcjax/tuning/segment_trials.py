@@ -89,11 +89,11 @@ def segment_names(log: Log) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in log.segment or () if name != UNTOLD))
 
 
-def pooled_rows(own: np.ndarray, others: np.ndarray, weight: float, seed: int) -> np.ndarray:
+def pooled_rows(members: np.ndarray, others: np.ndarray, weight: float, seed: int) -> np.ndarray:
     """Positions of queries, a segment's own ones several times, such that the others have a share of all the weight.
 
     Args:
-        own: (m,) positions of the segment's queries.
+        members: (m,) positions of the segment's queries.
         others: (N,) of all others, of which at most some are taken, at random.
         weight: the share, of `WEIGHTS`.
         seed: of the draw.
@@ -103,13 +103,13 @@ def pooled_rows(own: np.ndarray, others: np.ndarray, weight: float, seed: int) -
     (80, 40)
     """
     if not weight or not len(others):
-        return own
+        return members
     ratio = weight / (1 - weight)
-    repeats = min(_REPEATS[weight], max(1, int(_MOST_ROWS / (len(own) * (1 + ratio)))))
-    repeats = max(1, min(repeats, round(len(others) / (ratio * len(own)))))
-    size = min(len(others), round(repeats * ratio * len(own)))
+    repeats = min(_REPEATS[weight], max(1, int(_MOST_ROWS / (len(members) * (1 + ratio)))))
+    repeats = max(1, min(repeats, round(len(others) / (ratio * len(members)))))
+    size = min(len(others), round(repeats * ratio * len(members)))
     drawn = np.random.default_rng(seed).permutation(others)[:size]
-    return np.concatenate([np.tile(own, repeats), np.sort(drawn)])
+    return np.concatenate([np.tile(members, repeats), np.sort(drawn)])
 
 
 def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: int = 0) -> Trials:
