@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -49,6 +50,9 @@ _FEWEST_QUERIES = 50
 
 
 _ROUNDING = 1e-9  # of a loss
+
+
+_IN_SERVICE, _AGAIN = "in service", "again"  # arms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,7 +283,7 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
     """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
-    fold, and a fifth of those of the old log; answers are charged their model's mean cost on each log, refusals at
+    fold, and all of them those of the old log; answers are charged their model's mean cost on each log, refusals at
     their price. Of more than 5,000 complete queries, 5,000 are taken at random.
 
     Args:
@@ -303,32 +307,34 @@ def held_out_gain(policy: Policy | Mixture, log: Log, old: Log | None = None, se
         return None
     log = log.take(order)
     entries = _tuned_on_others(policy, log, tuning.spec, lam)
-
-    def compared(log: Log) -> Losses:
-        log = corrected_log(log)
-        walked = walk_log(policy, log)
-        outcomes = Outcomes(walked.wrong[None], walked.charge[None], walked.refused[None])
-        served = Entry(lambda *_: outcomes)
-        targets, price = Targets(np.array([lam], float)), tuning.spec.abstain_price
-        of = Contest(("in service", "again"), targets, lambda number: (served, entries[number]), log.cost, price)
-        return contest(log, of, _dealt(log))
-
-    losses, before = compared(log), Gain(math.nan, 0.0)
+    compared, before = partial(_compared, policy, float(lam), tuning.spec.abstain_price), Gain(math.nan, 0.0)
+    losses = compared(log, entries)
     if old is not None and old.select(tuning.models).complete.sum() > 1:
         old = old.select(tuning.models)
-        before = _gain_again(compared(old.take(old.complete)))
-    (error,), (cost,) = losses.means(["in service"])
+        before = _gain_again(compared(old.take(old.complete), [_mean_entry(entries)]))
+    (error,), (cost,) = losses.means([_IN_SERVICE])
     return RetuningGain(float(error[0] + lam * cost[0]), _gain_again(losses), before, float(lam), log.n_queries)
 
 
-def _dealt(log: Log) -> np.ndarray:
+def _compared(policy: Policy | Mixture, lam: float, price: float | None, log: Log, entries: Sequence[Entry]) -> Losses:
+    """What the policy in service, and those tuned again, an entry for each fold, lose on a log."""
+    log = corrected_log(log)
+    walked = walk_log(policy, log)
+    outcomes = Outcomes(walked.wrong[None], walked.charge[None], walked.refused[None])
+    served = Entry(lambda *_: outcomes)
+    arms, targets = (_IN_SERVICE, _AGAIN), Targets(np.array([lam]))
+    of = Contest(arms, targets, lambda number: (served, entries[number]), log.cost, price)
+    return contest(log, of, _dealt(log, len(entries)))
+
+
+def _dealt(log: Log, folds: int) -> np.ndarray:
     """(n,) the fold of each query, of a log whose order is at random."""
-    return np.arange(log.n_queries) % _FOLDS
+    return np.arange(log.n_queries) % folds
 
 
 def _tuned_on_others(policy: Policy | Mixture, log: Log, spec: Spec, lam: float) -> list[Entry]:
     """The policy tuned again without each fold of a log, on as many queries each time."""
-    fold = _dealt(log)
+    fold = _dealt(log, _FOLDS)
     others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
     frontier = _one_point(policy, fit(log, transform=spec.transform, **spec.fit), spec, lam)
     require_answers(frontier.policies, log)
@@ -337,9 +343,19 @@ def _tuned_on_others(policy: Policy | Mixture, log: Log, spec: Spec, lam: float)
     return [Entry(partial(answer_log, *part(tuned, number))) for number in range(_FOLDS)]
 
 
+def _mean_entry(entries: Sequence[Entry]) -> Entry:
+    """All of some entries: what becomes of a query on average."""
+
+    def answer(*of: Any) -> Outcomes:
+        answered = [entry.answer(*of) for entry in entries]
+        return Outcomes(*(np.mean(figures, axis=0) for figures in zip(*answered, strict=True)))
+
+    return Entry(answer)
+
+
 def _gain_again(losses: Losses) -> Gain:
     """What tuning again gains at the one price that there is."""
-    return Gain(*(float(figure) for figure in losses.gains(["again"], "in service").at_prices.at((0, 0))))
+    return Gain(*(float(figure) for figure in losses.gains([_AGAIN], _IN_SERVICE).at_prices.at((0, 0))))
 
 
 def why_untested(policy: Policy | Mixture | SegmentedPolicy, log: Log) -> tuple[str, bool]:

@@ -6,8 +6,8 @@ to the limit the target decides.
 
 The best of many candidates were lucky in their seconds too. How much, a contest tells: without each fold the pair is
 chosen that is best for each λ among those within the limit there, and answers the queries of the fold. By as much as
-these wait longer than the queries of the choice, the limit is drawn tighter. What counts are the λ where the limit
-binds: elsewhere nothing was chosen for being quick.
+these wait longer than the queries of the choice (`Losses.luck`), the limit is drawn tighter. What counts are the λ
+where the limit binds: elsewhere nothing was chosen for being quick.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.frontier import Frontier, InfeasibleError
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
@@ -28,7 +27,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.mixture import Mixture
@@ -40,11 +39,10 @@ from rcjax.replaying.waiting import path_seconds, seconds_columns
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.contest import Contest, Entry, contest
-from rcjax.tuning.label_candidates import judge_log
-from rcjax.tuning.label_weights import charges
+from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.p_values import binomial_tail, upper_limit
-from rcjax.tuning.resampling import deal_folds, require_queries
-from rcjax.tuning.trials import Trial, pairs_on_trial
+from rcjax.tuning.resampling import deal_folds, require_queries, without
+from rcjax.tuning.trials import judge_pairs
 
 __all__ = ["Admission", "admission", "record_limit", "with_limit", "within"]
 
@@ -211,20 +209,23 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
     Over the λ where the limit binds: where the best pair of all is beyond it. 0 at least, and where it binds nowhere.
     """
     lam = lam_range(np.asarray(log.cost, float), _PRICES)
-    calibrators, trial = _pairs(log, model, np.ones(log.n_queries, bool))
-    lam = lam[_beyond(_figures(limit, trial.policies.take(trial.loss(lam).argmin(1)), calibrators, log), allowed)]
+    pairs = judge_pairs(log, model, lam, AS_USUAL)
+    best = pairs.policies.take(pairs.loss(lam).argmin(1))
+    lam = lam[_beyond(_figures(limit, best, model.calibrators, log), allowed)]
     if not lam.size or not log.complete.any():
         return 0.0
     fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed)
 
     def within_limit(number: int) -> list[Entry]:
         out = fold == number
-        calibrators, trial = _pairs(log, model, ~out)
-        figure = _figures(limit, trial.policies, calibrators, log, ~out)
+        rest = without(log, out)
+        fitted = fit_near(model, rest.logprob, rest.correct, rest.answered, rest.cost)
+        pairs = judge_pairs(rest, fitted, lam, AS_USUAL)
+        figure = _figures(limit, pairs.policies, fitted.calibrators, log, ~out)
         beyond = _beyond(figure, allowed)
-        loss = np.tile(figure, (len(lam), 1)) if beyond.all() else np.where(beyond, np.inf, trial.loss(lam))
+        loss = np.tile(figure, (len(lam), 1)) if beyond.all() else np.where(beyond, np.inf, pairs.loss(lam))
         best = loss.argmin(1)
-        counted = _counted(limit, np.concatenate([*_walked(trial.policies.take(best), calibrators, log)]))
+        counted = _counted(limit, np.concatenate([*_walked(pairs.policies.take(best), fitted.calibrators, log)]))
         # Queries whose seconds are not known count as the others that are left out do.
         counted = np.where(np.isnan(counted), _mean(counted[:, out])[:, None], counted)
         outcomes = Outcomes(counted, np.zeros_like(counted), np.zeros_like(counted))
@@ -232,15 +233,6 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
 
     losses = contest(log, Contest(("within",), Targets(lam), within_limit, log.cost), fold)
     return max(0.0, losses.luck("within", losses.targets.prices))
-
-
-def _pairs(log: Log, model: CascadeModel, rows: np.ndarray) -> tuple[Calibrator, Trial]:
-    """(calibrators, single models and pairs) by some of the queries (n,)."""
-    data = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & rows[:, None]
-    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    calibrators, _ = calibrate_log(*fill_up(*data), **how)
-    trial = jax.tree.map(np.asarray, judge_log(calibrators, *data, charges(log)))
-    return calibrators, pairs_on_trial(trial, len(model.models))
 
 
 def _beyond(figure: np.ndarray, allowed: float) -> np.ndarray:
