@@ -43,7 +43,7 @@ class Gain(NamedTuple):
 
         The mean is of the first form; the standard error of the last, which is the same where all answers are labelled.
 
-        >>> Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean
+        >>> float(Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean)
         1.0
         """
         return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
@@ -114,15 +114,13 @@ class Gains(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AtBudgets:
-    """Cross-validated figures for B budgets, on queries that the policies were not tuned on; numpy's arrays.
+    """What is saved at B budgets, on queries that the policies were not tuned on; numpy's arrays.
 
-    Of the best that the labels of the others say there is within each budget: of single models, of pairs and single
+    By the best that the labels of the others say there is within each budget: of single models, of pairs and single
     models, and where answers are compared, of all that may.
     """
 
     budgets: np.ndarray  # (B,) money per query, rising
-    error: np.ndarray  # (S, B) a refusal counts at its price
-    cost: np.ndarray  # (S, B) the bill
     saved: Gain  # (S, B) by how much the error is below that of the best single model
 
     def nearest(self, budget: float, bills: Any = ()) -> int:

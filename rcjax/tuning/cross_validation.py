@@ -194,14 +194,9 @@ def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
         *gains.at_prices,
         *gains.overall,
         agreement=agreement,
-        at_budgets=_at_budgets(losses, rivals),
+        at_budgets=AtBudgets(losses.targets.budgets, losses.saved(rivals, rivals[0])),
         luck=_luck(losses, rivals),
     )
-
-
-def _at_budgets(losses: Losses, arms: Sequence[str]) -> AtBudgets:
-    error, cost = (figure[:, losses.targets.within] for figure in losses.means(arms))
-    return AtBudgets(losses.targets.budgets, error, cost, losses.saved(arms, arms[0]))
 
 
 def _luck(losses: Losses, arms: Sequence[str]) -> Luck:

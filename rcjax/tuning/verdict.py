@@ -68,7 +68,8 @@ def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: M
         return f"no cascade is shown to be better {goal}"
     agreements = frontier.policies.agreements
     compares = agreements is not None and np.asarray(agreements.compares)[point].any()
-    row = len(at.error) - 1 if compares else min(1, len(at.error) - 1)
+    arms = len(at.saved.mean)
+    row = arms - 1 if compares else min(1, arms - 1)
     saved = at.saved.at((row, place))
     fewer = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {'fewer' if saved.mean >= 0 else 'more'} errors"
     if SHOWN.earned(saved):

@@ -113,7 +113,9 @@ def test_what_a_budget_saves_is_of_errors_alone(two):
     at = comparison.at_budgets
     for mine, theirs in zip(losses.saved(["1", "2"], "1"), (saved, spread), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
-    for mine, theirs in ((at.saved.mean, saved), (at.saved.se, spread), (at.error, wrong[:, budgets].mean(-1)), (at.cost, money[:, budgets].mean(-1))):  # fmt: skip # noqa: E501
+    error, cost = (figure[:, budgets] for figure in losses.means(["1", "2"]))
+    expected = ((error, wrong[:, budgets].mean(-1)), (cost, money[:, budgets].mean(-1)))
+    for mine, theirs in ((at.saved.mean, saved), (at.saved.se, spread), *expected):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(at.budgets, losses.targets.budgets)
     assert (saved[0] == 0).all()

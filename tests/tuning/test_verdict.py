@@ -50,7 +50,7 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.0
     spreads = np.full((arms, 3), saved_se)
     if rival is not None:  # what may compare answers saves twice as much
         less[2] = 2 * less[2]
-    at = AtBudgets(np.geomspace(1, 100, 3), less, less, Gain(less, spreads))
+    at = AtBudgets(np.geomspace(1, 100, 3), Gain(less, spreads))
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
     none = Gain(0.0, 0.0)
     compared = None if rival is None else Gains(Gain(amid(rival), np.full(3, gain_se)), none, none)
@@ -136,7 +136,7 @@ def test_words_and_figures_never_contradict_each_other(frontier):
 def test_a_verdict_of_a_log_with_one_length(frontier):
     alone = shown(lengths=1)
     at = alone.at_budgets
-    one = dataclasses.replace(at, error=at.error[:1], cost=at.cost[:1], saved=at.saved.at(slice(1)))
+    one = dataclasses.replace(at, saved=at.saved.at(slice(1)))
     alone = dataclasses.replace(alone, at_budgets=one, luck=Luck(*(luck[:1] for luck in alone.luck)))
     for target in ({"budget": 1.0}, {"lam": 1.0}):
         assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
