@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
@@ -56,8 +55,8 @@ class Truth(NamedTuple):
 def truth(log: rcjax.Log, tests: np.ndarray, others: np.ndarray) -> Truth:
     """Tune on the first queries of each row of others (J, P), answer those of the same row of tests (J, T)."""
     cost = np.asarray(log.cost, float)
-    lam, sizes = jnp.asarray(lam_range(cost, PRICES)), np.array(SIZES)
-    error, charge = tune_and_answer(log.logprob, log.correct, log.cost, lam, tests, others, sizes, transform=log.task)
+    lam, sizes = lam_range(cost, PRICES), np.array(SIZES)
+    error, charge = tune_and_answer(log, lam, tests, others, sizes)
     return Truth(sizes, area_of_points(charge, error, cost.min(), cost.max()))
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.prediction import compare_frontier, held_out, predict
+from rcjax.diagnostics.prediction import HeldOut, compare_frontier, held_out, predict
 from rcjax.diagnostics.promise import try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
@@ -49,11 +49,11 @@ def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
     """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
     model = rcjax.fit(train)
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
-    held = [(model, test)]
+    held = [HeldOut(model, test)]
     return {
-        "fresh": try_promise(frontier, test, held, train.n_queries),
+        "fresh": try_promise(frontier, held, train.n_queries),
         "model": compare_frontier([(each.every, each.log) for each in predict(held)], train.n_queries),
-        "folds": try_promise(frontier, train, held_out(model, train, folds=True), train.n_queries),
+        "folds": try_promise(frontier, held_out(model, train, folds=True), train.n_queries),
     }
 
 

@@ -86,11 +86,11 @@ def on_fresh(tuned: TunedSegments, fresh: rcjax.Log, targets: list[Target]) -> t
     own, told, one = [], [], []
     expected = [(menu.share, menu.error, menu.cost) for menu in menus]
     for target in targets:
-        places = allocate(menus, target).places
-        own.append(_sums(list(zip(parts, places, strict=True))))
-        told.append(_sums(list(zip(expected, places, strict=True))))
-        place = tuned.whole.frontier.choose(**target.to_json())
-        one.append((float(whole.error[place]), float(whole.cost[place])))
+        positions = allocate(menus, target).positions
+        own.append(_sums(list(zip(parts, positions, strict=True))))
+        told.append(_sums(list(zip(expected, positions, strict=True))))
+        position = tuned.whole.frontier.choose(**target.to_json())
+        one.append((float(whole.error[position]), float(whole.cost[position])))
     return Figures(*np.array(own).T), Figures(*np.array(told).T), Figures(*np.array(one).T)
 
 

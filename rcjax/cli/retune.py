@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ from rcjax.cli.printing import said
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.tuning.retune import Gain
+    from rcjax.tuning.retune import RetuningGain
 
 __all__ = ["retune"]
 
@@ -91,7 +90,7 @@ def retune(
             "before": old.to_json(),
             "policy": retuned.policy.to_json(),
             "replayed": replays,
-            "gain": None if gain is None else plain(dataclasses.asdict(gain) | {"share": gain.share}),
+            "gain": None if gain is None else plain(gain.to_json()),
             "remarks": [*retuned.remarks, *map(said, remarks)],
         }
         show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
@@ -99,7 +98,7 @@ def retune(
         conclude(document | told, show, as_json=json_, problem=problem)
 
 
-def _what_is_shown(old: Any, fresh: Log, gain: Gain | None) -> tuple[tuple[str, ...], str | None]:
+def _what_is_shown(old: Any, fresh: Log, gain: RetuningGain | None) -> tuple[tuple[str, ...], str | None]:
     """(remarks on what was not tested; why it is not shown that the new policy is no worse, in words, or None)."""
     from rcjax._base.wording import percent
     from rcjax.tuning.retune import why_untested
@@ -111,8 +110,8 @@ def _what_is_shown(old: Any, fresh: Log, gain: Gain | None) -> tuple[tuple[str, 
     if gain.not_worse:
         return (), None
     more, spread = (
-        (percent(-gain.share), percent(gain.se / gain.loss))
+        (percent(-gain.share), percent(gain.gain.se / gain.loss))
         if gain.loss > 0
-        else (f"{-gain.gain:.3g}", f"{gain.se:.3g}")
+        else (f"{-gain.gain.mean:.3g}", f"{gain.gain.se:.3g}")
     )
     return (), f"on queries left out policies tuned again raise error + λ·cost by {more} ± {spread}"

@@ -27,6 +27,7 @@ from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.dependence import check_dependence, table_rows
 from rcjax.diagnostics.marginal_fit import marginal_test
 from rcjax.diagnostics.prediction import (
+    HeldOut,
     compare_chain,
     compare_frontier,
     held_out,
@@ -209,7 +210,7 @@ def diagnose(
     copulas, marginals, promise, predictions, dependence, calibration = at_once(
         lambda: copula_rows(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
-        lambda: _promise(model, whole, held, training, trained_on, seed, search, frontier),
+        lambda: _promise(model, held, training, trained_on, seed, search, frontier),
         lambda: predict(held),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
@@ -240,8 +241,7 @@ def diagnose(
 
 def _promise(
     model: CascadeModel,
-    log: Log,
-    held: list[tuple[CascadeModel, Log]],
+    held: Sequence[HeldOut],
     training: Log | None,
     trained_on: int,
     seed: int,
@@ -252,7 +252,7 @@ def _promise(
         if search is None or training is None:
             return None
         frontier = find_frontier(training.select(model.models), model, Spec(search=search, intervals=False))[0]
-    return try_promise(frontier, log, held, trained_on, seed)
+    return try_promise(frontier, held, trained_on, seed)
 
 
 def _labels(log: Log) -> dict[str, Any] | None:

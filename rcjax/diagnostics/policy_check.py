@@ -35,7 +35,7 @@ from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned, seconds_of
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
-from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning, tell_search
+from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, tell_search
 
 __all__ = ["PolicyCheck", "check_policy"]
 
@@ -105,7 +105,7 @@ class PolicyCheck:
 
 
 def check_policy(
-    policy: Policy | Mixture,
+    policy: AnyPolicy,
     log: Log,
     *,
     tuned_on: Log | None = None,
@@ -173,7 +173,7 @@ def check_policy(
         models=rows,
         error=error,
         cost=cost,
-        retuning=None if gain is None else dataclasses.asdict(gain) | {"share": gain.share, "p_value": gain.p_value},
+        retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
         seconds=seconds,
         checks=tuple(
             judge_all([*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)], alarm)
@@ -296,7 +296,7 @@ def _seconds(policy: AnyPolicy, before: Walked, now: Walked, trained_on: int) ->
     return comparison | _quantiles(policy, before, now) | _beyond_limit(policy, now, len(waits))
 
 
-def _quantiles(policy: Policy | Mixture, before: Walked, now: Walked) -> dict[str, float]:
+def _quantiles(policy: AnyPolicy, before: Walked, now: Walked) -> dict[str, float]:
     """The seconds within which shares of the queries are answered, each beside that expected."""
     quantiles: dict[str, float] = {}
     of_both = (seconds_of(walked.waits or []).figures.tolist() for walked in (now, before))
@@ -307,7 +307,7 @@ def _quantiles(policy: Policy | Mixture, before: Walked, now: Walked) -> dict[st
     return quantiles
 
 
-def _beyond_limit(policy: Policy | Mixture, now: Walked, n: int) -> dict[str, Any]:
+def _beyond_limit(policy: AnyPolicy, now: Walked, n: int) -> dict[str, Any]:
     """The share of n queries that take longer than the limit tuned for; nothing without a limit on a share."""
     limit = recorded_tuning(policy).spec.max_seconds
     if limit is None or limit.share is None:
@@ -372,7 +372,7 @@ def _standard_error(values: np.ndarray, n: int) -> float:
     return float(values.std() / math.sqrt(max(n - 1, 1)))
 
 
-def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: Gain | None, retuning: bool) -> Iterator[str]:
+def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: RetuningGain | None, retuning: bool) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():

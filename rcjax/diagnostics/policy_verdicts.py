@@ -10,7 +10,7 @@ import numpy as np
 from rcjax._base.wording import choose_unit, figure, percent
 from rcjax.diagnostics.two_samples import holm
 from rcjax.diagnostics.verdicts import Check, Limits, Verdict
-from rcjax.tuning.retune import Gain
+from rcjax.tuning.retune import RetuningGain
 
 #: Beyond the first a figure matters, if chance does not explain it; beyond the second it is doubtful even if it does.
 DRIFT_LIMITS: Mapping[str, Limits] = {
@@ -103,7 +103,7 @@ def _confidences(row: Mapping[str, Any]) -> Check:
     return _check("confidences", name, row["distance"], row["distance_p"], advice)
 
 
-def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Gain | None) -> Iterator[Check]:
+def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: RetuningGain | None) -> Iterator[Check]:
     """Are error and cost as expected, and would tuning again gain?"""
     gap = error["seen"] - error["expected"]
     promised = percent(error["expected"])

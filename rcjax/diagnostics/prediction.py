@@ -16,6 +16,7 @@ import numpy as np
 
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
+from rcjax._core.threads import side_by_side
 from rcjax.copulas import OneOf
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ALWAYS_ANSWER
@@ -45,12 +46,18 @@ FOLDS = 5
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 1.0, 16)
 
-#: A model, and queries that it was not fitted to.
-HeldOut = tuple[CascadeModel, Log]
+
+class HeldOut(NamedTuple):
+    """A model, and queries that it was not fitted to."""
+
+    model: CascadeModel
+    log: Log
+    rest: Log | None = None
+    """What it was fitted to, where that is of the same log."""
 
 
 def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOut]:
-    """Pairs of a model and a log it was not fitted to, which together hold every query of a log once.
+    """Models and logs that they were not fitted to, which together hold every query of a log once.
 
     Args:
         model: the fitted model.
@@ -60,9 +67,14 @@ def held_out(model: CascadeModel, log: Log, *, folds: bool, seed: int = 0) -> li
         seed: of the folds.
     """
     if not folds:
-        return [(model, log)]
+        return [HeldOut(model, log)]
     fold = deal_folds(log.complete, FOLDS, seed)
-    return [(_fitted_near(model, without(log, fold == part)), log.take(fold == part)) for part in range(FOLDS)]
+
+    def without_fold(number: int) -> HeldOut:
+        rest = without(log, fold == number)
+        return HeldOut(_fitted_near(model, rest), log.take(fold == number), rest)
+
+    return side_by_side(without_fold, range(FOLDS), n=log.n_queries)
 
 
 def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:
@@ -85,9 +97,8 @@ def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray
     Of a log some of whose answers have no label, correctness is a number, NaN for those, and for as many others that
     labels which were drawn unevenly are a fair sample (`Log.evenly_labelled`).
     """
-    parts = [(log, model.calibrate(log.logprob)) for model, log in held]
-    confidence = np.concatenate([np.asarray(phi)[log.complete] for log, phi in parts])
-    return confidence, np.concatenate([_labels(log)[log.complete] for log, _ in parts])
+    confidence = [np.asarray(fold.model.calibrate(fold.log.logprob))[fold.log.complete] for fold in held]
+    return np.concatenate(confidence), np.concatenate([_labels(fold.log)[fold.log.complete] for fold in held])
 
 
 def _labels(log: Log) -> np.ndarray:
@@ -98,9 +109,8 @@ def _labels(log: Log) -> np.ndarray:
 
 def held_out_answers(held: Sequence[HeldOut]) -> np.ndarray | None:
     """(n, k) codes of answers in the order of `held_out_confidence`; None where a log tells none."""
-    codes = [None if log.answer is None else np.asarray(log.answer)[log.complete] for _, log in held]
-    known = [own for own in codes if own is not None]
-    return np.concatenate(known) if len(known) == len(codes) else None
+    codes = [np.asarray(fold.log.answer)[fold.log.complete] for fold in held if fold.log.answer is not None]
+    return np.concatenate(codes) if len(codes) == len(held) else None
 
 
 class Prediction(NamedTuple):
@@ -114,7 +124,7 @@ class Prediction(NamedTuple):
 
 def predict(held: Sequence[HeldOut]) -> list[Prediction]:
     """What each model predicts at sixteen λ. One layout and one programme serve all cascades and the full one."""
-    return [_predict(*fold) for fold in held]
+    return [_predict(fold.model, fold.log) for fold in held]
 
 
 def _cascades(models: tuple[str, ...]) -> list[tuple[int, ...]]:

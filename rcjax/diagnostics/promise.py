@@ -15,19 +15,16 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.diagnostics.prediction import FOLDS, HeldOut, compare_frontier, lambdas
+from rcjax.diagnostics.prediction import HeldOut, compare_frontier, lambdas
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import gone_search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.frontiers import solve_frontier
-from rcjax.tuning.resampling import deal_folds, without
 from rcjax.tuning.select import select_frontier
 
 
-def try_promise(
-    frontier: Frontier, log: Log, held: Sequence[HeldOut], trained_on: int, seed: int = 0
-) -> dict[str, Any]:
+def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
     """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
 
     A single held-out log is answered by the frontier as it is; folds by what the same search finds without each
@@ -35,21 +32,18 @@ def try_promise(
 
     Args:
         frontier: what was promised.
-        log: the log that `held` was made of.
-        held: models and logs, of `held_out` with the same seed.
+        held: of `held_out`.
         trained_on: how many queries the frontier was tuned on.
-        seed: of the folds.
+        seed: of the folds of the search.
     """
     lam = lambdas(frontier.model)
-    if len(held) == 1:
-        ((_, fresh),) = held
-        judged = [(at_prices(frontier, lam), fresh)]
-    else:
-        fold = deal_folds(log.complete, FOLDS, seed)
-        judged = [
-            (search_again(frontier, fitted, without(log, fold == number), lam, seed), part)
-            for number, (fitted, part) in enumerate(held)
-        ]
+    judged = [
+        (
+            at_prices(frontier, lam) if fold.rest is None else search_again(frontier, fold.model, fold.rest, lam, seed),
+            fold.log,
+        )
+        for fold in held
+    ]
     # In folds, both come from the same queries: a log that is easy by chance is so for what is promised, too.
     return {"search": frontier.search, **compare_frontier(judged, trained_on if len(held) == 1 else None)}
 

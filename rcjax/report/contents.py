@@ -152,7 +152,7 @@ def _promise(frontier: Frontier, log: Log, training: Log, seed: int) -> dict[str
     """The promise of a frontier, tried on a log of other queries, or in folds of the log that it was tuned on."""
     model = frontier.model
     held = held_out(model, log, folds=is_training_log(model, log), seed=seed)
-    return try_promise(frontier, log, held, training.n_queries, seed)
+    return try_promise(frontier, held, training.n_queries, seed)
 
 
 def _diagnosis(

@@ -12,12 +12,13 @@ __all__ = [
     "COMPARING",
     "COMPARING_ALONE",
     "LONGER",
+    "SHOWN",
     "AtBudgets",
     "Bar",
     "Comparison",
     "Gain",
+    "Gains",
     "Luck",
-    "Rival",
     "over_neighbours",
 ]
 
@@ -28,35 +29,59 @@ _WINDOW = 9  # prices that luck is averaged over
 _CONTRADICTION = 3.0  # standard errors
 
 
+class Gain(NamedTuple):
+    """By how much one thing is better than its rival, on queries that were left out: numbers, or numpy's arrays."""
+
+    mean: Any
+    """Over the queries."""
+    se: Any
+    """Its standard error."""
+
+    @classmethod
+    def of(cls, forms: np.ndarray) -> "Gain":
+        """Of what each of m queries gains, (F, …, m), in the forms that outcomes have (`contest`).
+
+        The mean is of the first form; the standard error of the last, which is the same where all answers are labelled.
+
+        >>> float(Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean)
+        1.0
+        """
+        return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
+
+    def at(self, index: Any) -> "Gain":
+        """That of one of several."""
+        return Gain(self.mean[index], self.se[index])
+
+
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """What a way to choose policies must gain to have earned its place."""
+    """What must be gained: the one rule for what has earned its place, or is shown."""
 
     least: float
-    """Of error + λ·cost, as a share of it over all prices together."""
+    """At least so much."""
     sure: float
-    """Standard errors of that."""
+    """So many standard errors at least."""
 
-    def earned(self, overall: Any, overall_se: Any, counted: Any, counted_se: Any) -> Any:
-        """Whether a gain has: it is above both, and the labels left out do not contradict by three standard errors.
+    def earned(self, gain: Gain, counted: Gain | None = None) -> Any:
+        """Whether a gain is above both, and the labels left out do not contradict by three standard errors.
 
         Args:
-            overall, overall_se: the gain as a share of error + λ·cost, over all prices, and its standard error.
-            counted, counted_se: the same by the labels of the queries left out themselves.
+            gain: what is gained.
+            counted: the same by the labels of the queries left out themselves, where the gain is by what is expected.
 
-        >>> Bar(0.01, 1.0).earned(0.03, 0.02, -0.01, 0.02), Bar(0.01, 1.0).earned(0.03, 0.04, 0.03, 0.04)
-        (True, False)
+        >>> [Bar(0.01, 1.0).earned(Gain(0.03, se), Gain(-0.01, 0.02)) for se in (0.02, 0.04)]
+        [True, False]
         """
-        enough = (overall > self.least) & (overall > self.sure * overall_se)
-        return enough & (counted > -_CONTRADICTION * counted_se)
+        enough = (gain.mean > self.least) & (gain.mean > self.sure * gain.se)
+        return enough if counted is None else enough & (counted.mean > -_CONTRADICTION * counted.se)
 
 
 #: A longer chain takes a place from pairs, and luck helps the longer one.
 LONGER = Bar(0.0, 1.0)
 
 
-#: Comparing answers: the frontier keeps the policies without, so that a gain which is not there costs little, and one
-#: that is missed much.
+#: Comparing answers, of error + λ·cost, as a share of it over all prices together: the frontier keeps the policies
+#: without, so that a gain which is not there costs little, and one that is missed much.
 COMPARING = Bar(0.002, 0.0)
 
 
@@ -64,61 +89,39 @@ COMPARING = Bar(0.002, 0.0)
 COMPARING_ALONE = Bar(0.004, 1.0)
 
 
-class Gain(NamedTuple):
-    """What S arms gain on a rival in error + λ·cost, G prices, on queries that were left out; numpy's arrays."""
+#: What is said to be shown.
+SHOWN = Bar(0.0, 2.0)
 
-    gain: np.ndarray
+
+class Gains(NamedTuple):
+    """What policies gain on a rival in error + λ·cost at G prices; S arms, or one."""
+
+    at_prices: Gain
     """(S, G)"""
-    gain_se: np.ndarray
-    """(S, G) its standard error, over queries."""
-    overall: np.ndarray
-    """(S,) the gain as a share of the rival's error + λ·cost, averaged over the prices."""
-    overall_se: np.ndarray
-    """(S,)"""
-    counted: np.ndarray
+    overall: Gain
+    """(S,) as a share of the rival's error + λ·cost, averaged over the prices."""
+    counted: Gain
     """(S,) the same by the labels of the queries left out themselves."""
-    counted_se: np.ndarray
-    """(S,)"""
 
+    def of_arm(self, index: int) -> "Gains":
+        """Those of one arm."""
+        return Gains(*(gain.at(index) for gain in self))
 
-@dataclasses.dataclass(frozen=True)
-class Rival:
-    """Cross-validated figures of the best policies that may compare answers; G prices λ, numpy's arrays.
-
-    At each price that is a single model, a pair, or one by agreement (`agreement_candidates`), whichever the labels of
-    the other folds make the best. Gains are of expected errors on the queries left out: by their confidences and by
-    which of their answers are equal, as the labels of the other folds tell. Counted by the labels of 300 queries, a
-    gain of 7 % has a standard error of 5 %, and two of three would be missed.
-    """
-
-    error: np.ndarray  # (G,) on queries that the policies were not tuned on; a refusal counts at its price
-    cost: np.ndarray  # (G,)
-    gain: np.ndarray  # (G,) by how much error + λ·cost is below that of the pair
-    gain_se: np.ndarray  # (G,) its standard error, over queries
-    overall: float  # the gain as a share of the pair's error + λ·cost, averaged over the prices
-    overall_se: float
-    counted: float  # the same by the labels of the queries left out themselves
-    counted_se: float
-
-    @property
-    def earned(self) -> bool:
-        """Whether comparing answers gains enough over all prices together (`COMPARING`)."""
-        return bool(COMPARING.earned(self.overall, self.overall_se, self.counted, self.counted_se))
+    def earn(self, bar: Bar) -> bool:
+        """Whether one arm gains enough over all prices together."""
+        return bool(bar.earned(self.overall, self.counted))
 
 
 @dataclasses.dataclass(frozen=True)
 class AtBudgets:
-    """Cross-validated figures for B budgets, on queries that the policies were not tuned on; numpy's arrays.
+    """What is saved at B budgets, on queries that the policies were not tuned on; numpy's arrays.
 
-    Of the best that the labels of the others say there is within each budget: of single models, of pairs and single
+    By the best that the labels of the others say there is within each budget: of single models, of pairs and single
     models, and where answers are compared, of all that may.
     """
 
     budgets: np.ndarray  # (B,) money per query, rising
-    error: np.ndarray  # (S, B) a refusal counts at its price
-    cost: np.ndarray  # (S, B) the bill
-    saved: np.ndarray  # (S, B) by how much the error is below that of the best single model
-    saved_se: np.ndarray  # (S, B) its standard error, over queries
+    saved: Gain  # (S, B) by how much the error is below that of the best single model
 
     def nearest(self, budget: float, bills: Any = ()) -> int:
         """The place of the budget nearest to one, on the logarithmic scale.
@@ -127,9 +130,9 @@ class AtBudgets:
         saves falls at once where the next model can be had for the same money.
         """
         ends, bills = (np.log(np.maximum(money, np.finfo(float).tiny)) for money in (self.budgets, np.asarray(bills)))
-        own = np.log(max(budget, np.finfo(float).tiny))
-        alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= own + 1e-9).sum()
-        return int(np.where(alike | ~alike.any(), np.abs(ends - own), np.inf).argmin())
+        end = np.log(max(budget, np.finfo(float).tiny))
+        alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= end + 1e-9).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
 
 class Luck(NamedTuple):
@@ -166,7 +169,7 @@ class Comparison:
     gain_se: np.ndarray  # (S, G) its standard error, over queries
     overall: np.ndarray  # (S,) the gain as a share of the pair's error + λ·cost, averaged over the prices
     overall_se: np.ndarray  # (S,)
-    agreement: Rival | None = None  # policies that compare answers, where the log tells answers
+    agreement: Gains | None = None  # of policies that may compare answers, where the log tells answers
     at_budgets: AtBudgets | None = None  # what budgets get
     luck: Luck | None = None
 
@@ -181,8 +184,7 @@ class Comparison:
         best = self._longer
         if best is None:
             return short
-        earned = (self.gain[best] > self.gain_se[best]) & ~self.agreeing
-        return np.where(earned, self.lengths[best], short)
+        return np.where(self._gains_at_prices(best) & ~self.agreeing, self.lengths[best], short)
 
     @property
     def agreeing(self) -> np.ndarray:
@@ -190,12 +192,12 @@ class Comparison:
 
         Where a longer cascade earns it too, the one that gains more over all prices has it.
         """
-        rival, best = self.agreement, self._longer
-        if rival is None or not rival.earned:
+        gains, best = self.agreement, self._longer
+        if gains is None or not gains.earn(COMPARING):
             return np.zeros(len(self.lam), bool)
-        earned = rival.gain > 0
-        if best is not None and self.overall[best] > rival.overall:
-            earned &= ~(self.gain[best] > self.gain_se[best])
+        earned = gains.at_prices.mean > 0
+        if best is not None and self.overall[best] > gains.overall.mean:
+            earned &= ~self._gains_at_prices(best)
         return earned
 
     def luckier(self, target: TargetName, comparing: bool) -> float:
@@ -217,8 +219,12 @@ class Comparison:
     @property
     def _longer(self) -> int | None:
         """The place of the longer cascades that gain most, of those that gain enough over all prices together."""
-        earned = (self.lengths > 2) & LONGER.earned(self.overall, self.overall_se, self.overall, self.overall_se)
+        earned = (self.lengths > 2) & LONGER.earned(Gain(self.overall, self.overall_se))
         return int(np.argmax(np.where(earned, self.overall, -np.inf))) if earned.any() else None
+
+    def _gains_at_prices(self, length: int) -> np.ndarray:
+        """(G,) bool: where the cascades of a length, by its position, gain on the pair."""
+        return LONGER.earned(Gain(self.gain[length], self.gain_se[length]))
 
     def nearest(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""

@@ -8,20 +8,27 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from rcjax._core.threads import at_once
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.label_outcomes import expected_right
+from rcjax.model.fitting import fit_near
+from rcjax.model.label_outcomes import expected_log, expected_right, expected_without, is_whole
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
 from rcjax.solving.paths import Plan, make_plan, only
-from rcjax.tuning.choices import Choice, Targets, choose, within
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival
-from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
+from rcjax.tuning.agreement_candidates import comparable_models
+from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning.choices import Choice, Targets, choose, judge_all, within
+from rcjax.tuning.comparison import AtBudgets, Comparison, Luck
+from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.judging import Judging
+from rcjax.tuning.label_weights import charges
 from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS, ERRORS = 40, 24, 12
@@ -80,89 +87,119 @@ def cross_validate(
         folds: how many.
         seed: of the deal.
     """
-    targets = targets_of(log)
     lengths = [1, 2, *longer.lengths][: max(len(model.models), 1)]
-    arms: dict[str, Arm] = {"1": _single_models, "2": _pairs}
-    price = None if judging.refusal is None else 1 - float(judging.refusal)
-    arms = {str(length): arms.get(str(length), _Chains(place, price)) for place, length in enumerate(lengths, -2)}
-    if compares(log, judging):
-        arms["answers"] = _comparing
+    comparing = log.answer is not None and comparable_models(len(log.models), judging.refusal)
+    arms = (*map(str, lengths), *(["answers"] if comparing else []))
+    fold, field = deal_folds(log.complete, folds, seed), _Field(model, longer, targets_of(log), judging, charges(log))
+    logs = _labels_without(log, fold, folds)
 
-    def chains(fitted: CascadeModel) -> list[Solutions]:
-        if not longer.lengths:
-            return []
-        problem = lay_out_problem(fitted, longer.plan, "exact", judging.refusal)
-        return [solve_at(problem._replace(plan=only(longer.plan, rows)), targets.lam) for rows in longer.rows]
+    def tune(number: int) -> list[Entry]:
+        return _tuned_without(logs[number], fold == number, field, arms)
 
-    of = Contest(model, arms, chains, targets, judging)
-    losses = contest(log, of, deal_folds(log.complete, folds, seed))
-    return _compared(losses, lengths)
+    return _compared(contest(log, Contest(arms, field.targets, tune, field.charge, field.price), fold), lengths)
+
+
+class _Field(NamedTuple):
+    """What is chosen from, and for what."""
+
+    model: CascadeModel  # fitted to the whole log
+    longer: Longer
+    targets: Targets
+    judging: Judging
+    charge: np.ndarray  # (n, k) money
+
+    @property
+    def price(self) -> float | None:
+        """Of a refusal, in errors."""
+        return None if self.judging.refusal is None else 1 - float(self.judging.refusal)
+
+
+def _labels_without(log: Log, fold: np.ndarray, folds: int) -> list[Log]:
+    """The log as it is tuned on without each fold.
+
+    Where answers lack labels, those of a fold play no part in what is expected of the others.
+    """
+    if is_whole(log):
+        return [log] * folds
+    expected = expected_log(log)
+    outcomes = jax.device_put(expected_without(log, fold, folds).astype(expected.correct.dtype))
+    return [dataclasses.replace(expected, correct=right) for right in outcomes]
+
+
+def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]) -> list[Entry]:
+    """What each arm has, fitted to and chosen by all queries of a log but those `out` (n,)."""
+    rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
+    fitted = fit_near(field.model, *rows, log.cost)
+    by_name = _choices(fitted, (*rows, log.answer if "answers" in arms else None), field)
+    choices = [by_name[arm] for arm in arms]
+    policies = [choice.policies for choice in choices]
+    expected: list[np.ndarray | None] = [None] * len(arms)
+    if "answers" in arms:
+        # What rivals gain is told by what is expected: of all policies of two models at most, and by agreement.
+        few = [arm for arm, one in enumerate(policies) if one.members.sum(1).max() <= 2 or one.agreements is not None]
+        compared = [policies[arm].comparing() for arm in few]
+        for arm, wrong in zip(few, expected_on_log(fitted.calibrators, rows, log, compared), strict=True):
+            expected[arm] = wrong
+    answers = (partial(answer_log, fitted.calibrators, one) for one in policies)
+    return [Entry(*figures) for figures in zip(answers, (choice.error for choice in choices), expected, strict=True)]
+
+
+def _choices(fitted: CascadeModel, rows: Any, field: _Field) -> dict[str, Choice]:
+    """What each arm chooses, by its name, under a model and by the labels of `rows`, as `judge_all` takes them."""
+    # Chains at the same time, as they compile, the first time.
+    chains, (pairs, answers) = at_once(
+        lambda: _solve_chains(fitted, field),
+        lambda: judge_all(fitted.calibrators, rows, field.charge, field.targets.lam, field.judging),
+    )
+    targets, k = field.targets, len(fitted.models)
+    alone = np.arange(pairs.error.shape[-1]) < k
+    models = dataclasses.replace(pairs, error=np.where(alone, pairs.error, np.inf))
+    choices = {"1": choose(models, None, targets, k), "2": choose(pairs, None, targets, k)}
+    choices |= {str(length): chosen for length, chosen in zip(field.longer.lengths, chains, strict=True)}
+    return choices if answers is None else choices | {"answers": choose(pairs, answers, targets, k)}
+
+
+def _solve_chains(fitted: CascadeModel, field: _Field) -> list[Choice]:
+    """Of the longer cascades of each length, the best under the model."""
+    if not field.longer.lengths:
+        return []
+    problem = lay_out_problem(fitted, field.longer.plan, "exact", field.judging.refusal)
+    plans = (only(field.longer.plan, rows) for rows in field.longer.rows)
+    solved = [solve_at(problem._replace(plan=plan), field.targets.lam) for plan in plans]
+    return [_chosen(chains, field) for chains in solved]
+
+
+def _chosen(solved: Solutions, field: _Field) -> Choice:
+    cost = np.asarray(solved.expected.cost, float)
+    error = np.asarray(solved.expected.penalty(field.price), float)
+    limited = within(field.targets.budgets, cost, error), within(field.targets.errors, error, cost)
+    rows = np.concatenate([np.arange(len(cost)), *limited])
+    return Choice(solved.policies.take(rows), error[rows], cost[rows])
 
 
 def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
     """What a contest has shown."""
-    own, prices = [str(length) for length in lengths], losses.targets.prices
-    error, cost = losses.means(own)
-    pair = own[:2][-1]
-    gain = losses.gain(own, pair)
-    rival = None
+    arms, prices = [str(length) for length in lengths], losses.targets.prices
+    error, cost = losses.means(arms)
+    pair = arms[:2][-1]
+    gains, agreement = losses.gains(arms, pair), None
     if "answers" in losses.arms:
-        errors, costs = (figure[0, prices] for figure in losses.means(["answers"]))
-        rival = Rival(errors, costs, *_of_one(losses.gain(["answers"], pair, expected=True)))
-    chosen = [*own[:2], *(["answers"] if rival else [])]
+        agreement = losses.gains(["answers"], pair, expected=True).of_arm(0)
+    rivals = [*arms[:2], *(["answers"] if agreement else [])]
     return Comparison(
         np.array(lengths),
         losses.targets.lam,
         error[:, prices],
         cost[:, prices],
-        *gain[:4],
-        agreement=rival,
-        at_budgets=_at_budgets(losses, chosen),
-        luck=_luck(losses, chosen),
+        *gains.at_prices,
+        *gains.overall,
+        agreement=agreement,
+        at_budgets=AtBudgets(losses.targets.budgets, losses.saved(rivals, rivals[0])),
+        luck=_luck(losses, rivals),
     )
-
-
-def _of_one(gain: Gain) -> list[Any]:
-    """The figures of the first arm alone."""
-    return [*(figure[0] for figure in gain[:2]), *(float(figure[0]) for figure in gain[2:])]
-
-
-def _at_budgets(losses: Losses, arms: Sequence[str]) -> AtBudgets:
-    error, cost = (figure[:, losses.targets.within] for figure in losses.means(arms))
-    return AtBudgets(losses.targets.budgets, error, cost, *losses.saved(arms, arms[0]))
 
 
 def _luck(losses: Losses, arms: Sequence[str]) -> Luck:
     targets = losses.targets
     kinds = targets.prices, targets.within, targets.limits
     return Luck(*(np.array([losses.luck(arm, kind) for arm in arms]) for kind in kinds))
-
-
-def _single_models(judged: Judged, targets: Targets) -> Choice:
-    k, trial = len(judged.models), judged.pairs
-    alone = np.arange(trial.error.shape[-1]) < k
-    return choose(dataclasses.replace(trial, error=np.where(alone, trial.error, np.inf)), None, targets, k)
-
-
-def _pairs(judged: Judged, targets: Targets) -> Choice:
-    return choose(judged.pairs, None, targets, len(judged.models))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Chains:
-    """The longer cascades of one length, by its place among these."""
-
-    place: int
-    price: float | None  # of a refusal, in errors
-
-    def __call__(self, judged: Judged, targets: Targets) -> Choice:
-        solved = judged.chains[self.place]
-        cost = np.asarray(solved.expected.cost, float)
-        error = np.asarray(solved.expected.penalty(self.price), float)
-        limited = within(targets.budgets, cost, error), within(targets.errors, error, cost)
-        places = np.concatenate([np.arange(len(cost)), *limited])
-        return Choice(solved.policies.take(places), error[places], cost[places])
-
-
-def _comparing(judged: Judged, targets: Targets) -> Choice:
-    return choose(judged.pairs, judged.answers, targets, len(judged.models))

@@ -21,26 +21,20 @@ whether answers agree: where the largest subsets show that they gain, the curve 
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
-from numpy.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.json_values import plain
-from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import check_level
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Transform
-from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.replaying.curves import area_under_curve
-from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.agreement_candidates import comparable_models
-from rcjax.tuning.choices import tune_by_labels
-from rcjax.tuning.comparison import COMPARING_ALONE
+from rcjax.tuning.comparison import COMPARING_ALONE, Gain
+from rcjax.tuning.contest import tune_entry
 
 __all__ = ["LearningCurve", "area_of_points", "fit_power_law", "learning_curve", "tune_and_answer"]
 
@@ -191,24 +185,22 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     wrong = 1 - np.asarray(log.correct, float).mean(0)
     sizes = _sizes(n, others.shape[1], wrong.min())
     lam = lam_range(cost, PRICES)
-    data = log.logprob, log.correct, log.cost, lam
     # Behind the others, where no size reaches, the rest of the log: all that is done to it then has one shape.
     whole = np.concatenate([others, tests], axis=1)
     overlap = np.sqrt(1 / len(tests) + tests.shape[1] / others.shape[1])
 
-    def tuned_on(sizes: np.ndarray, answer: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def tuned_on(sizes: np.ndarray, compare: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(error, cost, area) of each deal and size."""
-        error, charge = tune_and_answer(*data, tests, whole, sizes, log.task, answer)
+        error, charge = tune_and_answer(log, lam, tests, whole, sizes, compare)
         return error, charge, area_of_points(charge, error, low, high)
 
-    error, charge, areas = tuned_on(sizes)
+    error, charge, areas = tuned_on(sizes, False)
     compares = log.answer is not None and comparable_models(len(log.models), None)
     if compares:
-        gain = areas[:, -1] - tuned_on(sizes[-1:], log.answer)[2][:, 0]
-        figures = np.array([gain.mean(), overlap * gain.std(ddof=1)]) / max(areas[:, -1].mean(), 1e-300)
-        compares = bool(COMPARING_ALONE.earned(*figures, *figures))
+        gain = (areas[:, -1] - tuned_on(sizes[-1:], True)[2][:, 0]) / max(areas[:, -1].mean(), 1e-300)
+        compares = bool(COMPARING_ALONE.earned(Gain(gain.mean(), overlap * gain.std(ddof=1))))
     if compares:
-        error, charge, areas = tuned_on(sizes, log.answer)
+        error, charge, areas = tuned_on(sizes, True)
     single = (wrong + lam[:, None] * cost).min(1)
     tuned = (error + lam * charge).mean(0)
     law, replicates = _fitted(sizes, areas, overlap, seed)
@@ -263,45 +255,33 @@ def _deals(n: int, repeats: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tune_and_answer(
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    cost: jax.Array,
-    lam: np.ndarray,
-    tests: np.ndarray,
-    others: np.ndarray,
-    sizes: np.ndarray,
-    transform: Transform,
-    answer: ArrayLike | None = None,
+    log: Log, lam: np.ndarray, tests: np.ndarray, others: np.ndarray, sizes: np.ndarray, compare: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """(error, cost), each (J, M, L): what pairs tuned on the first m of some queries do on others, for each λ.
 
     Args:
-        logprob, correct: (n, k) without gaps.
-        cost: (k,) money per answer.
+        log: without gaps; answers are charged its mean costs.
         lam: (L,) in errors per unit of money.
         tests: (J, T) the queries to answer, by position, of each of J deals.
         others: (J, P) those to tune on.
         sizes: (M,) how many of these, at most P.
-        transform: that of the raw confidence.
-        answer: (n, k) codes of answers: then policies that compare them are tuned too; None: pairs alone are.
+        compare: whether policies that compare answers are tuned too.
     """
-    logprob, correct = np.asarray(logprob), np.asarray(correct)
-    codes = None if answer is None else np.asarray(answer)
-    everyone = np.ones((tests.shape[1], logprob.shape[1]), bool)
+    logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)
 
-    def tuned(test: np.ndarray, other: np.ndarray, size: int) -> list[np.ndarray]:
-        present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), logprob.shape[1]))
-        rows = logprob[other], correct[other], present
-        calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform)
-        labels = *rows, None if codes is None else codes[other]
-        policies = tune_by_labels(calibrators, labels, cost, lam)
-        there = None if codes is None else codes[test]
-        fates = outcomes_on_log(calibrators, logprob[test], correct[test], everyone, cost, policies, there)
-        return [np.asarray(figure, float).mean(-1) for figure in (fates.wrong, fates.cost)]
+    def tuned(deal: tuple[np.ndarray, np.ndarray]) -> list[list[np.ndarray]]:
+        part, other = log.take(deal[0]), deal[1]
+        answer = np.asarray(log.answer)[other] if compare else None
+        figures = []
+        for size in sizes:
+            present = np.broadcast_to((np.arange(len(other)) < size)[:, None], (len(other), len(log.models)))
+            entry = tune_entry((logprob[other], correct[other], present, answer), log.cost, lam, log.task)
+            outcomes = entry.answer(part, part.correct, log.cost)
+            figures.append([np.asarray(figure, float).mean(-1) for figure in (outcomes.wrong, outcomes.cost)])
+        return figures
 
-    deals = list(zip(tests, others, strict=True))
-    answers = side_by_side(lambda deal: [tuned(deal[0], deal[1], size) for size in sizes], deals, n=others.shape[1])
-    error, charge = np.moveaxis(np.array(answers), 2, 0)
+    deals = side_by_side(tuned, list(zip(tests, others, strict=True)), n=others.shape[1])
+    error, charge = np.moveaxis(np.array(deals), 2, 0)
     return error, charge
 
 
@@ -323,7 +303,7 @@ def area_of_points(cost: Any, error: Any, low: float, high: float) -> np.ndarray
     left, right = np.minimum(costs[..., :1], low), np.maximum(costs[..., -1:], high)
     costs = np.concatenate([left, costs, right], -1)
     errors = np.concatenate([errors[..., :1], errors, errors[..., -1:]], -1)
-    areas = [area_under_curve(costs[place], errors[place], low, high) for place in np.ndindex(costs.shape[:-1])]
+    areas = [area_under_curve(costs[index], errors[index], low, high) for index in np.ndindex(costs.shape[:-1])]
     return np.array(areas).reshape(costs.shape[:-1])
 
 

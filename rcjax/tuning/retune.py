@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from jax import lax
 
 from rcjax._base.arguments import check_arguments
-from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
@@ -18,7 +18,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
 from rcjax.logs.segments import UNTOLD
-from rcjax.model.calibration import calibrate_all
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
@@ -31,7 +30,9 @@ from rcjax.replaying.beside_reference import in_words_of, tell_beside
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
-from rcjax.replaying.walk import walk
+from rcjax.tuning.choices import Targets
+from rcjax.tuning.comparison import Gain
+from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.replicates import tune_again
 from rcjax.tuning.segment_trials import segment_names
 from rcjax.tuning.tune import tune_in_stages
@@ -49,6 +50,9 @@ _FEWEST_QUERIES = 50
 _ROUNDING = 1e-9  # of a loss
 
 
+_IN_SERVICE, _AGAIN = "in service", "again"  # arms
+
+
 @dataclasses.dataclass(frozen=True)
 class Recorded:
     """How a policy was tuned, as its provenance tells."""
@@ -63,10 +67,10 @@ class Recorded:
 
     def within(self, names: tuple[str, ...]) -> "Recorded":
         """The same for a log that holds some of the models only."""
-        kept, search = tuple(name for name in self.models if name in names), self.spec.search
+        models, search = tuple(name for name in self.models if name in names), self.spec.search
         if not isinstance(search, str):
-            search = tuple(path for path in search if set(path) <= set(kept))
-        return dataclasses.replace(self, models=kept, spec=dataclasses.replace(self.spec, search=search))
+            search = tuple(path for path in search if set(path) <= set(models))
+        return dataclasses.replace(self, models=models, spec=dataclasses.replace(self.spec, search=search))
 
     def on(self, log: Log, bands: bool | None) -> tuple["Recorded", list[str]]:
         """(the same for a log, what to say of models that it lacks); bands: whether to draw them, None as before.
@@ -92,34 +96,34 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
 
     ValueError names the place of what is not as rcjax writes it.
     """
-    told = tuning_record(policy)
+    record = tuning_record(policy)
     lam = policy.expected.get("lam")
-    target = told.get("target") or ({} if lam is None else {"lam": lam})
+    target = record.get("target") or ({} if lam is None else {"lam": lam})
     spec = Spec(
         targets=Target.those(**target),
-        search="selected" if told.get("search") == "expected" else told.get("search", "selected"),
-        max_length=told.get("max_length"),
-        chain=told.get("chain", "exact"),
-        fit=told.get("fit", {}),
+        search="selected" if record.get("search") == "expected" else record.get("search", "selected"),
+        max_length=record.get("max_length"),
+        chain=record.get("chain", "exact"),
+        fit=record.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
-        abstain_price=told.get("abstain_price"),
-        confidence=told["confidence"],
-        judged=told.get("judged", False),
-        mix=told.get("mix", policy.by_lot) and {*target} <= {"budget", "max_error"},
-        intervals=told.get("bands", True),
-        second_cost=told.get("second_cost", 0.0),
-        max_seconds=told.get("max_seconds"),
+        abstain_price=record.get("abstain_price"),
+        confidence=record["confidence"],
+        judged=record.get("judged", False),
+        mix=record.get("mix", policy.by_lot) and {*target} <= {"budget", "max_error"},
+        intervals=record.get("bands", True),
+        second_cost=record.get("second_cost", 0.0),
+        max_seconds=record.get("max_seconds"),
     )
-    return Recorded(spec, told.get("models", tuple(policy.models)), told.get("prices") or policy.prices)
+    return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)
 
 
 def tell_search(policy: AnyPolicy) -> tuple[str, ...]:
     """That a policy is tuned again by another search, as its own is gone, or part of it, in words."""
-    told = tuning_record(policy)
+    record = tuning_record(policy)
     remarks = []
-    if told.get("search") == "expected":
+    if record.get("search") == "expected":
         remarks.append(f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades")
-    if told.get("abstain_price") is not None and told.get("search") != "adaptive" and _refuses_early(policy):
+    if record.get("abstain_price") is not None and record.get("search") != "adaptive" and _refuses_early(policy):
         remarks.append(f"{EARLY_IS_GONE}: tuned with refusals by the last one")
     return tuple(remarks)
 
@@ -127,7 +131,7 @@ def tell_search(policy: AnyPolicy) -> tuple[str, ...]:
 def _refuses_early(policy: AnyPolicy) -> bool:
     """Whether some model that is not the last of its cascade refuses."""
     rules = (part.rules[name] for part in policy.policies for name in part.models[:-1])
-    return any(rule.action == "abstain" for own in rules for rule in own)
+    return any(rule.action == "abstain" for intervals in rules for rule in intervals)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +195,8 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     beside = tell_beside(tuned.policy, tuned.log)
-    told = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
-    return Retuned(tuned.policy, tuned.frontier, told)
+    words = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
+    return Retuned(tuned.policy, tuned.frontier, words)
 
 
 def _retune_segments(policy: AnyPolicy, log: Log, bands: bool | None) -> Retuned:
@@ -224,26 +228,23 @@ def _with_asked(log: Log, policy: AnyPolicy) -> Log:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gain:
-    """What policies tuned on a fresh log gain on a policy, on queries of that log that they were not tuned on."""
+class RetuningGain:
+    """What policies tuned on a fresh log gain on the one in service, on queries that they were not tuned on."""
 
-    loss: float  # error + λ·cost of the policy
-    retuned: float  # of the policies tuned again
-    se: float  # standard error of the difference, paired over the queries
-    old: float  # the same difference on queries of the log that the policy was tuned on; NaN where there are none
-    old_se: float
+    loss: float
+    """error + λ·cost of the policy in service."""
+    gain: Gain
+    """By how much that of the policies tuned again is lower."""
+    before: Gain
+    """The same on queries of the log that the policy was tuned on; NaN where there are none."""
     lam: float
-    n: int  # fresh queries
-
-    @property
-    def gain(self) -> float:
-        """The difference of the losses."""
-        return self.loss - self.retuned
+    n: int
+    """Fresh queries."""
 
     @property
     def share(self) -> float:
         """The gain as a share of the policy's loss."""
-        return self.gain / self.loss if self.loss > 0 else 0.0
+        return self.gain.mean / self.loss if self.loss > 0 else 0.0
 
     @property
     def not_worse(self) -> bool:
@@ -251,7 +252,7 @@ class Gain:
 
         That is where the lower end of gain ± se is not below −se: where they do no worse on the queries left out.
         """
-        return self.gain >= -_ROUNDING * self.loss
+        return self.gain.mean >= -_ROUNDING * self.loss
 
     @property
     def p_value(self) -> float:
@@ -260,16 +261,23 @@ class Gain:
         The larger one of two: of the gain, and of its rise since the policy was tuned. Where the new policies beat the
         policy on the old queries too, it was unlucky when it was tuned, and nothing has changed.
         """
-        return max(_above_zero(self.gain, self.se), _above_zero(self.gain - self.old, math.hypot(self.se, self.old_se)))
+        rise = Gain(self.gain.mean - self.before.mean, math.hypot(self.gain.se, self.before.se))
+        return max(_above_zero(self.gain), _above_zero(rise))
+
+    def to_json(self) -> dict[str, float]:
+        """The figures: `retuned` is the loss of the policies tuned again, `old` the gain before."""
+        figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
+        figures |= {"old": self.before.mean, "old_se": self.before.se}
+        return figures | {"lam": self.lam, "n": self.n, "share": self.share}
 
 
-def _above_zero(mean: float, se: float) -> float:
-    if math.isnan(mean):
+def _above_zero(gain: Gain) -> float:
+    if math.isnan(gain.mean):
         return 0.0
-    return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
+    return math.erfc(gain.mean / gain.se / math.sqrt(2)) / 2 if gain.se > 0 else float(gain.mean <= 0)
 
 
-def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int = 0) -> Gain | None:
+def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int = 0) -> RetuningGain | None:
     """What tuning again on a fresh log would gain, by five-fold cross-validation at the policy's own λ.
 
     The policy and, for each fold, the policy tuned on the other folds by the same search answer the queries of the
@@ -296,25 +304,56 @@ def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int
     if len(order) < _FEWEST_QUERIES:
         return None
     log = log.take(order)
-    fold = np.arange(len(order)) % _FOLDS
-    others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
-    size = min(map(len, others))
-    model = fit(log, transform=tuning.spec.transform, **tuning.spec.fit)
-    frontier = _one_point(policy, model, tuning.spec, lam)
-    require_answers(frontier.policies, log)
-    draws = np.stack([order[:size] for order in others])
-    tuned = tune_again(frontier, log, draws, np.array([0]), by_price=True)
-    price = tuning.spec.abstain_price or 0.0
-    own, losses = _losses(policy, tuned, corrected_log(log), lam, price)
-    left_out = losses[fold, np.arange(len(fold))]
-    gain, gain_se = _mean_and_se(own - left_out)
-    before = math.nan, 0.0
+    entries = _tuned_on_others(policy, log, tuning.spec, lam)
+    compared, before = partial(_compared, policy, float(lam), tuning.spec.abstain_price), Gain(math.nan, 0.0)
+    losses = compared(log, entries)
     if old is not None and old.select(tuning.models).complete.sum() > 1:
         old = old.select(tuning.models)
-        own_before, losses_before = _losses(policy, tuned, corrected_log(old.take(old.complete)), lam, price)
-        before = _mean_and_se(own_before - losses_before.mean(0))
-    loss = float(own.mean())
-    return Gain(loss, loss - gain, gain_se, *before, lam=float(lam), n=len(own))
+        before = _gain_again(compared(old.take(old.complete), [_mean_entry(entries)]))
+    (error,), (cost,) = losses.means([_IN_SERVICE])
+    return RetuningGain(float(error[0] + lam * cost[0]), _gain_again(losses), before, float(lam), log.n_queries)
+
+
+def _compared(policy: AnyPolicy, lam: float, price: float | None, log: Log, entries: Sequence[Entry]) -> Losses:
+    """What the policy in service, and those tuned again, an entry for each fold, lose on a log."""
+    log = corrected_log(log)
+    walked = walk_log(policy, log)
+    outcomes = Outcomes(walked.wrong[None], walked.charge[None], walked.refused[None])
+    served = Entry(lambda *_: outcomes)
+    arms, targets = (_IN_SERVICE, _AGAIN), Targets(np.array([lam]))
+    of = Contest(arms, targets, lambda number: (served, entries[number]), log.cost, price)
+    return contest(log, of, _dealt(log, len(entries)))
+
+
+def _dealt(log: Log, folds: int) -> np.ndarray:
+    """(n,) the fold of each query, of a log whose order is at random."""
+    return np.arange(log.n_queries) % folds
+
+
+def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> list[Entry]:
+    """The policy tuned again without each fold of a log, on as many queries each time."""
+    fold = _dealt(log, _FOLDS)
+    others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
+    frontier = _one_point(policy, fit(log, transform=spec.transform, **spec.fit), spec, lam)
+    require_answers(frontier.policies, log)
+    draws = np.stack([rows[: min(map(len, others))] for rows in others])
+    tuned = tune_again(frontier, log, draws, np.array([0]), by_price=True)
+    return [Entry(partial(answer_log, *part(tuned, number))) for number in range(_FOLDS)]
+
+
+def _mean_entry(entries: Sequence[Entry]) -> Entry:
+    """All of some entries: what becomes of a query on average."""
+
+    def answer(*of: Any) -> Outcomes:
+        answered = [entry.answer(*of) for entry in entries]
+        return Outcomes(*(np.mean(figures, axis=0) for figures in zip(*answered, strict=True)))
+
+    return Entry(answer)
+
+
+def _gain_again(losses: Losses) -> Gain:
+    """What tuning again gains at the one price that there is."""
+    return Gain(*(float(figure) for figure in losses.gains([_AGAIN], _IN_SERVICE).at_prices.at((0, 0))))
 
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
@@ -336,41 +375,15 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
 
 
-def _losses(policy: AnyPolicy, tuned: Any, log: Log, lam: float, price: float) -> tuple[np.ndarray, np.ndarray]:
-    """error + price·abstention + λ·cost of every query: (n,) under the policy, (F, n) under those tuned again."""
-    walked = walk_log(policy, log)
-    codes = () if tuned.policies.agreements is None else fill_up(np.asarray(log.answer))
-    fates = _answer(*fill_up(log.logprob, log.correct, log.answered), tuned, *codes)
-    wrong, refused, asked = (np.asarray(fate)[..., : log.n_queries] for fate in fates)
-    charge = np.einsum("k,fkn->fn", np.asarray(log.cost, float), asked)
-    return walked.wrong + price * walked.refused + lam * walked.charge, wrong + price * refused + lam * charge
-
-
-def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
 def _one_point(policy: AnyPolicy, model: CascadeModel, spec: Spec, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
     names = list(model.models)
     widest = max(policy.policies, key=lambda part: (bool(part.agreements), len(part.models)))
     members = np.isin(names, widest.models)[None]
     nothing = np.zeros(1, model.cost.dtype)
-    own = Policies.of_cascades(np.zeros(members.shape), members).comparing()
-    assert own.agreements is not None
+    policies = Policies.of_cascades(np.zeros(members.shape), members).comparing()
+    assert policies.agreements is not None
     for name, one in widest.agreements.items():
-        own.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
-    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), own)
+        policies.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
+    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
     return make_frontier(model, point, search=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
-
-
-@compiled
-def _answer(logprob: Any, correct: Any, answered: Any, tuned: Any, codes: Any = None) -> tuple[Any, ...]:
-    """(wrong (F, n), refused (F, n), asked (F, k, n)): what each of F policies makes of every query."""
-
-    def one(own: Any) -> tuple[Any, ...]:
-        confidence = calibrate_all(own.calibrators, logprob, answered).T
-        where = walk(confidence, own.policies.take(0), None if codes is None else codes.T)
-        return where.wrong(correct.T), where.refused, where.asked
-
-    return lax.map(one, tuned)

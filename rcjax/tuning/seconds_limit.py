@@ -4,30 +4,30 @@ The tail of the seconds does not add up over the models of a cascade, so that no
 answers the queries of the log, and what counts is how many of them wait too long, or the mean. Among those that keep
 to the limit the target decides.
 
-The best of many candidates were lucky in their seconds too. How much, cross-validation tells: on each fold's complement
-the pair is chosen that is best for each λ among those within the limit there, and answers the queries of the fold. By
-as much as these wait longer than the queries of the choice, the limit is drawn tighter. What counts are the λ where the
-limit binds: elsewhere nothing was chosen for being quick.
+The best of many candidates were lucky in their seconds too. How much, a contest tells: without each fold the pair is
+chosen that is best for each λ among those within the limit there, and answers the queries of the fold. By as much as
+these wait longer than the queries of the choice (`Losses.luck`), the limit is drawn tighter. What counts are the λ
+where the limit binds: elsewhere nothing was chosen for being quick.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import AnyPolicy
@@ -35,11 +35,12 @@ from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import path_seconds, seconds_columns
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.tuning.label_candidates import judge_log
-from rcjax.tuning.label_weights import charges
+from rcjax.tuning.choices import Targets
+from rcjax.tuning.contest import Contest, Entry, contest
+from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.p_values import binomial_tail, upper_limit
-from rcjax.tuning.resampling import deal_folds, require_queries
-from rcjax.tuning.trials import pairs_on_trial
+from rcjax.tuning.resampling import deal_folds, require_queries, without
+from rcjax.tuning.trials import judge_pairs
 
 __all__ = ["Admission", "admission", "with_limit", "within"]
 
@@ -73,13 +74,11 @@ class Admission:
 
     def admits(self, policies: Policies, model: CascadeModel) -> np.ndarray:
         """(C,) bool: which of the policies over a model's models keep to the limit, the luck of the choice included."""
-        return self.figure(policies, model) + self.luck <= self.allowed * (1 + 1e-9)
+        return ~_beyond(self.figure(policies, model) + self.luck, self.allowed)
 
     def figure(self, policies: Policies, model: CascadeModel) -> np.ndarray:
         """(C,) the share of the queries beyond the limit, or the mean; infinite where no seconds are known."""
-        everything = [slice(None)]
-        (figure,) = _figures(self.limit, policies, model.calibrators, self.log.select(model.models), everything)
-        return figure
+        return _figures(self.limit, policies, model.calibrators, self.log.select(model.models))
 
     def require_any(self, model: CascadeModel) -> None:
         """Raise InfeasibleError where no policy over a model's models keeps to the limit.
@@ -110,7 +109,7 @@ class Admission:
     def _fastest(self, model: CascadeModel) -> tuple[str, float]:
         """The model that alone keeps the lowest limit, and that, rounded up to three digits."""
         walked = _walked(_alone(model), model.calibrators, self.log)
-        reached = np.array([self._reached(own) for waits in walked for own in waits])
+        reached = np.array([self._reached(row) for waits in walked for row in waits])
         return model.models[int(reached.argmin())], _rounded_up(float(reached.min()))
 
     @property
@@ -119,19 +118,19 @@ class Admission:
 
     def _reached(self, waits: np.ndarray) -> float:
         """The limit that seconds (n,) would just keep."""
-        known = np.sort(waits[~np.isnan(waits)])
-        if not known.size:
+        seconds = np.sort(waits[~np.isnan(waits)])
+        if not seconds.size:
             return np.inf
         if self.limit.share is None:
-            return float(known.mean()) + self.luck
-        beyond = int(np.floor((self.allowed - self.luck) * known.size * (1 + 1e-9)))
-        return float(known[-1 - beyond]) if 0 <= beyond < known.size else np.inf
+            return float(seconds.mean()) + self.luck
+        beyond = int(np.floor((self.allowed - self.luck) * seconds.size * (1 + 1e-9)))
+        return float(seconds[-1 - beyond]) if 0 <= beyond < seconds.size else np.inf
 
     def describe(self, policy: AnyPolicy, log: Log) -> str:
         """What a policy comes to on a log, beside the limit, in words."""
         paths = walk_log(policy, log).waits
         assert paths is not None
-        figure = sum(weight * float(_figure(self.limit, waits[None])[0]) for weight, waits in paths)
+        figure = sum(weight * float(_mean(_counted(self.limit, waits[None]))[0]) for weight, waits in paths)
         if self.limit.share is None:
             luck = f", and {self.luck:.3g} more for the luck of the choice" if self.luck > 0 else ""
             return f"{self.limit}: {figure:.3g} on this log{luck}"
@@ -203,44 +202,59 @@ def _sure_to_pass(n: int, share: float, level: float) -> float:
 
 
 def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, seed: int = 0) -> float:
-    """By how much more the best pairs within the limit have on a fold than on the queries of their choice; 0 at least.
+    """By how much more the best pairs within the limit have on queries left out than on those of their choice.
 
-    Mean over the folds, and the λ where the limit binds: where the best pair of all is beyond it. 0 where none does.
+    Over the λ where the limit binds: where the best pair of all is beyond it. 0 at least, and where it binds nowhere.
     """
     lam = lam_range(np.asarray(log.cost, float), _PRICES)
+    pairs = judge_pairs(log, model, lam, AS_USUAL)
+    best = pairs.policies.take(pairs.loss(lam).argmin(1))
+    lam = lam[_beyond(_figures(limit, best, model.calibrators, log), allowed)]
+    if not lam.size or not log.complete.any():
+        return 0.0
     fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed)
-    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    more = []
-    for out in (fold == number for number in range(_FOLDS)):
-        rows = np.asarray(log.logprob), np.asarray(log.correct), np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = calibrate_log(*fill_up(*rows), **how)
-        trial = judge_log(calibrators, rows, charges(log))
-        trial = pairs_on_trial(jax.tree.map(np.asarray, trial), len(model.models))
-        inner, outer = _figures(limit, trial.policies, calibrators, log, [~out, out])
-        within_limit = np.flatnonzero(inner <= allowed * (1 + 1e-9))
-        binds = inner[trial.loss(lam).argmin(1)] > allowed * (1 + 1e-9)
-        if not within_limit.size or not binds.any():
-            continue
-        best = within_limit[trial.take(within_limit).loss(lam[binds]).argmin(1)]
-        more.append((outer[best] - inner[best]).mean())
-    return max(0.0, float(np.mean(more))) if more else 0.0
+
+    def within_limit(number: int) -> list[Entry]:
+        out = fold == number
+        rest = without(log, out)
+        fitted = fit_near(model, rest.logprob, rest.correct, rest.answered, rest.cost)
+        pairs = judge_pairs(rest, fitted, lam, AS_USUAL)
+        figure = _figures(limit, pairs.policies, fitted.calibrators, log, ~out)
+        beyond = _beyond(figure, allowed)
+        loss = np.tile(figure, (len(lam), 1)) if beyond.all() else np.where(beyond, np.inf, pairs.loss(lam))
+        best = loss.argmin(1)
+        counted = _counted(limit, np.concatenate([*_walked(pairs.policies.take(best), fitted.calibrators, log)]))
+        # Queries whose seconds are not known count as the others that are left out do.
+        counted = np.where(np.isnan(counted), _mean(counted[:, out])[:, None], counted)
+        outcomes = Outcomes(counted, np.zeros_like(counted), np.zeros_like(counted))
+        return [Entry(lambda *_: outcomes, figure[best])]
+
+    losses = contest(log, Contest(("within",), Targets(lam), within_limit, log.cost), fold)
+    return max(0.0, losses.luck("within", losses.targets.prices))
 
 
-def _figure(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
-    """(C,) the share of queries beyond the limit, or the mean, of seconds (C, n), NaN where not known."""
-    known = (~np.isnan(waits)).sum(1)
-    counted = np.nansum(waits, 1) if limit.share is None else (waits > limit.seconds).sum(1)
-    return np.where(known > 0, counted / np.maximum(known, 1), np.inf)
+def _beyond(figure: np.ndarray, allowed: float) -> np.ndarray:
+    return figure > allowed * (1 + 1e-9)
 
 
 def _figures(
-    limit: SecondsLimit, policies: Policies, calibrators: Calibrator, log: Log, rows: Sequence[Any]
-) -> list[np.ndarray]:
-    """`_figure` of policies (C,) on several selections of queries; of those with shares, the expectation over lots."""
+    limit: SecondsLimit, policies: Policies, calibrators: Calibrator, log: Log, rows: Any = slice(None)
+) -> np.ndarray:
+    """(C,) of policies, on some queries: the share beyond the limit, or the mean; an expectation over lots."""
     parts, owner, weight = policies.on_host().unsplit()
-    walked = [[_figure(limit, waits[:, own]) for own in rows] for waits in _walked(parts, calibrators, log)]
-    columns = (np.concatenate(column) for column in zip(*walked, strict=True))
-    return [np.bincount(owner, weight * column, len(policies.first)) for column in columns]
+    walked = [_mean(_counted(limit, waits[:, rows])) for waits in _walked(parts, calibrators, log)]
+    return np.bincount(owner, weight * np.concatenate(walked), len(policies.first))
+
+
+def _counted(limit: SecondsLimit, waits: np.ndarray) -> np.ndarray:
+    """What counts of seconds: these, or whether they are beyond the limit; NaN where they are not known."""
+    return waits if limit.share is None else np.where(np.isnan(waits), np.nan, waits > limit.seconds)
+
+
+def _mean(counted: np.ndarray) -> np.ndarray:
+    """(C,) of figures (C, n), over those that are known; infinite where none is."""
+    count = (~np.isnan(counted)).sum(1)
+    return np.where(count > 0, np.nansum(counted, 1) / np.maximum(count, 1), np.inf)
 
 
 def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[np.ndarray]:
@@ -248,28 +262,30 @@ def _walked(policies: Policies, calibrators: Calibrator, log: Log) -> Iterator[n
     packed = pack_policies(calibrators, policies, log.logprob.dtype)
     everyone = np.ones(len(log.models), bool)
     logprob, _, _, codes = columns_of(log, log.models, everyone)
-    told = seconds_columns(log, log.models, everyone)
-    assert told is not None  # as `admission` requires them
-    for waits, _ in path_seconds(packed, logprob, told, codes):
+    seconds = seconds_columns(log, log.models, everyone)
+    assert seconds is not None  # as `admission` requires them
+    for waits, _ in path_seconds(packed, logprob, seconds, codes):
         yield waits
 
 
 def within(frontier: Frontier, admitted: Admission) -> Frontier:
     """The points of a frontier that keep to a limit. Raises InfeasibleError where there are none."""
-    places = np.flatnonzero(admitted.admits(frontier.policies.on_host(), frontier.model))
-    if not places.size:
+    indices = np.flatnonzero(admitted.admits(frontier.policies.on_host(), frontier.model))
+    if not indices.size:
         raise admitted.refuse(frontier.model)
     figures = {name: getattr(frontier, name) for name in ("lam", "error", "cost", "status", "abstention")}
-    taken = {name: None if own is None else jnp.asarray(np.asarray(own)[places]) for name, own in figures.items()}
-    policies = jax.device_put(frontier.policies.on_host().take(places))
+    taken = {
+        name: None if column is None else jnp.asarray(np.asarray(column)[indices]) for name, column in figures.items()
+    }
+    policies = jax.device_put(frontier.policies.on_host().take(indices))
     return dataclasses.replace(frontier, **taken, policies=policies, bands=None, seconds=None)
 
 
 def with_limit(problem: InfeasibleError, admitted: Admission) -> InfeasibleError:
     """The message that nothing meets a target, which tells of the limit too."""
-    told = InfeasibleError(f"{problem} (among the policies that take {admitted.limit})")
-    told.tuned = problem.tuned
-    return told
+    error = InfeasibleError(f"{problem} (among the policies that take {admitted.limit})")
+    error.tuned = problem.tuned
+    return error
 
 
 def _rounded_up(seconds: float) -> float:

@@ -45,7 +45,7 @@ class Menu(NamedTuple):
 class Allocation(NamedTuple):
     """A policy for each kind of traffic."""
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     """On each menu."""
     lam: float
     """At which they are the best, in errors per unit of money."""
@@ -54,7 +54,7 @@ class Allocation(NamedTuple):
 class Steps(NamedTuple):
     """Allocations of rising cost, T of them, each of which differs from the one before in one policy."""
 
-    places: np.ndarray  # (T, M)
+    positions: np.ndarray  # (T, M)
     lam: np.ndarray  # (T,) falling
 
     def total(self, menus: Sequence[Menu], name: str) -> np.ndarray:
@@ -63,12 +63,12 @@ class Steps(NamedTuple):
 
     def reserve(self, menus: Sequence[Menu]) -> np.ndarray:
         """(T,) what a budget keeps in hand for the whole traffic."""
-        kept = ((menu.share, menu.reserve, column) for menu, column in _columns(menus, self))
-        return sum((share * own[column] for share, own, column in kept if own is not None), np.zeros(1))
+        reserves = ((menu.share, menu.reserve, column) for menu, column in _columns(menus, self))
+        return sum((share * reserve[column] for share, reserve, column in reserves if reserve is not None), np.zeros(1))
 
 
 def _columns(menus: Sequence[Menu], steps: Steps) -> zip:
-    return zip(menus, steps.places.T, strict=True)
+    return zip(menus, steps.positions.T, strict=True)
 
 
 def spending_steps(menus: Sequence[Menu]) -> Steps:
@@ -77,7 +77,7 @@ def spending_steps(menus: Sequence[Menu]) -> Steps:
     >>> menus = [Menu(0.5, *[np.array([0.5, 0.1]), np.array([1.0, 2.0])] * 2)]
     >>> menus += [Menu(0.5, *[np.array([0.5, 0.2, 0.1]), np.array([1.0, 1.5, 3.5])] * 2)]
     >>> steps = spending_steps(menus)
-    >>> steps.places.tolist(), steps.total(menus, "error").round(9).tolist()
+    >>> steps.positions.tolist(), steps.total(menus, "error").round(9).tolist()
     ([[0, 0], [0, 1], [1, 1], [1, 2]], [0.5, 0.35, 0.15, 0.1])
     """
     hulls = [lower_hull(menu.judged_cost, menu.judged_error) for menu in menus]
@@ -85,15 +85,15 @@ def spending_steps(menus: Sequence[Menu]) -> Steps:
         -np.diff(menu.judged_error[hull]) / np.diff(menu.judged_cost[hull])
         for menu, hull in zip(menus, hulls, strict=True)
     ]
-    owner = np.repeat(np.arange(len(menus)), [len(own) for own in slopes])
+    owner = np.repeat(np.arange(len(menus)), [len(falls) for falls in slopes])
     every = np.concatenate(slopes)
     order = np.argsort(-every, kind="stable")
     corner = np.zeros((len(order) + 1, len(menus)), int)
     for step, one in enumerate(order, 1):
         corner[step] = corner[step - 1]
         corner[step, owner[one]] += 1
-    places = np.stack([hull[column] for hull, column in zip(hulls, corner.T, strict=True)], axis=1)
-    return Steps(places, _between(every[order]))
+    positions = np.stack([hull[column] for hull, column in zip(hulls, corner.T, strict=True)], axis=1)
+    return Steps(positions, _between(every[order]))
 
 
 def _between(slopes: np.ndarray) -> np.ndarray:
@@ -120,8 +120,8 @@ def best_sums(menus: Sequence[Menu]) -> Steps:
         history.append((best // len(menu.cost), best % len(menu.cost)))
         total = sums[:, best]
     row, columns = np.arange(total.shape[1]), []
-    for before, place in reversed(history):
-        columns.append(place[row])
+    for before, position in reversed(history):
+        columns.append(position[row])
         row = before[row]
     steps = spending_steps(menus)
     after = np.searchsorted(steps.total(menus, "cost"), total[0] * (1 + _ROUNDING), side="right") - 1
@@ -140,18 +140,18 @@ def allocate(menus: Sequence[Menu], target: Target) -> Allocation:
     value = target.value
     if not target.is_limit:
         lam = 1 / value if target.name == "error_cost" else value
-        places = (int(np.argmin(menu.judged_error + lam * menu.judged_cost)) for menu in menus)
-        return Allocation(tuple(places), lam)
+        positions = (int(np.argmin(menu.judged_error + lam * menu.judged_cost)) for menu in menus)
+        return Allocation(tuple(positions), lam)
     sums, budgeted = best_sums(menus), target.name == "budget"
     total = sums.total(menus, "cost" if budgeted else "error")
     reached = np.flatnonzero(total <= value * (1 + _ROUNDING))
     if not reached.size:
         raise InfeasibleError(_out_of_reach(target, float(total.min())))
     if budgeted:
-        kept = np.flatnonzero(total + sums.reserve(menus) <= value * (1 + _ROUNDING))
-        reached = kept if kept.size else reached[:1]
+        affordable = np.flatnonzero(total + sums.reserve(menus) <= value * (1 + _ROUNDING))
+        reached = affordable if affordable.size else reached[:1]
     row = int(reached[-1] if budgeted else reached[0])
-    return Allocation(tuple(map(int, sums.places[row])), float(sums.lam[row]))
+    return Allocation(tuple(map(int, sums.positions[row])), float(sums.lam[row]))
 
 
 def _out_of_reach(target: Target, best: float) -> str:

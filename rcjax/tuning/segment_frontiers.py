@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
@@ -20,7 +22,7 @@ from rcjax.tuning.bills import with_seconds
 from rcjax.tuning.comparison import over_neighbours
 from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.segment_budget import Menu
-from rcjax.tuning.segment_trials import Trials, pooled_calibrators, pooled_rows
+from rcjax.tuning.segment_trials import Trials, pooled_rows
 from rcjax.tuning.trials import judge_pairs, undominated
 
 __all__ = ["Traffic", "own_traffic", "queries_of", "shared_traffic"]
@@ -39,13 +41,13 @@ class Traffic(NamedTuple):
 
     def frontier_of(self, name: str, log: Log) -> Frontier:
         """The frontier as it is in one of the segments: with its figures, costs and queries."""
-        own = log.take(queries_of(log, name))
-        known = self.frontier.model
-        details = Details.of_log(own, fit=known.options)
+        part = log.take(queries_of(log, name))
+        fitted = self.frontier.model
+        details = Details.of_log(part, fit=fitted.options)
         error, cost = self.counted[name]
-        model = dataclasses.replace(known, cost=_costs(own, known), details=details)
+        model = dataclasses.replace(fitted, cost=_costs(part, fitted), details=details)
         frontier = dataclasses.replace(self.frontier, model=model, error=error, cost=cost, bands=None, seconds=None)
-        return with_seconds(frontier, own)
+        return with_seconds(frontier, part)
 
 
 def queries_of(log: Log, *names: str) -> np.ndarray:
@@ -70,24 +72,21 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
     trial = trials.segments[name]
     assert trial.weight is not None
     rows = queries_of(log, name)
-    own, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
-    pooled = pooled_rows(rows, others, trial.weight, seed=0)
-    fitted = dataclasses.replace(
-        model,
-        calibrators=pooled_calibrators(log, model, pooled),
-        cost=own.cost,
-        details=Details.of_log(own, fit=model.options),
-    )
-    judged = judge_pairs(
-        dataclasses.replace(expected_log(log).take(pooled), cost=own.cost), fitted, trials.lam, AS_USUAL
-    )
+    part, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
+    pooled = expected_log(log).take(pooled_rows(rows, others, trial.weight, seed=0))
+    pooled = dataclasses.replace(pooled, cost=part.cost)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    calibrators, _ = calibrate_log(*fill_up(pooled.logprob, pooled.correct, pooled.answered), **how)
+    details = Details.of_log(part, fit=model.options)
+    fitted = dataclasses.replace(model, calibrators=calibrators, cost=part.cost, details=details)
+    judged = judge_pairs(pooled, fitted, trials.lam, AS_USUAL)
     best = judged.penalty[judged.loss(trials.lam).argmin(1)]
     trial_of_points, lam, status = undominated(judged)
     luck = np.interp(log_lam(lam), log_lam(trials.lam), over_neighbours(trial.error - best))
     error = np.clip(trial_of_points.penalty + luck, 0.0, 1.0)
     outcomes = Outcomes(error, trial_of_points.cost, np.zeros_like(error))
     frontier = make_frontier(fitted, Points(lam, status, outcomes, trial_of_points.policies), search="selected")
-    cost = np.asarray(replay(frontier, own).spent, float)
+    cost = np.asarray(replay(frontier, part).spent, float)
     frontier = dataclasses.replace(frontier, cost=cost)
     menu = Menu(share, trial_of_points.penalty, trial_of_points.cost, error, cost, trial_of_points.reserve)
     return Traffic((name,), frontier, menu, {name: np.stack([error, cost])})
@@ -104,39 +103,38 @@ def shared_traffic(frontier: Frontier, log: Log, shares: Mapping[str, float], tu
         shares: of all the traffic, by segment that shares a policy; at least one.
         tuned_on: the shares of the segments in the log that the frontier was tuned on.
     """
-    error, cost = (np.asarray(figure, float) for figure in (frontier.penalty, frontier.cost))
-    whole = sum(shares.values())
-    mix = {name: share / whole for name, share in shares.items()}
-    names = tuple(dict.fromkeys([*shares, *tuned_on]))
-    tried = {name: _counted(frontier, log, name) for name in names}
-    counted = {name: figures for name, figures in tried.items() if figures is not None}
-    known = [name for name in names if name in counted]
-    base = sum(tuned_on.get(name, 0.0) for name in known) or 1.0
-    mean = sum((tuned_on.get(name, 0.0) / base * counted[name] for name in known), np.zeros((2, len(error))))
-    apart = {name: counted[name] - mean if name in known else np.zeros_like(mean) for name in names}
-    figures = np.stack([error, cost])
-    if any(abs(mix.get(name, 0.0) - tuned_on.get(name, 0.0)) > 1e-12 for name in names):
-        figures = figures + sum(share * apart[name] for name, share in mix.items())
-    figures[0] = np.clip(figures[0], 0.0, 1.0)
-    kept = None if frontier.reserve is None else np.asarray(frontier.reserve, float)
-    in_segments = {name: _possible(np.stack([error, cost]) + apart[name]) for name in shares}
-    return Traffic(tuple(shares), frontier, Menu(whole, error, cost, *figures, reserve=kept), in_segments, shared=True)
+    figures = promised = np.stack([np.asarray(figure, float) for figure in (frontier.penalty, frontier.cost)])
+    whole, names = sum(shares.values()), [*dict.fromkeys([*shares, *tuned_on])]
+    now = np.array([shares.get(name, 0.0) / whole for name in names])
+    before = np.array([tuned_on.get(name, 0.0) for name in names])
+    counted = np.stack([_counted(frontier, log, name) for name in names])
+    has_queries = ~np.isnan(counted[:, 0, 0])
+    base = before * has_queries
+    mean = np.tensordot(base / (base.sum() or 1.0), np.nan_to_num(counted), 1)
+    apart = np.where(has_queries[:, None, None], counted - mean, 0.0)
+    if (np.abs(now - before) > 1e-12).any():
+        figures = promised + np.tensordot(now, apart, 1)
+        figures[0] = np.clip(figures[0], 0.0, 1.0)
+    in_segments = {name: _possible(promised + apart[names.index(name)]) for name in shares}
+    reserve = None if frontier.reserve is None else np.asarray(frontier.reserve, float)
+    menu = Menu(whole, promised[0], promised[1], figures[0], figures[1], reserve)
+    return Traffic(tuple(shares), frontier, menu, in_segments, shared=True)
 
 
 def _possible(figures: np.ndarray) -> np.ndarray:
     return np.stack([np.clip(figures[0], 0.0, 1.0), np.maximum(figures[1], 0.0)])
 
 
-def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray | None:
-    """(2, L) error and cost of each policy on the queries of a segment; None where no query has all answers."""
+def _counted(frontier: Frontier, log: Log, name: str) -> np.ndarray:
+    """(2, L) error and cost of each policy on the queries of a segment; NaN where no query has all answers."""
     try:
         replayed = replay(frontier, log.take(queries_of(log, name)))
     except LogError:
-        return None
+        return np.full((2, len(frontier.lam)), np.nan)
     return np.stack([np.asarray(replayed.error, float), np.asarray(replayed.spent, float)])
 
 
-def _costs(own: Log, model: CascadeModel) -> np.ndarray:
+def _costs(part: Log, model: CascadeModel) -> np.ndarray:
     """(k,) mean cost of each model's answers in a segment; that of all where it gave none there."""
-    cost = np.asarray(own.cost, float)
+    cost = np.asarray(part.cost, float)
     return np.where(np.isfinite(cost), cost, np.asarray(model.cost, float))

@@ -20,7 +20,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
 from rcjax.policy.targets import Target
-from rcjax.replaying.walk import outcomes_on_log
+from rcjax.tuning.contest import answer_log
 from rcjax.tuning.p_values import bounded_mean_p_value, last_shown, mean_p_value, upper_limit
 from rcjax.tuning.segment_budget import Allocation, best_sums
 from rcjax.tuning.segment_frontiers import Traffic, queries_of
@@ -115,8 +115,8 @@ def certify_segments(
         shares: of the traffic by segment; None where it is as the held-out queries are.
     """
     steps = best_sums([traffic.menu for traffic in traffics])
-    rows = np.unique(np.linspace(0, len(steps.places) - 1, _MOST_TESTS).round().astype(int))
-    trialled = _try(traffics, labelled_by_hand(held_out), steps.places[rows], shares)
+    rows = np.unique(np.linspace(0, len(steps.positions) - 1, _MOST_TESTS).round().astype(int))
+    trialled = _try(traffics, labelled_by_hand(held_out), steps.positions[rows], shares)
     budgeted, level = target.name == "budget", 1 - confidence
     p_values = [_p_value(trialled, row, target) for row in range(len(rows))]
     order = range(len(rows)) if budgeted else range(len(rows) - 1, -1, -1)
@@ -134,41 +134,36 @@ def certify_segments(
         p_value=p_values[chosen],
         segments={name: test(name) for name in names},
     )
-    return Allocation(tuple(map(int, steps.places[rows[chosen]])), float(steps.lam[rows[chosen]])), certificate
+    return Allocation(tuple(map(int, steps.positions[rows[chosen]])), float(steps.lam[rows[chosen]])), certificate
 
 
-def _try(traffics: Sequence[Traffic], log: Log, places: np.ndarray, shares: Mapping[str, float] | None) -> _Trialled:
-    """The held-out queries under allocations, places (T, M) on the menus."""
-    wrong, cost, segment, costs = [], [], [], []
-    for column, traffic in zip(places.T, traffics, strict=True):
-        model = traffic.frontier.model
+def _try(traffics: Sequence[Traffic], log: Log, choices: np.ndarray, shares: Mapping[str, float] | None) -> _Trialled:
+    """The held-out queries under allocations, positions (T, M) on the menus."""
+    wrong, cost, segment = [], [], []
+    separate = [name for traffic in traffics if not traffic.shared for name in traffic.names]
+    for column, traffic in zip(choices.T, traffics, strict=True):
+        model, policies = traffic.frontier.model, traffic.frontier.policies.on_host().take(column)
         part = log.select(model.models)
-        own = [name for other in traffics if not other.shared for name in other.names]
         rows = queries_of(part, *traffic.names)
         if traffic.shared:
-            rows = np.setdiff1d(np.arange(part.n_queries), queries_of(part, *own))
+            rows = np.setdiff1d(np.arange(part.n_queries), queries_of(part, *separate))
         rows = rows[part.complete[rows]]
-        policies = traffic.frontier.policies.on_host().take(column)
-        logprob, correct, answered = (
-            np.asarray(values)[rows] for values in (part.logprob, part.correct, part.answered)
-        )
-        answer = None if part.answer is None else np.asarray(part.answer)[rows]
         if len(rows):
-            fates = outcomes_on_log(model.calibrators, logprob, correct, answered, model.cost, policies, answer)
-            wrong.append(np.asarray(fates.wrong, float))
-            cost.append(np.asarray(fates.cost, float))
-            segment.append(np.array(part.segment, object)[rows])
-        costs.append(np.asarray(model.cost, float))
+            part = part.take(rows)
+            outcomes = answer_log(model.calibrators, policies, part, part.correct, model.cost)
+            wrong.append(np.asarray(outcomes.wrong, float))
+            cost.append(np.asarray(outcomes.cost, float))
+            segment.extend(part.segment or ())
     if not segment:
         raise LogError(f"{log.source}: no held-out query has the answers of all models: nothing to test on")
-    names = np.concatenate(segment)
-    weight = np.ones(len(names))
+    names, weight = np.array(segment, object), np.ones(len(segment))
     for name, share in (shares or {}).items():
-        own = names == name
-        if share and not own.any():
+        inside = names == name
+        if share and not inside.any():
             raise LogError(f"{log.source}: no held-out query of segment {name}, which has a share: hold some out")
-        weight[own] = share * len(names) / max(own.sum(), 1)
-    low, high = min(own.min() for own in costs), max(own.sum() for own in costs)
+        weight[inside] = share * len(names) / max(inside.sum(), 1)
+    costs = [np.asarray(traffic.frontier.model.cost, float) for traffic in traffics]
+    low, high = min(prices.min() for prices in costs), max(prices.sum() for prices in costs)
     return _Trialled(np.hstack(wrong), np.hstack(cost), names, weight, float(low), float(high))
 
 
@@ -184,8 +179,8 @@ def _p_value(trialled: _Trialled, row: int, target: Target) -> float:
 
 
 def _limit(trialled: _Trialled, row: int, level: float, name: str) -> SegmentLimit:
-    own = trialled.segment == name
-    n, wrong = int(own.sum()), trialled.wrong[row, own]
+    inside = trialled.segment == name
+    n, wrong = int(inside.sum()), trialled.wrong[row, inside]
     errors, counted = round(wrong.sum()), _counted(wrong)
 
     bound = upper_limit(lambda probability: mean_p_value(wrong.mean(), n, probability, counted), level) if n else 1.0

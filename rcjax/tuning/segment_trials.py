@@ -5,25 +5,23 @@ segment's own labels have some of the weight, those of all other segments the re
 Stein 1956). Which weight is best, and whether any is better than one policy for all, cross-validation says.
 """
 
-import dataclasses
+import itertools
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from rcjax._core.size_classes import fill_up, size_class
-from rcjax.frontier.policies import Policies
+from rcjax._core.threads import side_by_side
 from rcjax.logs.log import Log
 from rcjax.logs.segments import UNTOLD
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import corrected_log, expected_log
-from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.tuning.choices import tune_by_labels
-from rcjax.tuning.comparison import Bar
-from rcjax.tuning.contest import gains_of
+from rcjax.tuning.choices import Targets
+from rcjax.tuning.comparison import LONGER, Bar, Gain
+from rcjax.tuning.contest import Contest, Entry, Losses, contest, tune_entry
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.resampling import deal_folds
 
@@ -53,36 +51,25 @@ _LUCK = 0.15  # probability, about, that any segment has a policy of its own whe
 _LEAST_GAIN = 0.002  # of error + λ·cost, for a segment to have a policy of its own
 
 
-@dataclasses.dataclass(frozen=True)
-class SegmentTrial:
+_COMMON = "common"  # the arm of one policy for all
+
+
+_WEIGHED = tuple(map(str, WEIGHTS))  # those of a policy of its own
+
+
+class SegmentTrial(NamedTuple):
     """What a segment gains by a policy of its own; G prices λ, numpy's arrays."""
 
-    name: str
-    n: int
-    """Its complete queries."""
-    weight: float | None
+    weight: float | None = None
     """Of the labels of others, at which its own policy does best; None where it has too few queries to try."""
-    gain: np.ndarray
-    """(G,) by how much error + λ·cost is below that of one policy for all, on queries left out."""
-    gain_se: np.ndarray
-    """(G,) its standard error, over queries."""
-    loss: np.ndarray
+    gain: Gain = Gain(0.0, 0.0)
+    """On one policy for all, as a share of the loss of that, averaged over the prices, on queries left out."""
+    loss: np.ndarray = np.zeros(0)
     """(G,) error + λ·cost of one policy for all."""
-    error: np.ndarray
+    error: np.ndarray = np.zeros(0)
     """(G,) the error of its own policy on queries left out."""
-    overall: float
-    """The gain as a share of the loss, averaged over the prices."""
-    overall_se: float
-    needed: float
-    """Standard errors that it must gain: the more segments are tried, the more, as one or another is lucky."""
-    head_start: float = 0.0
-    """What one policy for all gains by more than pairs, as such a share: an own policy must make up for it."""
-
-    @property
-    def earned(self) -> bool:
-        """Whether it gains enough over all prices together for a policy of its own: so many errors, and 0.2 %."""
-        figures = self.overall - self.head_start, self.overall_se
-        return self.weight is not None and bool(Bar(_LEAST_GAIN, self.needed).earned(*figures, *figures))
+    earned: bool = False
+    """Whether it gains enough over all prices together for a policy of its own."""
 
 
 class Trials(NamedTuple):
@@ -102,11 +89,11 @@ def segment_names(log: Log) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in log.segment or () if name != UNTOLD))
 
 
-def pooled_rows(own: np.ndarray, others: np.ndarray, weight: float, seed: int) -> np.ndarray:
+def pooled_rows(members: np.ndarray, others: np.ndarray, weight: float, seed: int) -> np.ndarray:
     """Positions of queries, a segment's own ones several times, such that the others have a share of all the weight.
 
     Args:
-        own: (m,) positions of the segment's queries.
+        members: (m,) positions of the segment's queries.
         others: (N,) of all others, of which at most some are taken, at random.
         weight: the share, of `WEIGHTS`.
         seed: of the draw.
@@ -116,43 +103,13 @@ def pooled_rows(own: np.ndarray, others: np.ndarray, weight: float, seed: int) -
     (80, 40)
     """
     if not weight or not len(others):
-        return own
+        return members
     ratio = weight / (1 - weight)
-    repeats = min(_REPEATS[weight], max(1, int(_MOST_ROWS / (len(own) * (1 + ratio)))))
-    repeats = max(1, min(repeats, round(len(others) / (ratio * len(own)))))
-    size = min(len(others), round(repeats * ratio * len(own)))
+    repeats = min(_REPEATS[weight], max(1, int(_MOST_ROWS / (len(members) * (1 + ratio)))))
+    repeats = max(1, min(repeats, round(len(others) / (ratio * len(members)))))
+    size = min(len(others), round(repeats * ratio * len(members)))
     drawn = np.random.default_rng(seed).permutation(others)[:size]
-    return np.concatenate([np.tile(own, repeats), np.sort(drawn)])
-
-
-class _Bench(NamedTuple):
-    """What policies are tuned and tried on."""
-
-    model: CascadeModel
-    log: Log  # as policies are chosen by it
-    right: np.ndarray  # (n, k) as figures are told by it
-    lam: np.ndarray
-    size: int  # to which rows are filled up, so that programmes are shared
-    held: int  # the same of rows left out
-
-    def tune(self, rows: np.ndarray, cost: Any) -> tuple[Any, Policies]:
-        """(calibrators, the best single models and pairs at each price) by the labels of some rows."""
-        log, calibrators = self.log, self.model.calibrators
-        columns = (np.asarray(column)[rows] for column in (log.logprob, log.correct, log.answered))
-        logprob, correct, answered = fill_up(*columns, size=self.size)
-        how = {"transform": calibrators.transform, "values": calibrators.values}
-        fitted, _ = calibrate_log(logprob, correct, answered, **how)
-        labels = logprob, correct, answered, None
-        return fitted, tune_by_labels(fitted, labels, cost, self.lam)
-
-    def loss(self, tuned: tuple[Any, Policies], rows: np.ndarray, cost: Any) -> tuple[np.ndarray, np.ndarray]:
-        """(error + λ·cost, error), (G, m) each, of m queries."""
-        log = self.log
-        columns = np.asarray(log.logprob)[rows], self.right[rows], np.asarray(log.answered)[rows]
-        logprob, right, answered = fill_up(*columns, size=self.held)
-        fates = outcomes_on_log(tuned[0], logprob, right, answered, cost, tuned[1])
-        wrong, money = (np.asarray(fate, float)[:, : len(rows)] for fate in (fates.wrong, fates.cost))
-        return wrong + self.lam[:, None] * money, wrong
+    return np.concatenate([np.tile(members, repeats), np.sort(drawn)])
 
 
 def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: int = 0) -> Trials:
@@ -164,79 +121,61 @@ def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: i
     Args:
         log: the log, of the models of `model`, with segments.
         model: the model fitted to it.
-        head_start: what one policy for all gains by more than pairs, as a share of its loss.
+        head_start: what one policy for all gains by more than pairs, as a share of its loss: an own policy must make up
+            for it.
         seed: of the folds.
     """
-    assert log.segment is not None
     lam = lam_range(np.asarray(log.cost, float), PRICES)
     segment, complete = np.array(log.segment, object), log.complete
-    fold = deal_folds(complete, _FOLDS, seed)
     members = {name: np.flatnonzero((segment == name) & complete) for name in segment_names(log)}
     tried = {name: rows for name, rows in members.items() if len(rows) >= FEWEST and len(members) > 1}
-    bench = _bench(log, model, lam, {name: np.flatnonzero(segment == name) for name in tried}, fold)
-    costs = {name: log.take(rows).cost for name, rows in tried.items()}
-    size = len(WEIGHTS) + 1
-    losses = {name: np.zeros((size, len(lam), len(rows))) for name, rows in tried.items()}
-    errors = {name: np.zeros((size, len(lam), len(rows))) for name, rows in tried.items()}
-    for out in range(_FOLDS) if tried else ():
-        train = np.flatnonzero(fold != out)
-        common = bench.tune(train, log.cost)
-        for name, rows in tried.items():
-            left, inside = rows[fold[rows] == out], segment[train] == name
-            tuned = [
-                bench.tune(pooled_rows(train[inside], train[~inside], weight, seed), costs[name]) for weight in WEIGHTS
-            ]
-            for place, one in enumerate([*tuned, common]):
-                figures = bench.loss(one, left, costs[name])
-                losses[name][place][:, fold[rows] == out], errors[name][place][:, fold[rows] == out] = figures
-    blank = np.zeros(len(lam))
-    untried = {
-        name: SegmentTrial(name, len(rows), None, blank, blank, blank, blank, 0.0, 0.0, 0.0)
-        for name, rows in members.items()
-    }
-    needed = NormalDist().inv_cdf(1 - _LUCK / max(1, len(tried)))
-    told = {name: _trial(name, losses[name], errors[name], needed, head_start) for name in tried}
-    return Trials(lam, untried | told)
+    trials = {name: SegmentTrial() for name in members}
+    if not tried:
+        return Trials(lam, trials)
+    fold = deal_folds(complete, _FOLDS, seed)
+    training = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
+    pools = {name: [_pools(rows, segment[rows] == name, seed) for rows in training] for name in tried}
+    size = size_class(max(map(len, itertools.chain(training, *itertools.chain(*pools.values())))))
+    tune = partial(_tune, expected_log(log), model, lam, size)
+    common = side_by_side(lambda rows: tune(rows, log.cost), training, n=log.n_queries)
+
+    def enter(name: str, cost: Any, number: int) -> list[Entry]:
+        return [common[number], *(tune(rows, cost) for rows in pools[name][number])]
+
+    corrected, bar = corrected_log(log), Bar(_LEAST_GAIN, NormalDist().inv_cdf(1 - _LUCK / len(tried)))
+    for name, rows in tried.items():
+        part = corrected.take(rows)
+        of = Contest((_COMMON, *_WEIGHED), Targets(lam), partial(enter, name, part.cost), part.cost)
+        trials[name] = _trial(contest(part, of, fold[rows]), bar, head_start)
+    return Trials(lam, trials)
 
 
-def _bench(log: Log, model: CascadeModel, lam: np.ndarray, own: dict[str, np.ndarray], fold: np.ndarray) -> _Bench:
-    everyone = np.arange(log.n_queries)
-    pools = [
-        len(pooled_rows(rows, np.setdiff1d(everyone, rows), weight, 0)) for rows in own.values() for weight in WEIGHTS
-    ]
-    held = [np.bincount(fold[rows], minlength=_FOLDS).max() for rows in own.values()]
-    right = np.asarray(corrected_log(log).correct)
-    size, most = size_class(max([log.n_queries, *pools])), size_class(max([1, *map(int, held)]))
-    return _Bench(model, expected_log(log), right, lam, size, most)
+def _pools(rows: np.ndarray, inside: np.ndarray, seed: int) -> list[np.ndarray]:
+    """What a segment is tuned on at each weight: positions of queries, which are in it where `inside`."""
+    return [pooled_rows(rows[inside], rows[~inside], weight, seed) for weight in WEIGHTS]
 
 
-def _trial(name: str, losses: np.ndarray, errors: np.ndarray, needed: float, head_start: float) -> SegmentTrial:
-    """What the losses (W + 1, G, n) of a segment's queries say, the last of them of one policy for all."""
-    n, common = losses.shape[-1], losses[-1]
-    gain, gain_se, overall, overall_se = gains_of((common - losses[:-1])[None], common[None])
-    best = int(overall.argmax())
+def _tune(log: Log, model: CascadeModel, lam: np.ndarray, size: int, rows: np.ndarray, cost: Any) -> Entry:
+    """The best single models and pairs at each price by the labels of some rows, filled up to one size."""
+    columns = (np.asarray(column)[rows] for column in (log.logprob, log.correct, log.answered))
+    logprob, correct, answered = fill_up(*columns, size=size)
+    how = model.calibrators.transform, model.calibrators.values
+    return tune_entry((logprob, correct, answered, None), cost, lam, *how)
+
+
+def _trial(losses: Losses, bar: Bar, head_start: float) -> SegmentTrial:
+    """What the losses of a segment's queries say."""
+    gains = losses.gains(_WEIGHED, _COMMON).overall
+    best = int(gains.mean.argmax())
     # By the one-standard-error rule, as much weight of others as is not shown to be worse.
-    behind, behind_se = gains_of((losses[:-1] - losses[best])[None], common[None])[2:]
-    best = int(np.flatnonzero(behind <= behind_se)[-1])
+    behind = losses.gains(_WEIGHED, _WEIGHED[best], base=_COMMON).overall
+    best = int(np.flatnonzero(~LONGER.earned(Gain(-behind.mean, behind.se)))[-1])
+    gain = gains.at(best)
+    (error, other), (_, cost) = losses.means([_WEIGHED[best], _COMMON])
     return SegmentTrial(
-        name=name,
-        n=n,
         weight=WEIGHTS[best],
-        gain=gain[best],
-        gain_se=gain_se[best],
-        loss=common.mean(-1),
-        error=errors[best].mean(-1),
-        overall=float(overall[best]),
-        overall_se=float(overall_se[best]),
-        needed=needed,
-        head_start=head_start,
+        gain=gain,
+        loss=other + losses.targets.lam * cost,
+        error=error,
+        earned=bool(bar.earned(Gain(gain.mean - head_start, gain.se))),
     )
-
-
-def pooled_calibrators(log: Log, model: CascadeModel, rows: np.ndarray) -> Any:
-    """(k,) the calibrators of some rows of a log, positions that may repeat."""
-    expected = expected_log(log)
-    columns = (np.asarray(column)[rows] for column in (expected.logprob, expected.correct, expected.answered))
-    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    fitted, _ = calibrate_log(*fill_up(*columns), **how)
-    return jax.tree.map(np.asarray, fitted)

@@ -136,11 +136,11 @@ def require_segments(log: Log) -> None:
 
 def _checked(shares: Mapping[str, float], log: Log) -> dict[str, float]:
     """Shares of the traffic by segment, which sum to 1; LogError for others."""
-    known, where = segment_names(log), f"{log.source}: shares"
-    unknown, missing = [name for name in shares if name not in known], [name for name in known if name not in shares]
+    names, where = segment_names(log), f"{log.source}: shares"
+    unknown, missing = [name for name in shares if name not in names], [name for name in names if name not in shares]
     if unknown or missing:
         what = f"name {listed(unknown)}" if unknown else f"lack {listed(missing)}"
-        raise LogError(f"{where} {what}: give one of each segment of the log: {listed(known)}")
+        raise LogError(f"{where} {what}: give one of each segment of the log: {listed(names)}")
     values = {name: float(share) for name, share in shares.items()}
     total = math.fsum(values.values())
     if not all(math.isfinite(share) and share > 0 for share in values.values()) or abs(total - 1) > _SUM:
@@ -160,7 +160,7 @@ def _head_start(whole: Tuned) -> float:
         return 0.0
     comparison, gains = whole.selection.comparison, [0.0]
     if comparison.agreeing.any() and comparison.agreement is not None:
-        gains.append(comparison.agreement.overall)
+        gains.append(comparison.agreement.overall.mean)
     gains += [
         float(comparison.overall[comparison.lengths == length][0]) for length in {*comparison.chosen} if length > 2
     ]
@@ -170,28 +170,28 @@ def _head_start(whole: Tuned) -> float:
 def _traffics(whole: Tuned, trials: Trials, mix: Mapping[str, float], spec: Spec) -> tuple[Traffic, ...]:
     """The kinds of traffic: the segments with policies of their own, and last the others, if there are any."""
     log, model = whole.log, whole.model
-    own = tuple(own_traffic(log, model, trials, name, mix[name]) for name in trials.earned)
+    separate = tuple(own_traffic(log, model, trials, name, mix[name]) for name in trials.earned)
     rest = {name: share for name, share in mix.items() if name not in trials.earned}
     if not rest:
-        return own
+        return separate
     rows = queries_of(log, *rest)
     complete = log.complete
     frontier, tuned_on = whole.frontier, _shares_of(log, complete)
-    if own and 2 * complete[rows].sum() >= complete.sum():
+    if separate and 2 * complete[rows].sum() >= complete.sum():
         frontier = search_in_stages(log.take(rows), None, dataclasses.replace(spec, intervals=False)).frontier
         tuned_on = _shares_of(log, rows[complete[rows]])
-    return (*own, shared_traffic(frontier, log, rest, tuned_on))
+    return (*separate, shared_traffic(frontier, log, rest, tuned_on))
 
 
 def _told(work: _Work, allocation: Allocation, certificate: SegmentsCertificate | None = None) -> TunedSegments:
     """The policies for an allocation, and what there is to say of them."""
     log, mix = work.whole.log, work.mix
     common, policies = _policies(work, allocation)
-    menus = [(traffic.menu, place) for traffic, place in zip(work.traffics, allocation.places, strict=True)]
+    menus = [(traffic.menu, position) for traffic, position in zip(work.traffics, allocation.positions, strict=True)]
     figures = _figures(log, work.trials, policies, mix)
     expected = {
-        "error": float(sum(menu.share * menu.error[place] for menu, place in menus)),
-        "cost": float(sum(menu.share * menu.cost[place] for menu, place in menus)),
+        "error": float(sum(menu.share * menu.error[position] for menu, position in menus)),
+        "cost": float(sum(menu.share * menu.cost[position] for menu, position in menus)),
         "lam": allocation.lam,
         "error_cost": 1 / allocation.lam if allocation.lam > 0 else None,
     }
@@ -213,12 +213,12 @@ def _policies(work: _Work, allocation: Allocation) -> tuple[Policy, dict[str, Po
     log, target = work.whole.log, work.whole.target
     policies: dict[str, Policy] = {}
     common: Policy | None = None
-    for traffic, place in zip(work.traffics, allocation.places, strict=True):
+    for traffic, position in zip(work.traffics, allocation.positions, strict=True):
         if traffic.shared:
-            common = traffic.frontier.point(place, target)
+            common = traffic.frontier.point(position, target)
         for name in traffic.names:
             if name != UNTOLD:
-                policies[name] = traffic.frontier_of(name, log).point(place, target)
+                policies[name] = traffic.frontier_of(name, log).point(position, target)
     if common is None:  # every segment has its own: queries of others get what is best for all at this λ
         common = work.whole.frontier.policy(lam=allocation.lam)
     return common, policies
@@ -235,8 +235,8 @@ def _figures(
             share=mix[name],
             own=name in trials.earned,
             weight=trials.segments[name].weight,
-            gain=trials.segments[name].overall,
-            gain_se=trials.segments[name].overall_se,
+            gain=float(trials.segments[name].gain.mean),
+            gain_se=float(trials.segments[name].gain.se),
             error=float(policies[name].expected["error"] or 0.0),
             cost=float(policies[name].expected["cost"] or 0.0),
         )
@@ -251,33 +251,25 @@ def _provenance(
     certificate: SegmentsCertificate | None,
 ) -> dict[str, Any]:
     """Where the policies come from, and what it takes to tune them again; the queries are with the common policy."""
-    told = describe_tuning(whole.frontier, whole.target)
-    told.pop("reference", None)
+    record = describe_tuning(whole.frontier, whole.target)
+    record.pop("reference", None)
     shares = None if spec.shares is None else {name: float(share) for name, share in spec.shares.items()}
-    told["tuning"] = {**told["tuning"], "bands": spec.intervals, "shares": shares}
-    told["segments"] = {
-        one.name: {
-            "queries": one.queries,
-            "own": one.own,
-            "weight": one.weight,
-            "gain": one.gain,
-            "gain_se": one.gain_se,
-        }
-        for one in figures
-    }
-    return told if certificate is None else told | {"guarantee": certificate.to_json()}
+    record["tuning"] = {**record["tuning"], "bands": spec.intervals, "shares": shares}
+    names = "queries", "own", "weight", "gain", "gain_se"
+    record["segments"] = {one.name: {name: getattr(one, name) for name in names} for one in figures}
+    return record if certificate is None else record | {"guarantee": certificate.to_json()}
 
 
 def _gain(trials: Trials, mix: Mapping[str, float]) -> tuple[float, float]:
     """(gain on one policy for all, its standard error) over the whole traffic, as shares of its loss."""
     tried = {name: one for name, one in trials.segments.items() if one.weight is not None}
-    own = trials.earned
-    if not own:
+    earned = trials.earned
+    if not earned:
         return 0.0, 0.0
     loss = sum(mix[name] * one.loss for name, one in tried.items()) / sum(mix[name] for name in tried)
-    parts = {name: float(np.mean(mix[name] * tried[name].loss / loss)) for name in own}
-    gain = sum(parts[name] * tried[name].overall for name in own)
-    return gain, math.sqrt(sum((parts[name] * tried[name].overall_se) ** 2 for name in own))
+    parts = {name: float(np.mean(mix[name] * tried[name].loss / loss)) for name in earned}
+    gain = sum(parts[name] * tried[name].gain.mean for name in earned)
+    return float(gain), math.sqrt(sum((parts[name] * tried[name].gain.se) ** 2 for name in earned))
 
 
 def _one_policy(whole: Tuned, mix: Mapping[str, float]) -> Policy | None:
@@ -285,9 +277,9 @@ def _one_policy(whole: Tuned, mix: Mapping[str, float]) -> Policy | None:
     frontier: Frontier = whole.frontier
     traffic = shared_traffic(frontier, whole.log, mix, _shares_of(whole.log, whole.log.complete))
     try:
-        (place,) = allocate([traffic.menu], Target.of(**whole.target)).places
+        (position,) = allocate([traffic.menu], Target.of(**whole.target)).positions
     except InfeasibleError:
         return None
-    policy = frontier.point(place, whole.target)
-    expected = {"error": float(traffic.menu.error[place]), "cost": float(traffic.menu.cost[place])}
+    policy = frontier.point(position, whole.target)
+    expected = {"error": float(traffic.menu.error[position]), "cost": float(traffic.menu.cost[position])}
     return dataclasses.replace(policy, expected={**policy.expected, **expected})

@@ -79,8 +79,8 @@ class TunedSegments:
         promise = () if self.certificate is None else self.certificate.describe()
         scant = f"fewer than {FEWEST} queries with all answers, too few for a policy of its own: {', '.join(few)}"
         need = tell_need(self.policy.policies)
-        told = (_verdict(self), *_instead(self), *([scant] if few else []), *promise, *need)
-        return in_words_of(self.whole.log, told)
+        remarks = (_verdict(self), *_instead(self), *([scant] if few else []), *promise, *need)
+        return in_words_of(self.whole.log, remarks)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --by … --json`."""
@@ -99,12 +99,12 @@ class TunedSegments:
 
 
 def _verdict(tuned: TunedSegments) -> str:
-    own, sharing = tuned.policy.own, tuned.policy.sharing
-    if not own:
+    separate, sharing = tuned.policy.own, tuned.policy.sharing
+    if not separate:
         return "one policy for all: no segment is shown to gain by a policy of its own (cross-validated)"
     shown = f"gains {percent(tuned.gain)} ± {percent(tuned.gain_se)} of error + λ·cost"
     rest = f"; {listed(sharing)} {'share' if len(sharing) > 1 else 'has'} the common policy" if sharing else ""
-    whose = f"a policy of its own for {'each of ' if len(own) > 1 else ''}{listed(own)}"
+    whose = f"a policy of its own for {'each of ' if len(separate) > 1 else ''}{listed(separate)}"
     return f"{whose} {shown} on one policy for all, over the whole traffic, on queries left out{rest}"
 
 

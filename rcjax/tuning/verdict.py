@@ -5,19 +5,15 @@ the best pair, by the same measure. A budget buys fewer errors, a limit on the e
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, Agreements
 from rcjax.policy.targets import TargetName
-from rcjax.tuning.comparison import Comparison
+from rcjax.tuning.comparison import SHOWN, Comparison, Gain
 
 __all__ = ["tell_choice", "tell_corrections"]
-
-
-_SURE = 2.0  # standard errors from which on a difference is shown
 
 
 def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
@@ -72,10 +68,11 @@ def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: M
         return f"no cascade is shown to be better {goal}"
     agreements = frontier.policies.agreements
     compares = agreements is not None and np.asarray(agreements.compares)[point].any()
-    row = len(at.error) - 1 if compares else min(1, len(at.error) - 1)
-    saved, spread = 100 * float(at.saved[row, place]), 100 * float(at.saved_se[row, place])
-    fewer = f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors"
-    if saved > _SURE * spread:
+    arms = len(at.saved.mean)
+    row = arms - 1 if compares else min(1, arms - 1)
+    saved = at.saved.at((row, place))
+    fewer = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {'fewer' if saved.mean >= 0 else 'more'} errors"
+    if SHOWN.earned(saved):
         return f"{fewer} than the best single model for the same money"
     return f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
 
@@ -87,19 +84,20 @@ def _for_price(comparison: Comparison, members: list[str], compared: str, price:
         return nothing if comparison.agreement is None else f"{nothing}, nor is going by whether answers agree"
     if compared:
         assert comparison.agreement is not None
-        return _gain(comparison.agreement.gain[price], comparison.agreement.gain_se[price], "the best pair")
+        return _tell(comparison.agreement.at_prices.at(price), "the best pair")
     if len(members) == 2:
-        return _gain(-comparison.gain[0, price], comparison.gain_se[0, price], "the best single model")
+        return _tell(Gain(-comparison.gain[0, price], comparison.gain_se[0, price]), "the best single model")
     row = int(np.searchsorted(comparison.lengths, len(members)))
-    return _gain(comparison.gain[row, price], comparison.gain_se[row, price], "the best pair")
+    return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair")
 
 
-def _gain(gain: Any, spread: Any, rival: str) -> str:
+def _tell(gain: Gain, rival: str) -> str:
     """What a gain shows of a policy that was chosen."""
-    figures = f"{abs(100 * gain):.2f} ± {100 * spread:.2f} points of error + λ·cost"
-    if gain > _SURE * spread:
+    figures = f"{abs(100 * gain.mean):.2f} ± {100 * gain.se:.2f} points of error + λ·cost"
+    if SHOWN.earned(gain):
         return f"{figures} better than {rival}"
-    return f"that it beats {rival} is not shown: {figures} {'better' if gain >= 0 else 'worse'} on queries left out"
+    way = "better" if gain.mean >= 0 else "worse"
+    return f"that it beats {rival} is not shown: {figures} {way} on queries left out"
 
 
 def _by_agreement(frontier: Frontier, point: int) -> str:

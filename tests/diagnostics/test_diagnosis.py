@@ -13,7 +13,7 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.diagnostics import LIMITS, dependence, diagnosis, verdicts
 from rcjax.diagnostics.copula_rows import copula_rows
-from rcjax.diagnostics.prediction import FOLDS, held_out, held_out_confidence, is_training_log, lambdas
+from rcjax.diagnostics.prediction import FOLDS, HeldOut, held_out, held_out_confidence, is_training_log, lambdas
 from rcjax.diagnostics.promise import search_again, try_promise
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
@@ -153,7 +153,7 @@ def test_few_complete_queries_are_spread_over_the_folds(model, logs):
         answered = complete[:, None] | (np.arange(N)[:, None] % 3 != np.arange(3))
         gaps = dataclasses.replace(logs[0], answered=jnp.asarray(answered))
         held = held_out(model, gaps, folds=True, seed=seed)
-        assert [int(part.complete.sum()) for _, part in held] == [4] * FOLDS
+        assert [int(part.complete.sum()) for _, part, _ in held] == [4] * FOLDS
         assert held_out_confidence(held)[0].shape == (20, 3)
 
 
@@ -172,24 +172,24 @@ def test_folds_part_the_queries(model, logs):
     assert not is_training_log(model, logs[1])
     held = held_out(model, log, folds=True, seed=3)
     assert len(held) == FOLDS
-    assert sorted(query for _, part in held for query in part.queries) == list(range(N))
-    for each, some in held:
+    assert sorted(query for _, part, _ in held for query in part.queries) == list(range(N))
+    for each, some, _ in held:
         assert each.provenance["answers"] == dict.fromkeys(MODELS, N - some.n_queries)
         assert some.n_queries == N / FOLDS
     confidence, correct = held_out_confidence(held)
     assert confidence.shape == correct.shape == (N, 3)
-    order = [query for _, part in held for query in part.queries]
+    order = [query for _, part, _ in held for query in part.queries]
     np.testing.assert_array_equal(correct, np.asarray(log.correct)[order])
-    assert held_out(model, log, folds=False) == [(model, log)]
+    assert held_out(model, log, folds=False) == [HeldOut(model, log)]
 
 
 def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
     """Answers of the first fold turned over and its confidences moved: its model stays as it was."""
     log = logs[0]
-    (one, part), (other, _), *_ = held_out(model, log, folds=True)
+    (one, part, _), (other, *_), *_ = held_out(model, log, folds=True)
     rows = np.isin(log.queries, part.queries)[:, None]
     turned = dataclasses.replace(log, correct=log.correct ^ rows, logprob=jnp.where(rows, -0.3, log.logprob))
-    (same, _), (changed, _), *_ = held_out(model, turned, folds=True)
+    (same, *_), (changed, *_), *_ = held_out(model, turned, folds=True)
     np.testing.assert_array_equal(same.calibrators.coefficients, one.calibrators.coefficients)
     np.testing.assert_array_equal(same.marginals.a, one.marginals.a)
     np.testing.assert_array_equal(same.copulas.theta, one.copulas.theta)
@@ -278,9 +278,9 @@ def test_a_search_again_does_not_see_what_it_is_judged_on(tuned, model, logs):
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
-    told = try_promise(rosy, logs[1], [(model, logs[1])], N)
+    told = try_promise(rosy, [HeldOut(model, logs[1])], N)
     assert next(iter(verdicts.judge_promise(told, N))).verdict == "bad"
-    honest = try_promise(tuned, logs[1], [(model, logs[1])], N)
+    honest = try_promise(tuned, [HeldOut(model, logs[1])], N)
     np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
     assert next(iter(verdicts.judge_promise(honest, N))).verdict != "bad"
 
@@ -302,13 +302,13 @@ def test_what_the_model_predicts_is_no_verdict_on_a_promise_by_the_labels(found)
 def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
     lam = lambdas(model)
     solved = rcjax.solve_frontier(model, lam=lam, cascades=search)
-    told = try_promise(solved, logs[1], [(model, logs[1])], N)
+    told = try_promise(solved, [HeldOut(model, logs[1])], N)
     np.testing.assert_allclose(told["predicted_error"], solved.error)
     np.testing.assert_allclose(told["error"], rcjax.replay(solved, logs[1]).error)
     held = held_out(model, logs[0], folds=True)
-    again = diagnosis._promise(model, logs[0], held, logs[0], N, 0, search, None)
-    solved = [rcjax.solve_frontier(fitted, lam=lam, cascades=search) for fitted, _ in held]
-    seen = [rcjax.replay(each, part) for each, (_, part) in zip(solved, held, strict=True)]
+    again = diagnosis._promise(model, held, logs[0], N, 0, search, None)
+    solved = [rcjax.solve_frontier(fitted, lam=lam, cascades=search) for fitted, *_ in held]
+    seen = [rcjax.replay(each, part) for each, (_, part, _) in zip(solved, held, strict=True)]
     np.testing.assert_allclose(again["predicted_error"], np.mean([each.error for each in solved], 0), rtol=1e-6)
     np.testing.assert_allclose(again["error"], np.mean([each.error for each in seen], 0), rtol=1e-6)
     assert again["search"] != "selected"
@@ -317,7 +317,7 @@ def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
 @pytest.mark.thorough
 def test_refusals_count_at_their_price(model, logs):
     refusing = rcjax.tuning.select_frontier(logs[0], model=model, abstain_price=0.3).frontier
-    told = try_promise(refusing, logs[1], [(model, logs[1])], N)
+    told = try_promise(refusing, [HeldOut(model, logs[1])], N)
     policy = refusing.policy(lam=float(told["lam"][0]))
     seen = rcjax.replay(policy, logs[1])
     assert float(seen.abstention) > 0
@@ -337,7 +337,7 @@ def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fres
 
 def test_no_promise_is_judged_where_it_is_not_known(model, logs):
     for training, search in ((None, "selected"), (logs[0], None)):
-        assert diagnosis._promise(model, logs[1], [(model, logs[1])], training, N, 0, search, None) is None
+        assert diagnosis._promise(model, [HeldOut(model, logs[1])], training, N, 0, search, None) is None
 
 
 @pytest.mark.thorough

@@ -7,7 +7,8 @@ import pytest
 
 from rcjax.diagnostics.policy_verdicts import DRIFT_LIMITS, judge_all, judge_models, judge_policy
 from rcjax.diagnostics.verdicts import Check
-from rcjax.tuning.retune import Gain
+from rcjax.tuning.comparison import Gain
+from rcjax.tuning.retune import RetuningGain
 
 ROW = {
     "model": "small",
@@ -51,7 +52,7 @@ def test_every_alarm_names_the_model_and_the_figures(sign):
 def test_error_and_cost_tell_what_was_expected():
     error = {"seen": 0.3, "expected": 0.2, "interval": [0.18, 0.22], "p_value": 1e-6}
     cost = {"seen": 2e-4, "expected": 1e-4, "interval": None, "p_value": 1e-6}
-    gain = Gain(loss=0.4, retuned=0.3, se=0.01, old=math.nan, old_se=0.0, lam=1.0, n=300)
+    gain = RetuningGain(loss=0.4, gain=Gain(0.1, 0.01), before=Gain(math.nan, 0.0), lam=1.0, n=300)
     found = judged(judge_policy(error, cost, gain))
     assert "errs on 30.0 % of these queries, where 20.0 % (18.0 % to 22.0 %) were" in found["error"].advice
     assert "costs $200 per million queries, 100.0 % more than the $100 expected" in found["cost"].advice

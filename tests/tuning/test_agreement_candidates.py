@@ -23,7 +23,7 @@ from rcjax.tuning import agreement_candidates as module
 from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import tune_by_labels
-from rcjax.tuning.comparison import Comparison, Rival
+from rcjax.tuning.comparison import COMPARING, Comparison, Gain, Gains
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import Rows
 
@@ -252,9 +252,8 @@ def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
 
 
 def rival(gain, gain_se, overall, overall_se, counted=0.0, counted_se=1.0):
-    nothing = np.zeros(len(gain))
-    return Rival(nothing, nothing, np.array(gain, float), np.array(gain_se, float), overall, overall_se, counted,
-                 counted_se)  # fmt: skip
+    at_prices = Gain(np.array(gain, float), np.array(gain_se, float))
+    return Gains(at_prices, Gain(overall, overall_se), Gain(counted, counted_se))
 
 
 def comparison(agreement, chain_gain=(0, 0, 0), chain_overall=0.0):
@@ -280,7 +279,7 @@ def comparison(agreement, chain_gain=(0, 0, 0), chain_overall=0.0):
     ],
 )
 def test_agreement_must_gain_and_labels_must_not_contradict(overall, overall_se, counted, earned):
-    assert rival([1, 1, 1], [0, 0, 0], overall, overall_se, counted).earned is earned
+    assert rival([1, 1, 1], [0, 0, 0], overall, overall_se, counted).earn(COMPARING) is earned
 
 
 def test_agreement_must_gain_at_the_price_too():
@@ -304,7 +303,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
     with_answers = rcjax.tuning.select_frontier(log)
     without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None))
-    assert with_answers.comparison.agreement.earned
+    assert with_answers.comparison.agreement.earn(COMPARING)
     assert without.comparison.agreement is None
     agreements = with_answers.frontier.policies.agreements
     assert np.asarray(agreements.compares).any(1).any()
@@ -369,7 +368,7 @@ def test_refusing_where_answers_differ(models):
     log = make_log(400, 0.0, seed=5).select(models)
     selection = rcjax.tuning.select_frontier(log, abstain_price=0.2)
     frontier = selection.frontier
-    assert selection.comparison.agreement.earned
+    assert selection.comparison.agreement.earn(COMPARING)
     agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
     refuses = (agreements.compares & (agreements.differ == ABSTAIN)).any(1)
     assert refuses.any()

@@ -89,7 +89,7 @@ def test_losses_are_a_loop_over_the_folds(two):
     assert losses.penalty.shape == (1, 2, PRICES + BUDGETS + ERRORS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.told, told, atol=1e-7)
+    np.testing.assert_allclose(losses.promised, told, atol=1e-7)
     np.testing.assert_array_equal(losses.expected, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
@@ -113,7 +113,9 @@ def test_what_a_budget_saves_is_of_errors_alone(two):
     at = comparison.at_budgets
     for mine, theirs in zip(losses.saved(["1", "2"], "1"), (saved, spread), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
-    for mine, theirs in ((at.saved, saved), (at.saved_se, spread), (at.error, wrong[:, budgets].mean(-1)), (at.cost, money[:, budgets].mean(-1))):  # fmt: skip # noqa: E501
+    error, cost = (figure[:, budgets] for figure in losses.means(["1", "2"]))
+    expected = ((error, wrong[:, budgets].mean(-1)), (cost, money[:, budgets].mean(-1)))
+    for mine, theirs in ((at.saved.mean, saved), (at.saved.se, spread), *expected):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(at.budgets, losses.targets.budgets)
     assert (saved[0] == 0).all()
@@ -138,8 +140,8 @@ def test_gains_are_of_loss_at_prices(two):
     }
     for name, value in expected.items():
         np.testing.assert_allclose(getattr(comparison, name), value, rtol=1e-9, atol=1e-12, err_msg=name)
-    told = losses.gain(["1"], "2")
-    np.testing.assert_allclose((told.counted[0], told.counted_se[0]), (share[0].mean(), share[0].std(ddof=1) / np.sqrt(n)), rtol=1e-9)  # fmt: skip # noqa: E501
+    counted = losses.gains(["1"], "2").of_arm(0).counted
+    np.testing.assert_allclose(counted, (share[0].mean(), share[0].std(ddof=1) / np.sqrt(n)), rtol=1e-9)  # fmt: skip
 
 
 # -- figures of made-up losses
@@ -164,19 +166,19 @@ def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
         np.testing.assert_allclose(mean[0], figure.mean(-1))
     money = targets.lam[:, None] * charge[:, :2]
     for soft in (False, True):
-        own = losses.gain(["b"], "c", expected=soft)
+        own = losses.gains(["b"], "c", expected=soft)
         figure = (expected if soft else penalty)[:, :, :2] + money
         counted = penalty[:, :, :2] + money
         gain, rival = figure[:, 2] - figure[:, 1], counted[0, 2].mean(-1)[:, None]
         shares = [(gain[form] / rival).mean(0) for form in range(2)]
         plain = [((counted[form, 2] - counted[form, 1]) / rival).mean(0) for form in range(2)]
-        assert own.gain[0] == pytest.approx(gain[0].mean(-1))
-        assert own.gain_se[0] == pytest.approx(gain[1].std(-1, ddof=1) / np.sqrt(40))
-        for pair, (mean, of) in ((own[2:4], shares), (own[4:], plain)):
+        assert own.at_prices.mean[0] == pytest.approx(gain[0].mean(-1))
+        assert own.at_prices.se[0] == pytest.approx(gain[1].std(-1, ddof=1) / np.sqrt(40))
+        for pair, (mean, of) in ((own.overall, shares), (own.counted, plain)):
             assert pair[0][0] == pytest.approx(mean.mean())
             assert pair[1][0] == pytest.approx(of.std(ddof=1) / np.sqrt(40))
     nothing = gains_of(np.zeros((1, 1, 2, 5)), np.zeros((1, 2, 5)))  # a rival that loses nothing at no price
-    assert all((figure == 0).all() for figure in nothing)
+    assert all((figure == 0).all() for gain in nothing for figure in gain)
 
 
 # -- all arms, of whatever there is to choose from
@@ -294,11 +296,11 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
     arms = by_hand(log, model, judging, losses.targets, 3, 5)
     assert {"1", "2", *more} <= {*losses.arms}
     for arm, (penalty, money, told) in arms.items():
-        (place,) = losses.places([arm])
+        place = losses.arms.index(arm)
         np.testing.assert_allclose(losses.charge[place].mean(-1), money.mean(-1), rtol=1e-6, err_msg=arm)
         np.testing.assert_allclose(losses.penalty[-1, place], penalty, atol=1e-9, err_msg=arm)
         np.testing.assert_allclose(losses.charge[place], money, rtol=1e-9, err_msg=arm)
-        np.testing.assert_allclose(losses.told[place], told, atol=1e-9, err_msg=arm)
+        np.testing.assert_allclose(losses.promised[place], told, atol=1e-9, err_msg=arm)
     if judging.split:
         assert ((losses.penalty[-1] > 1e-9) & (losses.penalty[-1] < 1 - 1e-9)).any()  # shares are expectations
 

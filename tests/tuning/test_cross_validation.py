@@ -22,7 +22,8 @@ from rcjax.tuning.comparison import (
     AtBudgets,
     Bar,
     Comparison,
-    Rival,
+    Gain,
+    Gains,
 )
 from rcjax.tuning.cross_validation import PRICES, cross_validate, longer_cascades
 from rcjax.tuning.judging import AS_USUAL
@@ -95,34 +96,30 @@ BARS = [  # gain, its standard error, counted, its standard error: whether it ea
 
 @in_turn("bar, figures, earned", BARS)
 def test_what_earns_a_place(bar, figures, earned):
-    assert bool(bar.earned(*figures)) is earned
+    assert bool(bar.earned(Gain(*figures[:2]), Gain(*figures[2:]))) is earned
 
 
-def test_rivals_go_by_their_bar():
-    nothing = np.zeros(3)
+def test_gains_go_by_a_bar():
     for bar, figures, earned in BARS:
-        rival = Rival(nothing, nothing, nothing, nothing, *figures)
-        if bar is COMPARING:
-            assert rival.earned is earned
+        gains = Gains(Gain(np.zeros(3), np.zeros(3)), Gain(*figures[:2]), Gain(*figures[2:]))
+        assert gains.earn(bar) is earned
 
 
 def test_comparing_answers_must_gain_at_the_price_and_more_than_a_longer_chain():
-    nothing = np.zeros(4)
-    gain = np.array([0.1, -0.1, 0.0, 0.2])
-    rival = Rival(nothing, nothing, gain, nothing, 0.05, 0.01, 0.05, 0.01)
+    gain = Gain(np.array([0.1, -0.1, 0.0, 0.2]), np.zeros(4))
+    rival = Gains(gain, Gain(0.05, 0.01), Gain(0.05, 0.01))
     longer = comparison([[-1] * 4, [0] * 4, [5, 5, 5, -5]], np.full((3, 4), 0.1), [-1, 0, 0.04], [0.1, 0, 0.01])
     assert dataclasses.replace(longer, agreement=rival).agreeing.tolist() == [True, False, False, True]
     better = dataclasses.replace(longer, overall=np.array([-1, 0, 0.06]), agreement=rival)
     assert better.agreeing.tolist() == [False, False, False, True]
-    assert (
-        dataclasses.replace(longer, agreement=dataclasses.replace(rival, overall=0.0)).agreeing.tolist() == [False] * 4
-    )
+    none = rival._replace(overall=Gain(0.0, 0.01))
+    assert dataclasses.replace(longer, agreement=none).agreeing.tolist() == [False] * 4
     assert longer.agreeing.tolist() == [False] * 4
 
 
 def test_the_nearest_budget_is_so_on_the_logarithmic_scale():
     nothing = np.zeros((2, 4))
-    at = AtBudgets(np.geomspace(1, 1000, 4), nothing, nothing, nothing, nothing)
+    at = AtBudgets(np.geomspace(1, 1000, 4), Gain(nothing, nothing))
     assert [at.nearest(budget) for budget in (0.0, 1e-9, 3.0, 3.3, 10.0, 317.0, 1e9)] == [0, 0, 0, 1, 1, 3, 3]
     # Of those that pay for the same models alone, where there are any.
     bills = [0.5, 9.0, 11.0, 300.0]
@@ -209,9 +206,9 @@ def test_a_log_that_teaches_little_is_compared_on_all_the_same(two, changes):
     assert (seen.error >= 1 - right.any(1).mean() - 1e-12).all()
     assert (seen.error <= 1 - right.all(1).mean() + 1e-12).all()
     at = seen.at_budgets
-    for name in ("budgets", "error", "cost", "saved", "saved_se"):
+    for name in ("budgets", "saved"):
         assert np.isfinite(getattr(at, name)).all(), name
-    assert (at.saved[0] == 0).all()
+    assert (at.saved.mean[0] == 0).all()
     assert np.isfinite(seen.luck).all()
     spent = np.asarray(log.cost)
     assert (seen.cost[0] >= spent.min() - 1e-12).all()
@@ -234,7 +231,7 @@ def test_one_model_is_compared_with_nothing(float64):
     np.testing.assert_allclose(seen.cost, float(log.cost[0]), rtol=1e-12)
     assert seen.chosen.tolist() == [1] * PRICES
     np.testing.assert_allclose(np.concatenate(seen.luck), 0, atol=1e-12)  # nothing was chosen
-    assert seen.at_budgets.error.shape == (1, len(seen.at_budgets.budgets))
+    assert seen.at_budgets.saved.mean.shape == (1, len(seen.at_budgets.budgets))
 
 
 @pytest.mark.thorough

@@ -71,7 +71,7 @@ def test_what_would_need_them_says_what_to_do(log, frontier):
         ("tune again, or use refit=False", lambda: rcjax.tuning.bootstrap(frontier, small, replicates=20)),
         (
             "tune again, or give held-out queries instead",
-            lambda: try_promise(frontier, small, held_out(frontier.model, small, folds=True), 60),
+            lambda: try_promise(frontier, held_out(frontier.model, small, folds=True), 60),
         ),
         (left_out, lambda: rcjax.solve_frontier(frontier.model, abstain_price=0.3, abstain_early=True)),
         (left_out, lambda: rcjax.tuning.select_frontier(small, abstain_early=False)),

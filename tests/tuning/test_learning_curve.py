@@ -86,8 +86,7 @@ def test_a_deal_with_answers_is_a_replay_of_policies_that_compare_them():
     log = make_log(100, 0.0, seed=3)
     tests, others = np.arange(20)[None], np.arange(20, 100)[None]
     lam = np.array([50.0, 500.0, 5000.0])
-    data = log.logprob, log.correct, log.cost, lam
-    error, cost = learning.tune_and_answer(*data, tests, others, np.array([80]), transform=log.task, answer=log.answer)
+    error, cost = learning.tune_and_answer(log, lam, tests, others, np.array([80]), compare=True)
     model = rcjax.fit(log.take(others[0]))
     rows = (np.asarray(values)[others[0]] for values in (log.logprob, log.correct, log.answered, log.answer))
     policies = tune_by_labels(model.calibrators, tuple(rows), log.cost, lam)
@@ -176,8 +175,7 @@ def test_a_deal_is_a_replay_of_what_the_log_says(monkeypatch):
     log = sampled()
     tests, others = learning._deals(N, 2, seed=0)
     lam = lam_range(np.asarray(log.cost), 24)
-    data = log.logprob, log.correct, log.cost, jnp.asarray(lam)
-    error, cost = learning.tune_and_answer(*data, tests[:1], others[:1], np.array([120]), transform="choice")
+    error, cost = learning.tune_and_answer(log, jnp.asarray(lam), tests[:1], others[:1], np.array([120]))
     assert error.shape == cost.shape == (1, 1, 24)
     train, held_out = log.take(others[0]), log.take(tests[0])
     train = dataclasses.replace(train, cost=log.cost, query_cost=jnp.broadcast_to(log.cost, train.query_cost.shape))
@@ -394,8 +392,7 @@ def test_the_gain_foretold_is_what_happens():
     lam = jnp.asarray(lam_range(cost, 24))
     others = np.arange(2 * n * draws).reshape(draws, 2 * n)
     tests = np.broadcast_to(np.arange(2 * n * draws, log.n_queries), (draws, judges))
-    data = log.logprob, log.correct, log.cost, lam
-    error, charge = learning.tune_and_answer(*data, tests, others, np.array([n, 2 * n]), transform="choice")
+    error, charge = learning.tune_and_answer(log, lam, tests, others, np.array([n, 2 * n]))
     before, after = area_of_points(charge, error, cost.min(), cost.max()).T
     gain = 100 * (before - after) / before.mean()
     expected, low, high = np.array(foretold).T

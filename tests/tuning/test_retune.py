@@ -9,7 +9,8 @@ import pytest
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.spec import Spec
-from rcjax.tuning.retune import Gain, held_out_gain, recorded_tuning
+from rcjax.tuning.comparison import Gain
+from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
 from rcjax.tuning.select import find_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -112,7 +113,7 @@ def test_nothing_is_to_be_gained_on_queries_of_the_same_kind(policy, logs):
     found = held_out_gain(policy, logs[1], logs[0])
     assert found.p_value > 0.01
     assert (found.n, found.lam) == (N, policy.expected["lam"])
-    assert json.dumps(dataclasses.asdict(found), allow_nan=False)
+    assert json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_the_loss_of_the_policy_is_that_of_its_replay(policy, logs):
@@ -131,16 +132,16 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
         at_mean = dataclasses.replace(rest, query_cost=rest.query_cost * 0 + log.cost, cost=log.cost)
         seen = rcjax.replay(tuned, at_mean)
         losses.append(float(seen.error) + found.lam * float(seen.cost))
-    assert found.retuned == pytest.approx(np.mean(losses), rel=1e-6)
+    assert found.to_json()["retuned"] == pytest.approx(np.mean(losses), rel=1e-6)
 
 
 def test_what_was_to_be_gained_before_is_no_news():
-    gain = Gain(loss=0.3, retuned=0.2, se=0.01, old=np.nan, old_se=0.0, lam=1.0, n=100)
+    gain = RetuningGain(loss=0.3, gain=Gain(0.1, 0.01), before=Gain(np.nan, 0.0), lam=1.0, n=100)
     assert gain.p_value < 1e-6
     assert gain.share == pytest.approx(1 / 3)
-    assert dataclasses.replace(gain, old=0.1, old_se=0.01).p_value == pytest.approx(0.5)
-    assert dataclasses.replace(gain, old=-0.1, old_se=0.01).p_value < 1e-6
-    assert dataclasses.replace(gain, retuned=0.3, se=0.0).p_value == 1
+    assert dataclasses.replace(gain, before=Gain(0.1, 0.01)).p_value == pytest.approx(0.5)
+    assert dataclasses.replace(gain, before=Gain(-0.1, 0.01)).p_value < 1e-6
+    assert dataclasses.replace(gain, gain=Gain(0.0, 0.0)).p_value == 1
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +203,7 @@ def test_refusals_count_at_their_price_in_what_is_gained(logs):
     found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
     assert float(seen.abstention) > 0.05
     assert found.loss == pytest.approx(float(seen.error + 0.2 * seen.abstention + 1000 * seen.cost))
-    assert abs(found.gain) < 5 * found.se
+    assert abs(found.gain.mean) < 5 * found.gain.se
     again = rcjax.retune(policy, logs[0]).policy
     assert again.rules == policy.rules
     assert "re-tuning" in {check.name for check in rcjax.check_policy(policy, logs[1]).checks}

@@ -24,15 +24,18 @@ def totals(menus):
     combinations = itertools.product(*(range(len(menu.cost)) for menu in menus))
     return np.array(
         [
-            [sum(m.share * figures[p] for m, p, figures in zip(menus, places, column, strict=True)) for column in both]
-            for places in combinations
+            [
+                sum(m.share * figures[p] for m, p, figures in zip(menus, positions, column, strict=True))
+                for column in both
+            ]
+            for positions in combinations
             for both in [([m.error for m in menus], [m.cost for m in menus])]
         ]
     )
 
 
 def spent(menus, allocation):
-    pairs = list(zip(menus, allocation.places, strict=True))
+    pairs = list(zip(menus, allocation.positions, strict=True))
     return sum(m.share * m.error[p] for m, p in pairs), sum(m.share * m.cost[p] for m, p in pairs)
 
 
@@ -82,6 +85,6 @@ def test_out_of_reach_says_what_can_be_reached():
 def test_the_same_lambda_everywhere():
     menus = menus_of(3)
     allocation = allocate(menus, Target("budget", float(spending_steps(menus).total(menus, "cost")[1])))
-    for menu, place in zip(menus, allocation.places, strict=True):
+    for menu, place in zip(menus, allocation.positions, strict=True):
         loss = menu.judged_error + allocation.lam * menu.judged_cost
         assert loss[place] == pytest.approx(loss.min())

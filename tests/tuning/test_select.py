@@ -17,7 +17,7 @@ from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import resampling, select
 from rcjax.tuning.choices import RESERVE
-from rcjax.tuning.comparison import AtBudgets, Comparison, Luck
+from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.label_weights import estimate_blend, has_atoms
@@ -55,7 +55,7 @@ def made_comparison(lam, overall, gain=None, luck=0.0):
     gain = np.zeros((size, len(lam))) if gain is None else np.asarray(gain, float)
     nothing, ones = np.zeros((size, len(lam))), np.ones(size)
     arrays = np.asarray(lam), nothing, nothing, gain, np.ones_like(nothing), np.array(overall, float), ones
-    at = AtBudgets(np.ones(3), *[np.zeros((2, 3))] * 4)
+    at = AtBudgets(np.ones(3), Gain(*[np.zeros((2, 3))] * 2))
     lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck], [0.0, 3 * luck]]))
     return Comparison(np.arange(1, size + 1), *arrays, at_budgets=at, luck=lucks)
 

@@ -172,7 +172,7 @@ def test_trials_are_on_queries_left_out(differing):
     noise = dataclasses.replace(differing, correct=jnp.asarray(rng.random((700, 3)) < 0.5))
     trials = try_segments(noise, rcjax.fit(noise))
     for one in trials.segments.values():
-        assert one.overall < 3 * one.overall_se + 0.01
+        assert one.gain.mean < 3 * one.gain.se + 0.01
 
 
 def test_check_says_which_segment_drifted(tuned):

@@ -10,7 +10,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, Comparison, Luck, Rival
+from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_choice, tell_corrections
 
@@ -50,9 +50,10 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.0
     spreads = np.full((arms, 3), saved_se)
     if rival is not None:  # what may compare answers saves twice as much
         less[2] = 2 * less[2]
-    at = AtBudgets(np.geomspace(1, 100, 3), less, less, less, spreads)
+    at = AtBudgets(np.geomspace(1, 100, 3), Gain(less, spreads))
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
-    compared = None if rival is None else Rival(nothing[0], nothing[0], amid(rival), np.full(3, gain_se), *[0.0] * 4)
+    none = Gain(0.0, 0.0)
+    compared = None if rival is None else Gains(Gain(amid(rival), np.full(3, gain_se)), none, none)
     arrays = np.arange(1, lengths + 1), np.geomspace(1, 100, 3), nothing, nothing, own, spread, overall, overall
     return Comparison(*arrays, agreement=compared, at_budgets=at, luck=Luck(0 * lucks, lucks, 2 * lucks))
 
@@ -134,9 +135,8 @@ def test_words_and_figures_never_contradict_each_other(frontier):
 
 def test_a_verdict_of_a_log_with_one_length(frontier):
     alone = shown(lengths=1)
-    one = dataclasses.replace(alone.at_budgets, **{
-        name: getattr(alone.at_budgets, name)[:1] for name in ("error", "cost", "saved", "saved_se")
-    })  # fmt: skip
+    at = alone.at_budgets
+    one = dataclasses.replace(at, saved=at.saved.at(slice(1)))
     alone = dataclasses.replace(alone, at_budgets=one, luck=Luck(*(luck[:1] for luck in alone.luck)))
     for target in ({"budget": 1.0}, {"lam": 1.0}):
         assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
@@ -181,7 +181,7 @@ def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
                 continue
             alike = [row for row, own in enumerate(at.budgets) if (bills <= own).sum() == (bills <= budget).sum()]
             place = min(alike, key=lambda row: abs(np.log(at.budgets[row] / budget)))
-            saved, spread = 100 * at.saved[1, place], 100 * at.saved_se[1, place]
+            saved, spread = (100 * figure[1, place] for figure in at.saved)
             assert f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors" in said
             assert ("is not shown" in said) == (saved <= 2 * spread)
             told += 1
