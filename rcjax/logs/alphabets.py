@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 
@@ -35,7 +36,7 @@ class Alphabets:
 
     def __init__(self, source: str, labels: Mapping[str, str]) -> None:
         self._source, self._labels = source, labels
-        self._any_equal, self._number = False, 0
+        self._any_equal, self._number, self._within = False, 0, 0
         self._answers: dict[str, Counter[str]] = {}
         self._right: Counter[str] = Counter()
         self._wanted: Counter[str] = Counter()
@@ -55,6 +56,7 @@ class Alphabets:
         self._any_equal = self._any_equal or words in self._labels
         self._queries.setdefault(query, frozenset(right))
         self._number += 1
+        self._within += words not in right and any(_stands_in(label, words) for label in right)
         answers = self._answers.setdefault(model, Counter())
         if len(answers) <= _MOST_CHOICES:  # else the counts are not used
             answers[words] += 1
@@ -96,6 +98,16 @@ class Alphabets:
         what = f"{len(strange):,} of {queries} have a label that no model ever gives"
         return f"{self._source}: {what} ({_few(examples)}), and all are wrong there: write labels and answers alike"
 
+    def among_words(self) -> str | None:
+        """That many wrong answers have the right one among other words, in words; None where few do."""
+        if self._within < max(_FEWEST, _MANY * self._number):
+            return None
+        what = (
+            f"{self._within:,} of {count(self._number, 'answer')} are wrong that have the right one among other words"
+        )
+        advice = "labels are compared with whole answers: grade the log instead (rcjax grade LOG --grade contains)"
+        return f"{self._source}: {what}; {advice}"
+
     def _by_chance(self, model: str, luck: float) -> float:
         """How likely a model that guesses is to be right as seldom."""
         return binomial_tail(self._right[model], self._answers[model].total(), luck)
@@ -118,6 +130,19 @@ def guessing(answers: Counter[str], wanted: Counter[str]) -> float:
     rows, all_wanted = answers.total(), wanted.total()
     met = sum(number * wanted[words] for words, number in answers.items()) / (rows * max(1, all_wanted))
     return min(met, 1 / len({*answers, *wanted}))
+
+
+def _stands_in(label: str, words: str) -> bool:
+    """Whether a label stands in an answer as words, or a number, of its own.
+
+    >>> [_stands_in("paris", words) for words in ("it is paris.", "comparison", "paris")]
+    [True, False, True]
+    >>> _stands_in("4", "8 - 4 = 4"), _stands_in("4", "1.4"), _stands_in("", "a")
+    (True, False, False)
+    """
+    if not label or label not in words:  # which is quicker than to look at what is around it
+        return False
+    return re.search(rf"(?<![\w.,]){re.escape(label)}(?![\w]|[.,]\d)", words) is not None
 
 
 def _few(written: Mapping[str, str]) -> str:

@@ -171,8 +171,7 @@ def _judged_rows(
             yield rows
     calls.finish(files.name)
     left_out = {"cut off": files.cut, **calls.left_out}
-    remark = labeller.finish(files.name) if labeller else None
-    if remark is not None:
+    for remark in labeller.finish(files.name) if labeller else ():
         warnings.warn(remark, LeftOutWarning, stacklevel=5)
     if untold:
         what = (

@@ -220,10 +220,10 @@ class Labeller:
             self._unmatched[query].discard(words)
         return float(words in self._answers[query])
 
-    def finish(self, name: str) -> str | None:
+    def finish(self, name: str) -> list[str]:
         """Refuse a log for which the labels had nothing to tell, or told that all its answers are right.
 
-        What is left to be said of the labels, in words; None for nothing.
+        What is left to be said of the labels, in words.
         """
         if self.by == "answer" and not self._any_answer:
             advice = "give labels by query, model and correct"
@@ -235,7 +235,7 @@ class Labeller:
         if self._all_right and self._asked and not any(self._unmatched[query] for query in self._asked):
             what = "every answer of the log is right by them, those that contradict each other too"
             raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
-        return self._alphabets.foreign()
+        return [remark for remark in (self._alphabets.foreign(), self._alphabets.among_words()) if remark]
 
     def _difference(self) -> str | None:
         """How labels and log spell a name differently, or which models they are about, in words."""

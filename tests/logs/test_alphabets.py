@@ -141,3 +141,22 @@ def test_guessing():
     even = Counter(dict.fromkeys(LETTERS, 10))
     cases = [(even, even, 0.25), (even, Counter(A=40), 0.25), (Counter(A=40), Counter(A=39, B=1), 0.5)]
     assert [guessing(*sides) for *sides, _ in cases] == [pytest.approx(luck) for *_, luck in cases]
+
+
+def test_right_answers_among_other_words_are_said_to_count_as_wrong():
+    """Small models answer in sentences: a check of their service said that they had drifted."""
+    cities = ["Paris", "Rome", "Oslo", "Cairo", "Lima", "Riga", "Kyiv", "Bonn"]
+    rows = [
+        {"query": index, "model": model, "confidence": 0.6, "cost": 1, "answer": answer}
+        for index, city in enumerate(cities)
+        for model, answer in (("small", f"It is {city}."), ("large", city))
+    ]
+    labels = pl.DataFrame({"query": range(len(cities)), "answer": cities})
+    with pytest.warns(LeftOutWarning, match="8 of 16 answers are wrong that have the right one among other words"):
+        log = rcjax.read_log(pl.DataFrame(rows), labels=labels)
+    assert log.correct.tolist() == [[False, True]] * 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LeftOutWarning)
+        rcjax.read_log(
+            pl.DataFrame(rows).with_columns(answer=pl.col("answer").str.replace("It is ", "in")), labels=labels
+        )
