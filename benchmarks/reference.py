@@ -13,10 +13,10 @@ Then, what tuning on differences loses against tuning on the true labels of the 
 population of the policies for 14 budgets, from that of the cheapest model to that of the dearest, over that of the
 policies tuned on labels (geometric mean), and how much more money they take.
 
-Last, what some labels by hand tell of errors: of the answers to the first held-out queries 50 or 100 are labelled, drawn
-as `rcjax label` draws them, and the verdict of the reference stands for the rest. 90 % intervals of the error of the
-policies for these budgets, as `rcjax evaluate` gives them, and of the reference itself, should hold the error in the
-population nine times of ten.
+Last, what some labels by hand tell of errors: of the answers to the first held-out queries 50 or 100 are labelled,
+drawn as `rcjax label` draws them, and the verdict of the reference stands for the rest. 90 % intervals of the error of
+the policies for these budgets, as `rcjax evaluate` gives them, should hold the error in the population nine times of
+ten; ± is one standard error over splits, whose policies share queries.
 
 With `--out` the rows of each split are kept, and a later run goes on with those that are there.
 """
@@ -37,9 +37,8 @@ from benchmarks.agreement import read_whole
 from benchmarks.guarantee import certified, geometric_mean, share, truth
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
-from rcjax.cli.replay_tables import plain_replay
-from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.reference import Reference
+from rcjax.replaying.intervals import error_interval
 from rcjax.tuning.label_drawing import draw_labels
 
 FITTED, HELD_OUT, BUDGETS, CONFIDENCE = 150, 150, 14, 0.95
@@ -127,7 +126,7 @@ def at_budgets(frontier: rcjax.Frontier) -> dict[int, int]:
 def intervals(
     frontier: rcjax.Frontier, log: rcjax.Log, population: rcjax.Log, labels: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Whether intervals hold the true errors of the policies for the budgets, and that of the reference, which is last.
+    """Intervals of the true errors of the policies for the budgets, and these errors.
 
     Args:
         frontier: tuned on differences.
@@ -136,16 +135,11 @@ def intervals(
         labels: of how many of its answers labels are left.
         seed: of their draw.
     """
-    few, everything = with_few_labels(log, labels, seed), _labelled(population)
+    few = with_few_labels(log, labels, seed)
+    ends = error_interval(rcjax.replay(frontier, few), few).tolist()
+    true = np.asarray(rcjax.replay(frontier, _labelled(population)).error).tolist()
     chosen = sorted({*at_budgets(frontier).values()})
-    said = plain_replay(rcjax.replay(frontier, few), few)["error_interval"]
-    true = np.asarray(rcjax.replay(frontier, everything).error)
-    rows = [{"of": "policies", "low": said[i][0], "high": said[i][1], "true": float(true[i])} for i in chosen]
-    wrong = 1 - np.asarray(corrected_log(few).correct, float)[:, -1]
-    reach = 1.645 * wrong.std(ddof=1) / np.sqrt(len(wrong))
-    true = float(1 - np.asarray(everything.correct, float)[:, -1].mean())
-    rows.append({"of": "the reference", "low": wrong.mean() - reach, "high": wrong.mean() + reach, "true": true})
-    return [{"labels": labels} | row for row in rows]
+    return [{"labels": labels, "low": ends[i][0], "high": ends[i][1], "true": true[i]} for i in chosen]
 
 
 def with_few_labels(log: rcjax.Log, number: int, seed: int) -> rcjax.Log:
@@ -183,15 +177,12 @@ def report(rows: list[dict[str, Any]]) -> None:
     print(markdown(pl.DataFrame([lost_line(name, group) for (name,), group in _by(frames["losses"], "log")])))
     ratio = geometric_mean(frames["losses"]["error"])
     record.headline("true error at 14 budgets, tuned on differences instead of labels", f"{100 * (ratio - 1):+.1f} %")
-    print("\n90 % intervals of the true error by some labels: how many hold it, of splits.\n")
-    held = frames["intervals"].with_columns(
-        inside=(pl.col("low") <= pl.col("true")) & (pl.col("true") <= pl.col("high")),
-        width=pl.col("high") - pl.col("low"),
-    )
-    lines = [interval_line(*key, group) for key, group in _by(held, "labels", "of", "log")]
-    print(markdown(pl.DataFrame(lines)))
-    for (labels, of), group in _by(held, "labels", "of"):
-        record.headline(f"90 % intervals of the error of {of} that hold it, {labels} labels", _covered(group))
+    print("\n90 % intervals of the true error by some labels: how many hold it.\n")
+    inside = (pl.col("low") <= pl.col("true")) & (pl.col("true") <= pl.col("high"))
+    ends = frames["intervals"].with_columns(inside=inside, width=pl.col("high") - pl.col("low"))
+    print(markdown(pl.DataFrame([interval_line(*key, group) for key, group in _by(ends, "labels", "log")])))
+    for (labels,), group in _by(ends, "labels"):
+        record.headline(f"90 % intervals that hold the true error, {labels} labels", f"{_covered(group)} %")
 
 
 def _frame(rows: list[dict[str, Any]], what: str) -> pl.DataFrame:
@@ -217,14 +208,14 @@ def lost_line(name: str, group: pl.DataFrame) -> dict[str, str]:
     return {"log": name, "true error, %": f"{ratios['error']:+.1f}", "money, %": f"{ratios['cost']:+.1f}"}
 
 
-def interval_line(labels: int, of: str, log: str, group: pl.DataFrame) -> dict[str, Any]:
+def interval_line(labels: int, log: str, group: pl.DataFrame) -> dict[str, Any]:
     """How many of some intervals hold what they should, and how wide they are."""
     width = 100 * float(group["width"].mean())  # type: ignore[arg-type]
-    return {"labels": labels, "error of": of, "log": log, "held, %": _covered(group), "width, points": f"{width:.1f}"}
+    return {"labels": labels, "log": log, "hold it, %": _covered(group), "width, points": f"{width:.1f}"}
 
 
 def _covered(group: pl.DataFrame) -> str:
-    """Per cent of intervals that hold the truth, ± a standard error over splits, whose policies share queries."""
+    """Per cent of intervals that hold the truth, over splits."""
     return with_error(100 * group.group_by("log", "split").agg(pl.col("inside").mean())["inside"].to_numpy(), "")
 
 

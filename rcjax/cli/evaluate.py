@@ -69,7 +69,7 @@ def evaluate(
         is_frontier = isinstance(subject, rcjax.Frontier)
         with steps("replaying"):
             beside = None if is_frontier else beside_reference(subject, data)
-            replayed = plain_replay(rcjax.replay(subject, data), data.scores is not None)
+            replayed = plain_replay(rcjax.replay(subject, data), data)
             segmented = isinstance(subject, rcjax.SegmentedPolicy)
             rows = replay_by_segment(subject, data) if segmented else []
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
