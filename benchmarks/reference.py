@@ -164,7 +164,7 @@ def report(rows: list[dict[str, Any]]) -> None:
     print(f"\nPromises of the difference, confidence {CONFIDENCE}, {HELD_OUT} queries held out.\n")
     lines = [
         {"log": log, "at most": f"{100 * target:.0f} %"} | line(group)
-        for (log, target), group in frames["promises"].group_by(["log", "target"], maintain_order=True)
+        for (log, target), group in _by(frames["promises"], "log", "target")
     ]
     print(markdown(pl.DataFrame(lines)), flush=True)
     false = share(frames["promises"]["false"])
@@ -180,7 +180,8 @@ def report(rows: list[dict[str, Any]]) -> None:
     print("\n90 % intervals of the true error by some labels: how many hold it.\n")
     inside = (pl.col("low") <= pl.col("true")) & (pl.col("true") <= pl.col("high"))
     ends = frames["intervals"].with_columns(inside=inside, width=pl.col("high") - pl.col("low"))
-    print(markdown(pl.DataFrame([interval_line(*key, group) for key, group in _by(ends, "labels", "log")])))
+    lines = [interval_line(labels, log, group) for (labels, log), group in _by(ends, "labels", "log")]
+    print(markdown(pl.DataFrame(lines)))
     for (labels,), group in _by(ends, "labels"):
         record.headline(f"90 % intervals that hold the true error, {labels} labels", f"{_covered(group)} %")
 
