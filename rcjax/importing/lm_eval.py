@@ -121,13 +121,13 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     answer = answer if isinstance(answer, str) else None
     sent = [None if prompt is None else (prompt, len(text or "")) for text in texts]  # a reply may be null
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
-        told = {"text": answer, "prompt": asked, "characters": next(iter(sent), None)}
-        yield Answer(query, model, score=score, scorer=metric, **told)
+        fields = {"scorer": metric, "text": answer, "prompt": asked, "characters": next(iter(sent), None)}
+        yield Answer(query, model, score=score, **fields)
         return
     others = [text for place, text in enumerate(texts) if place != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
-        told = {"scorer": metric, "text": text, "prompt": asked, "characters": length}
-        yield Answer(query, model, attempt, score if text == answer else None, **told)
+        fields = {"scorer": metric, "text": text, "prompt": asked, "characters": length}
+        yield Answer(query, model, attempt, score if text == answer else None, **fields)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:

@@ -22,7 +22,8 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
 
     >>> import rcjax
     >>> log = rcjax.sample_log(200, seed=0)
-    >>> low, high = error_interval(rcjax.replay(rcjax.tune(log, bands=False).policy(lam=100.0), log), log)
+    >>> policy = rcjax.solve_frontier(rcjax.fit(log)).policy(error_cost=0.001)
+    >>> low, high = error_interval(rcjax.replay(policy, log), log)
     >>> bool(0 < low < high < 1)
     True
     """

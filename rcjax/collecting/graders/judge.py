@@ -145,7 +145,8 @@ def score(reply: str, most: float) -> float | None:
     """
     said, lines = _said(reply, "score")
     if lines:
-        numbers = [re.fullmatch(rf"(?:score\s*:\s*)?(\d+(?:\.\d+)?)(?:\s*/\s*{most:g})?", line) for line in lines]
+        form = rf"(?:score\s*:\s*)?(\d+(?:\.\d+)?)(?:\s*/\s*{re.escape(f'{most:g}')})?"
+        numbers = [re.fullmatch(form, line) for line in lines]
         distinct = {float(number[1]) for number in numbers if number is not None}
         said = distinct.pop() if numbers[-1] is not None and len(distinct) == 1 else None
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= most:
