@@ -35,6 +35,8 @@ def audited(
 ) -> dict[str, Any]:
     """What came of an audit, in JSON values: how many answers are in its table now, or how far grader and person agree.
 
+    Where answers have scores there is none, and `scores` says how many: a person says right or wrong.
+
     Args:
         table: of the audit.
         answers: that were graded.
@@ -44,6 +46,7 @@ def audited(
         reference: the model whose answers others were held to; None where they were graded right or wrong.
     """
     from rcjax.collecting.audit import RIGHT, SAME, agreement, read_audit, write_audit
+    from rcjax.collecting.grading import is_score
     from rcjax.logs.errors import LogError
 
     rows, about = [*answers.rows.values()], RIGHT
@@ -53,6 +56,9 @@ def audited(
             raise LogError(f"nothing says yet which answers are those of {reference}: give --grade judge:MODEL besides")
         about = SAME
     words = {"table": str(table), "column": about.person, "reference": reference}
+    scores = sum(is_score(row.get(about.verdict)) for row in rows)
+    if scores:
+        return words | {"scores": scores}
     if not table.exists():
         return words | {"written": write_audit(table, rows, questions, size, seed, about)}
     both = agreement(rows, read_audit(table, about), about)

@@ -18,7 +18,7 @@ from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
-from rcjax.cli.rubrics import read_rubric
+from rcjax.cli.rubrics import GradeScale, read_rubric
 
 if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan
@@ -85,6 +85,7 @@ def collect(
     grade: GraderNames = None,
     audit: AuditSize = None,
     rubric: Rubric = None,
+    score_max: GradeScale = None,
     system: Annotated[
         str | None, typer.Option(show_default=False, metavar="TEXT", help="A system message before each question.")
     ] = None,
@@ -124,7 +125,7 @@ def collect(
         money = None if budget is None else Decimal(str(budget))
         words = read_rubric(rubric)
         how = tuple(grade or ()), words, money, max_tokens, float(timeout), samples
-        plan = Plan(settings, settings, signal, *how)
+        plan = Plan(settings, settings, signal, *how, score_max)
         if probe:
             _probe(plan, json_)
             return

@@ -94,7 +94,7 @@ def show_collected(document: Mapping[str, Any]) -> None:
     answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")
     heading = f"{answers} of {count(len(models), 'model')} to {questions}"
     screen.print(f"{heading}; {document['answered_by_all']:,} answered by all", style="bold")
-    screen.print(_table(models, document["signals"]))
+    screen.print(_table(models, document["signals"], "mean score" if document.get("scored") else "accuracy"))
     for note in document["notes"]:
         hang(screen, "note", note)
     for row in models:
@@ -140,9 +140,9 @@ def _next(document: Mapping[str, Any]) -> str:
     return f"{tune}; {more} asks the {left:,} that are missing" if left else tune
 
 
-def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str]) -> Any:
+def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str], accuracy: str) -> Any:
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
-    table = make_table("model", "signal", "answers", "failed", "accuracy", "separation", f"$ per {money.name}")
+    table = make_table("model", "signal", "answers", "failed", accuracy, "separation", f"$ per {money.name}")
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         answers, failed = f"{row['answers']:,}", f"{row['failed']:,}"
         table.add_row(row["model"], signals[row["model"]], answers, failed, *judged_cells(row, money))
@@ -162,8 +162,7 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
             hang(screen, "not graded", f"{count(number, 'answer')} {why}")
         labelled = document["labelled"]
         if labelled:
-            words = f"agrees with {document['agree']:,} of the {count(labelled, 'label')} in correct"
-            hang(screen, "agreement", f"the grader {words}, {percent(document['agree'] / labelled)}")
+            hang(screen, "agreement", f"the grader {_agreement(document, labelled)}")
         for note in document["notes"]:
             hang(screen, "note", note)
         if document["spent"]:
@@ -175,6 +174,14 @@ def show_grading(document: Mapping[str, Any], path: Any) -> None:
     _show_audit(screen, document.get("audit"))
 
 
+def _agreement(document: Mapping[str, Any], labelled: int) -> str:
+    """How far a grader's verdicts are those of so many labels, in words."""
+    labels = f"the {count(labelled, 'label')} in correct"
+    if "apart" in document:
+        return f"is {percent(document['apart'])} of the full score away from {labels}, on average"
+    return f"agrees with {document['agree']:,} of {labels}, {percent(document['agree'] / labelled)}"
+
+
 def _show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
     if answers:
         why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
@@ -182,7 +189,10 @@ def _show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> 
 
 
 def _show_audit(screen: Screen, audit: Mapping[str, Any] | None) -> None:
-    if audit is not None and "written" in audit:
+    if audit is not None and "scores" in audit:
+        what = f"none, as {count(audit['scores'], 'answer')} have scores: a person is asked for right or wrong alone"
+        hang(screen, "audit", what)
+    elif audit is not None and "written" in audit:
         words = f"{count(audit['written'], 'answer')} to grade by hand are in {audit['table']}"
         advice = f"fill in its column {audit['column']} with 1 or 0, then give the same command again"
         hang(screen, "audit", f"{words}: {advice}")

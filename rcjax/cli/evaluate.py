@@ -69,7 +69,7 @@ def evaluate(
         policy = None if isinstance(subject, rcjax.Frontier) else subject
         with steps("replaying"):
             beside = None if policy is None else beside_reference(policy, data)
-            replayed = plain_replay(rcjax.replay(subject, data), data.scores is not None)
+            replayed = plain_replay(rcjax.replay(subject, data), data)
             by = None if policy is None else policy.by
             rows = [] if policy is None or by is None else replay_by_segment(policy, data)
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)

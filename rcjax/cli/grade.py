@@ -22,7 +22,7 @@ from rcjax.cli.interrupts import terminable
 from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
-from rcjax.cli.rubrics import read_rubric
+from rcjax.cli.rubrics import GradeScale, read_rubric
 from rcjax.policy.reference import JUDGED_SAME
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def grade(
         Path | None, typer.Option("--models", show_default=False, metavar="FILE", help="models.toml, for a judge.")
     ] = None,
     rubric: Rubric = None,
+    score_max: GradeScale = None,
     budget: Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more on judges.")] = None,
     into: Annotated[
         str,
@@ -109,6 +110,8 @@ def grade(
             raise typer.BadParameter(
                 f"goes without --reference, whose verdicts go to {JUDGED_SAME}", param_hint="--into"
             )
+        if score_max is not None:
+            raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
         into = JUDGED_SAME
     with reported(as_json=json_):
         require_libraries("rcjax grade", "run", "openai")
@@ -126,7 +129,8 @@ def grade(
         require_plausible_models(models, really)
         settings = {} if models is None else read_models(models)
         money = None if budget is None else Decimal(str(budget))
-        plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money)
+        scale = {"score_max": score_max, "whole": reference is not None}
+        plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money, **scale)
         with _opened(target, shadow) as file:
             asked = _asked(questions, shadow, file, reference)
             grading = bool(graders) or table is None
@@ -244,6 +248,7 @@ def _run(command: _Command) -> None:
             "spent": float(told.spent),
             "notes": notes,
         } | command.told
+        document |= {} if told.apart is None else {"apart": told.apart}
     audit = command.audit
     if audit.table is not None and problem is None:
         about = command.file.answers, command.questions, audit.size, audit.seed, command.against
@@ -266,6 +271,6 @@ async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
         with busy("grading", how_far=far):
             manner = Manner(command.into, command.again, command.against, command.calls, watch=far.note)
             told = await regrade(command.file, command.questions, crew.graders, purse, manner)
-        return told, crew.graders.remarks()
+        return told, [*crew.graders.remarks(), *told.remarks]
     finally:
         await crew.close()

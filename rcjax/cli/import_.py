@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rcjax.cli.common import require_distinct, require_writable
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.options import AsJson, Prices
-from rcjax.cli.parsers import pairs, score, token_counts
+from rcjax.cli.parsers import pairs, positive, score, token_counts
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import warn
 
@@ -60,8 +61,14 @@ def import_(
     right_from: Annotated[
         Any,
         typer.Option(
-            parser=score, metavar="SCORE", help="An answer is right from this score on, on whatever scale: 0.5, 7, 80%."
+            parser=score,
+            metavar="SCORE",
+            help="An answer is right from this score on, on whatever scale: 0.5, 7, 80%. [default: scores stay scores]",
         ),
+    ] = None,
+    score_max: Annotated[
+        Any,
+        typer.Option(parser=positive, metavar="NUMBER", help="The full score, where scores stay scores. [default: 1]"),
     ] = None,
     signal: Annotated[
         str | None,
@@ -138,6 +145,7 @@ def import_(
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
         form = "wide" if wide else format_
         how = How(form, scorer, right_from, signal, renamed, columns, tokens, answers, split, strict, prompts)
+        how = how if score_max is None else replace(how, score_max=score_max)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)
             problem = attempt(partial(write_table, evaluations.frame, out))

@@ -21,7 +21,7 @@ def show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | No
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
     screen.print(heading + count(len(models), "model"), style="bold")
-    screen.print(_table(models))
+    screen.print(_table(models, "mean score" if summary.get("scored") else "accuracy"))
     for note in notes:
         hang(screen, "note", note)
     if out is not None:
@@ -38,9 +38,9 @@ def _next(models: Sequence[Mapping[str, Any]], out: Path) -> str:
     return f"rcjax tune {shlex.quote(str(out))}{prices} --budget {budget_between([row['cost'] for row in models])}"
 
 
-def _table(models: Sequence[Mapping[str, Any]]) -> Any:
+def _table(models: Sequence[Mapping[str, Any]], accuracy: str) -> Any:
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
-    table = make_table("model", "answers", "accuracy", "separation", f"$ per {money.name}")
+    table = make_table("model", "answers", accuracy, "separation", f"$ per {money.name}")
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         table.add_row(row["model"], f"{row['answers']:,}", *judged_cells(row, money))
     return table

@@ -20,6 +20,7 @@ from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
+    from rcjax.logs.log import Log
     from rcjax.replaying.replay import Replay
 
 __all__ = ["expectation", "plain_replay", "show_demo", "show_next_of_replay", "show_replay", "show_retuning"]
@@ -51,29 +52,19 @@ def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
     return figures if subject.seconds is None else figures | subject.seconds.to_json()
 
 
-def plain_replay(replay: Replay, scored: bool = False) -> dict[str, Any]:
-    """Return what a replay saw as JSON values, with 90 % intervals for the true error and cost.
-
-    Where answers are `scored`, that of the error is Wilson's for as many queries as, all right or wrong, would have its
-    standard error.
-    """
-    from rcjax.replaying.curves import wilson_interval
+def plain_replay(replay: Replay, log: Log) -> dict[str, Any]:
+    """Return what a replay saw on a log as JSON values, with 90 % intervals for the true error and cost."""
+    from rcjax.replaying.intervals import error_interval
 
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
     cost, se = (np.asarray(figure, float)[..., None] for figure in (replay.cost, replay.cost_se))
     intervals = {
-        "error_interval": wilson_interval(np.asarray(replay.error), _size(replay) if scored else replay.n, LEVEL),
+        "error_interval": error_interval(replay, log, LEVEL),
         "cost_interval": np.maximum(cost + np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2) * se, 0.0),
     }
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
     return figures | plain(intervals) | {"level": LEVEL} | seconds
-
-
-def _size(replay: Replay) -> Any:
-    """(…) queries that, right or wrong, would have the standard error of a replay of scores."""
-    error, spread = np.asarray(replay.error, float), np.asarray(replay.error_se, float) ** 2
-    return np.divide(error * (1 - error), spread, out=np.full(error.shape, float(replay.n)), where=spread > 0)
 
 
 @shown

@@ -74,9 +74,9 @@ def retune(
             retuned = rcjax.retune(old, fresh, bands=bands)
         with steps("replaying both"):
             gain = held_out_gain(old, fresh)
-            known, scored = set(old.models) <= set(fresh.models), fresh.scores is not None
+            comparable = set(old.models) <= set(fresh.models)
             replays = {
-                name: plain_replay(rcjax.replay(subject, fresh), scored) if name == "after" or known else None
+                name: plain_replay(rcjax.replay(subject, fresh), fresh) if name == "after" or comparable else None
                 for name, subject in (("before", old), ("after", retuned.policy))
             }
         remarks, unshown = _what_is_shown(old, fresh, gain)

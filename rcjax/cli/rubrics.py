@@ -1,10 +1,28 @@
-"""What a judge is asked, from a file of the user's."""
+"""What a judge is asked, from a file of the user's, and the full score of graders."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any
 
-__all__ = ["read_rubric"]
+import typer
+
+from rcjax.cli.parsers import positive
+
+__all__ = ["GradeScale", "read_rubric"]
+
+
+GradeScale = Annotated[
+    Any,
+    typer.Option(
+        "--score-max",
+        parser=positive,
+        show_default=False,
+        metavar="NUMBER",
+        help="The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a "
+        "judge says right or wrong, the scores of others go from 0 to 1]",
+    ),
+]
 
 
 def read_rubric(path: Path | None) -> str | None:

@@ -170,7 +170,7 @@ _OF_CALLS: dict[str, Callable[[Any], bool]] = {
 _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "cost": lambda value: value is not None and _is_money(value),
     "logprob": _is_logprob,
-    "correct": lambda value: value is None or value in (0, 1),
+    "correct": lambda value: value is None or (type(value) in (bool, int, float) and 0 <= value <= 1),
     "text": _is_text,
     "reference": lambda value: isinstance(value, list),
     "choices": lambda value: value is None or isinstance(value, str),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,12 +16,25 @@ from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.logs.listing import brief
 from rcjax.serving.completions import CallError
 
-__all__ = ["attempt_of", "graded", "judge_by", "question_of"]
+__all__ = ["attempt_of", "graded", "is_score", "judge_by", "question_of", "score_remarks"]
 
 #: The bill of the row that is graded now, for judges, which cost money.
 _BILL: ContextVar[Bill] = ContextVar("_BILL")
 
 _LETTER = {"max_tokens": 8, "temperature": 0.0}
+
+
+def is_score(verdict: Any) -> bool:
+    """Whether a verdict is neither right nor wrong, nor none: a score between."""
+    return verdict not in (None, 0, 1)
+
+
+def score_remarks(rows: Iterable[Mapping[str, Any]], column: str = "correct") -> list[str]:
+    """What is to be said of verdicts, in a column of rows, some of which are scores; nothing where none is."""
+    if not any(is_score(row.get(column)) for row in rows):
+        return []
+    counted = ": rcjax tune counts the score that is lost" if column == "correct" else ""
+    return [f"scores from 0 to 1 are in the column {column}{counted}"]
 
 
 def question_of(row: Mapping[str, Any]) -> Question:

@@ -57,6 +57,10 @@ class Plan:
     """Seconds that one attempt may take."""
     samples: int = 1
     """Answers of a model to each question, where its settings do not say how many."""
+    score_max: float | None = None
+    """The full score that graders give; None where judges say right or wrong, and the scores of others go up to 1."""
+    whole: bool = False
+    """Whether graders must say right or wrong: whether answers are the same."""
 
 
 class Crew:
@@ -69,7 +73,7 @@ class Crew:
         self.plan, self.purse = plan, purse
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
-        self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric)
+        self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric, plan.score_max, plan.whole)
         self.checks = Checks(plan.timeout)
         self._checks: dict[str, Check] = {}
 

@@ -12,7 +12,7 @@ from typing import Any
 from rcjax.collecting.answer_file import AnswerFile, Answers
 from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.registry import Graders
-from rcjax.collecting.grading import graded, question_of
+from rcjax.collecting.grading import graded, is_score, question_of, score_remarks
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
@@ -64,6 +64,10 @@ class Regrading:
     """Answers with a verdict in a judge's column, and a label besides."""
     agree: int = 0
     """Those of them on which both say the same."""
+    apart: float | None = None
+    """How far verdict and label are apart on average, where some are scores; None where all are right or wrong."""
+    remarks: tuple[str, ...] = ()
+    """What is to be said of the verdicts."""
 
 
 async def regrade(
@@ -199,4 +203,7 @@ def _regrading(
     problem = problems[0] if problems else None
     both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
     agree = sum(row[into] == row["correct"] for row in both)
-    return Regrading(len(now) - without, changed, without, problem, purse.spent, len(both), agree)
+    scored = any(is_score(row[column]) for row in both for column in (into, "correct"))
+    apart = sum(abs(row[into] - row["correct"]) for row in both) / len(both) if scored else None
+    figures = len(now) - without, changed, without, problem, purse.spent, len(both), agree, apart
+    return Regrading(*figures, tuple(score_remarks(now, into)))

@@ -38,11 +38,12 @@ def same_by(name: str) -> Callable[[str, str, str], bool | None] | None:
     if name in COMPARISONS:
         compare = COMPARISONS[name]
         return lambda query, answer, reference: compare(_attempt(query, answer, reference))
-    grader = function_grader(name.partition(":")[2])
+    grader = function_grader(name.partition(":")[2], most=None)
 
     def same(query: str, answer: str, reference: str) -> bool | None:
         try:
-            return asyncio.run(grader.grade(_attempt(query, answer, reference)))
+            verdict = asyncio.run(grader.grade(_attempt(query, answer, reference)))
+            return None if verdict is None else bool(verdict)
         except GraderError as problem:
             raise GraderError(f"query {query}: {problem}") from None
 

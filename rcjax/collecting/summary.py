@@ -9,6 +9,7 @@ from typing import Any
 
 from rcjax._base.wording import not_likeliest
 from rcjax.collecting.answer_file import read_answer_file, sample_of
+from rcjax.collecting.grading import score_remarks
 from rcjax.collecting.questions import Question
 from rcjax.collecting.run import RunOutcome
 from rcjax.logs.summaries import summarise
@@ -29,7 +30,7 @@ def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) ->
     the one that the model held likeliest); then `answered_by_all` (questions, with all samples), `answers`,
     `ungraded`, `without_reference` (of these, to questions without a right answer), `graded_by` (answers by grader),
     `silent` (models without any answer), `stopped` (why a model is not asked any more), `notes` (remarks, in words),
-    and `out`.
+    and `out`. Where some answers have scores, `scored` says so, and accuracy is the mean score.
     """
     rows = [*read_answer_file(path).answered.values()]
     figures = _figures(rows)
@@ -66,10 +67,15 @@ def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) ->
         "interrupted": outcome.interrupted,
         "grading": outcome.grading,
         "notes": [
-            not_likeliest(row["model"], row["not_likeliest"], row["answers"]) for row in models if row["not_likeliest"]
+            *score_remarks(rows),
+            *(
+                not_likeliest(one["model"], one["not_likeliest"], one["answers"])
+                for one in models
+                if one["not_likeliest"]
+            ),
         ],
         "out": str(path),
-    }
+    } | ({"scored": True} if score_remarks(rows) else {})
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -83,7 +89,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
         {
             "query": [row["query"] for row in graded],
             "model": [row["model"] for row in graded],
-            "correct": [int(row["correct"]) for row in graded],
+            "correct": [float(row["correct"]) for row in graded],
             "logprob": [float(row["logprob"]) for row in graded],
             "cost": [float(row["cost"]) for row in graded],
         }

@@ -28,6 +28,8 @@ class Answer:
     """Which of several answers to the same query it is; None: the next, in the order of the files."""
     score: Any = None
     """What the scorer gave, as the file has it; None: nothing."""
+    scorer: str | None = None
+    """What the file calls the scorer, or the metric; None where it has one alone, without a name."""
     judged: bool = True
     """Whether files of its kind tell right from wrong; where they do not, labels are to come."""
     failure: str | None = None

@@ -10,21 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.answers import Answer
 from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, Signal, alone_signal, has_samples
-from rcjax.importing.frames import as_frame
+from rcjax.importing.frames import any_score, as_frame
 from rcjax.importing.gathering import Attempts, gather
 from rcjax.importing.how import How
-from rcjax.importing.scores import is_right
+from rcjax.importing.scores import label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
 from rcjax.logs.price_lists import priced_by
 from rcjax.logs.prices import priced_words, read_prices
+from rcjax.logs.scoring import Scoring
 
 __all__ = ["Evaluations", "How", "import_evaluations", "read_evaluations"]
 
@@ -36,7 +38,8 @@ class Evaluations:
     frame: pl.DataFrame
     """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
 
-    `correct` is empty where files do not tell right from wrong. `answer`, or `answer_key`, where files tell answers;
+    `correct` is empty where files do not tell right from wrong; `score`, from 0 to 1, stands in its place where some
+    answers are neither. `answer`, or `answer_key`, where files tell answers;
     `seconds` where they tell how long answers took; `sample` where a model answered queries several times."""
     assumed: tuple[str, ...]
     """What the confidences are, and what else was assumed, in sentences."""
@@ -75,6 +78,7 @@ def read_evaluations(
     split: str = "test",
     strict: bool = False,
     prompts: bool = False,
+    score_max: float = 1.0,
 ) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
@@ -82,7 +86,8 @@ def read_evaluations(
     batches, and tables with columns of any name; see the page [From evaluations](importing.md). What was answered is in
     a column `answer`, of long texts the beginning and a hash, so that the answers of models can be compared. Where a
     model gave several to a query (epochs, repeats), each has a row, with a column `sample`. Where files do not tell
-    right from wrong, `correct` is empty. Answers that are left out (failed, without a score or a confidence), and
+    right from wrong, `correct` is empty; where some answers are neither, a column `score`, from 0 to 1, stands in its
+    place. Answers that are left out (failed, without a score or a confidence), and
     files and samples that cannot be read, are counted in a `LeftOutWarning`. A model of whose answers no confidence is
     told has 1 for each, as long as there are answers to compare.
 
@@ -93,7 +98,7 @@ def read_evaluations(
             model.
         prices: what tokens cost, as `read_log` takes it: the table then holds money.
         scorer: whose scores count, where a file has several: a scorer, a filter or a metric.
-        right_from: from which score on an answer is right, on any scale; None: scores must be 0 or 1.
+        right_from: from which score on an answer is right, on any scale; None: scores stay scores.
         signal: what the confidence is: `own` (the file's), `choice`, `mean` (of the tokens) or `votes`, which make one
             row of several answers; None: the first of these that most answers of a model allow.
         rename: new names of models, by the old ones.
@@ -103,6 +108,7 @@ def read_evaluations(
         split: whose instances of HELM count, as its own accuracy has it: `test`, `valid` or `train`.
         strict: raise where a file or a sample cannot be read; else it is left out, where others can.
         prompts: whether the table says what was asked (`prompt`), and all that was answered (`text`).
+        score_max: the full score, where scores stay scores.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -115,7 +121,7 @@ def read_evaluations(
     check_arguments(read_evaluations, locals())
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers, split)
-    how = dataclasses.replace(how, strict=strict, prompts=prompts)
+    how = dataclasses.replace(how, strict=strict, prompts=prompts, score_max=score_max)
     evaluations = import_evaluations(paths, how, prices)
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
         warnings.warn(remark, LeftOutWarning, stacklevel=2)
@@ -131,7 +137,14 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         paths: the files, and folders of them.
         how: what their files leave a choice of.
         prices: of tokens, as `read_prices` takes them.
+
+    Raises ValueError for a full score that is none, or beside a score from which on answers are right.
     """
+    scoring = Scoring(how.score_max).check()
+    if how.right_from is not None and how.score_max != 1:
+        raise ValueError(
+            "give one of --score-max (score_max=), where scores stay scores, and --right-from (right_from=)"
+        )
     rates = None if prices is None else read_prices(prices)
     if how.signal is not None and how.signal not in (names := [signal.name for signal in SIGNALS]):
         raise LogError(f"signal {how.signal!r:.60} is unknown: choose {', '.join(names)}")
@@ -149,17 +162,20 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
         signal = alone_signal(sounds) if model in sampled else _signal(model, sounds, how)
         if sounds:
             models_by_signal.setdefault(signal.says, []).append(model)
-        rows += _rows_of(model, _apart(queries) if model in sampled else queries, signal, how.right_from, left_out)
+        rows += _rows_of(model, _apart(queries) if model in sampled else queries, signal, how, left_out)
     if not answers:
         raise LogError("no answers in the files: are they of calls of models?")
     if not rows:
         why = _reasons(left_out) if left_out else f"none has a score of {how.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {why}")
+    scored = [row["correct"] for row in rows if row["correct"] is not None]
+    scoring.require_scale("the files", np.array(scored, float))
     frame, more = as_frame(rows, rates, how, sampled=bool(sampled))
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         more.append(f"{what}, whose confidence is how many agree; --signal votes makes one row of them")
-    more += _not_likeliest(rows, [*models_by_signal.get(_CHOICE.says, ())]) + _of_ends(rows) + _of_labels(rows)
+    more += _not_likeliest(rows, [*models_by_signal.get(_CHOICE.says, ())]) + _of_ends(rows)
+    more += _of_labels(rows) + _of_scores(rows, how)
     signals = [f"the confidence of {listed(models)} is {says}" for says, models in models_by_signal.items()]
     lost = f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None
     models = frame["model"].unique(maintain_order=True).to_list()
@@ -181,6 +197,17 @@ def _of_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
     return [f"{what}, to be filled by --labels, or by hand (rcjax label)"]
+
+
+def _of_scores(rows: Sequence[Mapping[str, Any]], how: How) -> list[str]:
+    """What there is to say of scores that are neither right nor wrong."""
+    if not any_score(rows):
+        return []
+    names = sorted({row["scorer"] for row in rows if row["scorer"] is not None})
+    by = f", by {listed(names)}," if names else ""
+    whole = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
+    half = f"--right-from {0.5 * how.score_max:g}"
+    return [f"scores from 0 to 1{by} are in the column score{whole}; {half} in their place for right and wrong"]
 
 
 def _of_ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -218,7 +245,7 @@ def _rows_of(
     model: str,
     queries: Mapping[str, Attempts] | list[tuple[str, Attempts]],
     signal: Signal,
-    right_from: float | None,
+    how: How,
     left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """The rows of one model; `left_out` counts the answers that make none, by the reason."""
@@ -231,7 +258,8 @@ def _rows_of(
                 left_out[_lacking(sound, signal)] += 1
             continue
         place = next(where for answer, where in attempts.values() if answer is confident.answer)
-        right = is_right(confident.answer.score, right_from, f"{place}, model {model}, query {brief(query)}")
+        where = f"{place}, model {model}, query {brief(query)}"
+        right = label_of(confident.answer.score, how.right_from, how.score_max, where)
         if right is None and confident.answer.judged:
             left_out["without a score"] += 1
             continue
@@ -252,7 +280,7 @@ def _sound(attempts: Attempts) -> list[Answer]:
 
 
 def _row(
-    query: str, model: str, right: bool | None, confident: Confident, samples: list[Answer] | None
+    query: str, model: str, right: float | None, confident: Confident, samples: list[Answer] | None
 ) -> dict[str, Any]:
     """A row of the table; of votes, all samples are paid for."""
     paid = samples or [confident.answer]
@@ -267,7 +295,8 @@ def _row(
         "query": query,
         "model": model,
         "sample": confident.answer.attempt,
-        "correct": None if right is None else int(right),
+        "correct": right,
+        "scorer": confident.answer.scorer,
         "logprob": confident.logprob,
         "answer": confident.answer.text,
         "answer_key": confident.answer.key,

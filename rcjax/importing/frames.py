@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,12 +59,20 @@ def as_frame(
         _price(rows, rates)
     notes += _lost_costs(rows) if priced else ["no money in the table: tune it with --prices, or import it with them"]
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
-    schema |= {"correct": pl.Int8, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
+    label = "score" if any_score(rows) else "correct"
+    schema |= {label: pl.Float64, "logprob": pl.Float64} | dict.fromkeys(_told_answers(rows, how, notes), pl.String)
     schema |= dict.fromkeys(("prompt", "text"), pl.String) if how.prompts else {}
     schema |= {"input_tokens": pl.Float64, "output_tokens": pl.Float64} if counted else {}
     schema |= {"cost": pl.Float64} if priced else {}
     schema |= {"seconds": pl.Float64} if any(row["seconds"] is not None for row in rows) else {}
-    return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema), notes
+    cells = {name: [row["correct" if name == label else name] for row in rows] for name in schema}
+    frame = pl.DataFrame(cells, schema=schema)
+    return frame.cast({"correct": pl.Int8}) if label == "correct" else frame, notes
+
+
+def any_score(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some answers are neither right nor wrong."""
+    return any(row["correct"] not in (None, 0, 1) for row in rows)
 
 
 def _lost_costs(rows: list[dict[str, Any]]) -> list[str]:

@@ -93,7 +93,7 @@ def _answer(
         query="/".join(part for part in (scenario, instance, perturbation) if part),
         model=model,
         attempt=trial + 1,
-        score=_score(figures, choices.scorer, where) if figures else None,
+        **(_scored(figures, choices.scorer, where) if figures else {}),
         failure=_failure((request.get("instance") or {}).get("split"), choices.split, result),
         text=text,
         **_confidence(content, text, offered)._asdict(),
@@ -118,10 +118,11 @@ def _failure(split: str | None, wanted: str, result: Mapping[str, Any]) -> str |
     return None if result.get("success", True) else "with an error"
 
 
-def _score(figures: Mapping[str, float], scorer: str | None, where: str) -> float:
+def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
+    """The score of an answer, and by which figure it is: fields of `Answer`."""
     if scorer is not None:
         require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
-        return figures[scorer]
-    known = [metric for metric in _METRICS if metric in figures]
-    require(bool(known), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
-    return figures[known[0]]
+        return {"score": figures[scorer], "scorer": scorer}
+    usual = [metric for metric in _METRICS if metric in figures]
+    require(bool(usual), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
+    return {"score": figures[usual[0]], "scorer": usual[0]}

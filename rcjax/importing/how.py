@@ -17,7 +17,7 @@ class How:
     scorer: str | None = None
     """Whose scores count, where there are several: a scorer, a filter or a metric."""
     right_from: float | None = None
-    """From which score on an answer is right; None: scores are 0 or 1."""
+    """From which score on an answer is right; None: scores stay scores."""
     signal: str | None = None
     """`own`, `choice`, `mean` or `votes`; None: for each model the first that most of its answers allow."""
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -34,3 +34,5 @@ class How:
     """Whether a file or sample that cannot be read is an error; else it is left out, where others can."""
     prompts: bool = False
     """Whether the log is to say what was asked, and all of what was answered, for a person to label."""
+    score_max: float = 1.0
+    """The full score, where scores stay scores."""

@@ -132,7 +132,8 @@ def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: C
     output = sample.get("output") or {}
     first = (output.get("choices") or [{}])[0]
     logprobs = (first.get("logprobs") or {}).get("content") or []
-    value, answer = _chosen(scores, choices.scorer, where) if scores else (None, None)
+    scorer = _chosen(scores, choices.scorer, where) if scores else None
+    value, answer = (None, None) if scorer is None else scores[scorer]
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
     text = answer or output.get("completion") or ""
     usage = _usage(sample, evaluation)
@@ -141,6 +142,7 @@ def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: C
         model=evaluation["model"],
         attempt=int(sample.get("epoch", 1)),
         score=value,
+        scorer=scorer,
         failure="with an error" if sample.get("error") else None,
         text=text,
         prompt=_asked(sample.get("input")),
@@ -168,13 +170,14 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     return values
 
 
-def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> tuple[Any, str | None]:
+def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> str:
+    """The name of the score that counts."""
     names = ", ".join(scores)
     if scorer is None:
         require(len(scores) == 1, where, f"has several scores, {names}: choose one, with --scorer (scorer=)")
-        return next(iter(scores.values()))
+        return next(iter(scores))
     require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
-    return scores[scorer]
+    return scorer
 
 
 def _said(output: Mapping[str, Any], first: Mapping[str, Any]) -> str:

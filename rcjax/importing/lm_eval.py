@@ -21,6 +21,9 @@ name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 #: What tells right from wrong, before others.
 _METRICS = ("acc", "exact_match")
 
+#: Metrics that are no scores: the lower, the better.
+_LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "brier_score", "ter", "wer", "cer")
+
 _UNFILTERED = "none"  # what lm-eval calls the filter that changes nothing; older files do not tell it
 
 _PAIR = re.compile(r"([^,=]+)=([^,]*)")
@@ -102,26 +105,29 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     metrics = _metrics(row)
     usual = [metric for metric in _METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
-    metric = scorer if scorer in metrics else usual[0]
+    metric = str(scorer if scorer in metrics else usual[0])
+    lost = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
+    require(metric not in _LOSSES, where, lost)
     score = row[metric]
     asked = _asked(row.get("arguments"))
     replies, prompt = row["filtered_resps"], None if asked is None else len(asked)
     if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
         sent = None if prompt is None else (prompt, 1)
-        choice = choice_made(replies, _continuations(row.get("arguments")), str(metric), "acc_mutual_info" in metrics)
-        yield Answer(query, model, score=score, prompt=asked, characters=sent, **choice)
+        choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
+        yield Answer(query, model, score=score, scorer=metric, prompt=asked, characters=sent, **choice)
         return
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies else ""
     answer = answer if isinstance(answer, str) else None
     sent = [None if prompt is None else (prompt, len(text or "")) for text in texts]  # a reply may be null
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
-        yield Answer(query, model, score=score, text=answer, prompt=asked, characters=next(iter(sent), None))
+        fields = {"scorer": metric, "text": answer, "prompt": asked, "characters": next(iter(sent), None)}
+        yield Answer(query, model, score=score, **fields)
         return
     others = [text for number, text in enumerate(texts) if number != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
-        told = {"text": text, "prompt": asked, "characters": length}
-        yield Answer(query, model, attempt, score if text == answer else None, **told)
+        fields = {"scorer": metric, "text": text, "prompt": asked, "characters": length}
+        yield Answer(query, model, attempt, score if text == answer else None, **fields)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:

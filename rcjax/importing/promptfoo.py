@@ -56,6 +56,7 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
         "query": _identity(prompt, row.get("vars")),
         "model": provider.get("label") or provider["id"],
         "score": _score(row, choices.scorer, where),
+        "scorer": choices.scorer,
         "failure": "with an error" if row.get("failureReason") == _ERROR else None,
         "text": text,
         "prompt": prompt,
@@ -78,7 +79,8 @@ def _identity(prompt: str, variables: Any) -> str:
 def _score(row: Mapping[str, Any], scorer: str | None, where: str) -> Any:
     if scorer is None:
         return row["success"]
-    scores = row.get("namedScores") or {}
+    overall = {} if row.get("score") is None else {"score": row["score"]}
+    scores = overall | (row.get("namedScores") or {})
     names = ", ".join(scores) or "none"
     require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
     return scores[scorer]

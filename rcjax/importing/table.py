@@ -14,6 +14,7 @@ from rcjax.importing.answers import Answer, Choices, DamageError, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed, near
+from rcjax.logs.scoring import Scoring
 from rcjax.signals.replies import ROUNDING, logprob_of
 from rcjax.signals.tokens import NO_LOGPROB
 
@@ -72,8 +73,9 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
     columns: dict[str, str] = {}
 
     def choose(_: str, there: list[str]) -> list[str]:
+        usual = {"correct": Scoring().of_table(path.name, [*there, *theirs]).column}  # or score
         for own in (*_NEEDED, *OPTIONAL):
-            column = theirs.get(own, own)
+            column = theirs.get(own, usual.get(own, own))
             if column in there:
                 columns[own] = column
             elif own in _NEEDED or own in theirs:
@@ -87,7 +89,8 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
     for frame in load(source_of(path), choose).frames:
         for values in frame.iter_rows(named=True):
             row += 1
-            yield answer_of({own: values[column] for own, column in columns.items()}, f"{path.name}, row {row}")
+            cells = {own: values[column] for own, column in columns.items()} | {"scorer": theirs.get("correct")}
+            yield answer_of(cells, f"{path.name}, row {row}")
 
 
 def answer_of(values: Mapping[str, Any], where: str) -> Answer:
@@ -105,6 +108,7 @@ def answer_of(values: Mapping[str, Any], where: str) -> Answer:
         model=str(values["model"]),
         attempt=int(_number(values, "attempt", where) or 1),
         score=values["correct"],
+        scorer=values.get("scorer"),
         text=None if values.get("answer") is None else str(values["answer"]),
         key=None if values.get("answer_key") is None else str(values["answer_key"]),
         logprobs={} if logprob is None else {"own": logprob},

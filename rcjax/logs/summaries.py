@@ -17,21 +17,26 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     label. Cost is mean money per query; None without money. Answers of cost 0 beside others of the same model have lost
     theirs, and are left out of it (`rcjax.logs.costs`).
 
+    Where `score` stands in place of `correct`, which `scored` then tells, accuracy is the mean score, and of each
+    answer that part counts as a right one.
+
     >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
     >>> summarise(pl.DataFrame(rows))["models"]
     [{'model': 'm', 'answers': 2, 'accuracy': 0.5, 'separation': 1.0, 'cost': None}]
     """
+    scored = {} if "correct" in frame.columns else {"scored": True}
     models = [_model(name, rows) for (name,), rows in frame.group_by("model", maintain_order=True)]
     answers = frame.group_by("query").agg(pl.col("model").n_unique())["model"]
     complete = int((answers == len(models)).sum())
-    return {"queries": len(answers), "answered_by_all": complete, "models": models}
+    return {"queries": len(answers), "answered_by_all": complete, "models": models} | scored
 
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
     costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
+    rows = rows.rename({"score": "correct"}, strict=False)
     answers, rows = rows.height, rows.filter(rows["correct"].is_not_null())
-    right, n = int(rows["correct"].sum()), rows.height
-    ranks = float(rows["logprob"].rank("average").filter(rows["correct"] == 1).sum())
+    right, n = float(rows["correct"].sum()), rows.height
+    ranks = float((rows["logprob"].rank("average") * rows["correct"]).sum())
     counts = right * (n - right)
     return {
         "model": name,

@@ -13,6 +13,7 @@ from rcjax._base.wording import percent
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.reference import JUDGED_SAME
+from rcjax.replaying.intervals import error_interval
 from rcjax.replaying.replay import replay
 
 __all__ = ["BesideReference", "beside_reference", "in_words_of", "tell_beside"]
@@ -28,6 +29,8 @@ class BesideReference(NamedTuple):
     """Wrong answers of the policy; None where no labels tell."""
     reference_errs: tuple[float, float] | None
     """Wrong answers of the reference; None where no labels tell, or the log has been read without it."""
+    errs_interval: tuple[float, float] | None = None
+    """90 % interval for the true share of wrong answers of the policy; None where no labels tell."""
 
     def describe(self) -> str:
         """In words.
@@ -43,7 +46,7 @@ class BesideReference(NamedTuple):
         return f"{differs}, errs in {_percent(self.errs)}{itself}"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values: each share with its standard error."""
+        """As JSON values: each share with its standard error, and the ends of the interval."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
 
 
@@ -66,7 +69,8 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
         wrong = 1 - np.asarray(corrected_log(errors).correct, float)[np.asarray(errors.answered)[:, index], index]
         itself = float(np.clip(wrong.mean(), 0, 1)), float(wrong.std(ddof=1) / math.sqrt(len(wrong)))
     figures = [(float(one.error), float(one.error_se)) for one in (replayed, by_labels)]
-    return BesideReference(name, figures[0], figures[1], itself)
+    low, high = error_interval(by_labels, errors).tolist()
+    return BesideReference(name, figures[0], figures[1], itself, (low, high))
 
 
 def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:

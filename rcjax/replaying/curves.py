@@ -92,7 +92,7 @@ def _numbers(values: ArrayLike, argument: str) -> np.ndarray:
         raise TypeError(f"{argument} must be an array of numbers, not {what_it_is(values)}") from None
 
 
-def wilson_interval(share: ArrayLike, n: int, level: float = 0.9) -> np.ndarray:
+def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
     """(…, 2) interval for a probability of which the share (…) was seen in n trials (Wilson 1927).
 
     >>> wilson_interval(0.0, 50).round(4).tolist()

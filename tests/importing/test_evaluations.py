@@ -12,7 +12,7 @@ from misses import in_turn
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.importing.frames import kept_text
-from rcjax.importing.scores import is_right
+from rcjax.importing.scores import label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.summaries import summarise
 from rcjax.policy.answers import comparable
@@ -164,7 +164,7 @@ def test_what_cannot_be_chosen(how, message, write):
     ("changed", "message"),
     [
         ({"ok": ["yes", "perhaps", "1", "0"]}, "query 2: the score 'perhaps' is neither a number nor C, I, P or N"),
-        ({"ok": [0.5, 0, 1, 1]}, "query 1: the score '0.5' is partial credit"),
+        ({"ok": [1.5, 0, 1, 1]}, "query 1: the score '1.5' is on another scale than 0 to 1"),
         ({"confidence": [0.9, 1.4, 1, 1]}, "mine.csv, row 2: the confidence 1.4 is not from 0 to 1"),
         ({"confidence": ["x", 1, 1, 1]}, "mine.csv, row 1: confidence is 'x': give a number"),
         ({"id": [1, None, 1, 2]}, "mine.csv, row 2: no query"),
@@ -189,9 +189,9 @@ def test_answers_without_a_score_are_left_out_and_counted(write):
      ("1.0", True), (None, None), (math.nan, None), ("nan", None)],
 )  # fmt: skip
 def test_scores(score, right):
-    assert is_right(score, None, "here") is right
+    assert label_of(score, None, 1, "here") == right
     if right is not None:
-        assert is_right(score, 0.5, "here") is right
+        assert label_of(score, 0.5, 1, "here") == right
 
 
 def test_a_summary_counts_what_all_answered(write):

@@ -115,8 +115,6 @@ def test_inspect_scores_that_must_be_chosen():
         imported(SUMS)
     with pytest.raises(LogError, match=r"has no score 'wit'; there are includes, strange"):
         imported(SUMS, scorer="wit")
-    with pytest.raises(LogError, match=r"query sums/1: the score 'P' is partial credit: .* --right-from 0.5"):
-        imported(SUMS, scorer="strange")
     evaluations = imported(SUMS, scorer="strange", right_from=0.5, signal="votes")
     assert by_query(evaluations.frame)["sums/1"]["correct"] == 1
     assert "sums/2" not in by_query(evaluations.frame)  # NaN is no score

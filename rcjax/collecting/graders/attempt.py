@@ -38,15 +38,15 @@ class Attempt:
 
 
 class Grader(Protocol):
-    """Anything that tells whether a reply is right."""
+    """Anything that tells whether a reply is right, or how good it is."""
 
     @property
     def needs_reference(self) -> bool:
         """Whether a question without a right answer cannot be graded."""
         ...
 
-    async def grade(self, attempt: Attempt) -> bool | None:
-        """True, False, or None where it cannot tell.
+    async def grade(self, attempt: Attempt) -> float | None:
+        """True, False, a score between 0 and 1, or None where it cannot tell.
 
         Raises NoVerdictError where it fails on this answer, and GraderError where it cannot work at all.
         """

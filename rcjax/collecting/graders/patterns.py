@@ -31,7 +31,7 @@ class Matching(Program):
         self.needs_reference = "{answer}" in pattern
         super().__init__(pattern_program(pattern, _SECONDS), f"regex:{pattern}")
 
-    def _verdict(self, line: bytes, number: int) -> bool | None:
+    def _verdict(self, line: bytes, number: int) -> float | None:
         told = json.loads(line)
         if "failed" in told:
             raise NoVerdictError(f"{self.name} failed: {told['failed']}")

@@ -1,4 +1,7 @@
-"""Graders of the user's own: a function of a Python module, and a program that is started once and talks JSON Lines."""
+"""Graders of the user's own: a function of a Python module, and a program that is started once and talks JSON Lines.
+
+Both say right or wrong, or give a score up to the full one, `most`; where that is None they say right or wrong alone.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import asyncio
 import importlib
 import inspect
 import json
+import math
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 from rcjax._base.arguments import what_it_is
@@ -28,20 +33,20 @@ class Function:
 
     needs_reference = False
 
-    def __init__(self, function: Callable[[str, tuple[str, ...]], Any], name: str) -> None:
-        self.function, self.name = function, name
+    def __init__(self, function: Callable[[str, tuple[str, ...]], Any], name: str, most: float | None = 1.0) -> None:
+        self.function, self.name, self.most = function, name, most
 
-    async def grade(self, attempt: Attempt) -> bool | None:
-        """What the function returns: True, False, or None where it cannot tell."""
+    async def grade(self, attempt: Attempt) -> float | None:
+        """What the function returns: True, False, a share of the full score, or None where it cannot tell."""
         try:
             verdict = self.function(attempt.text, attempt.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:  # the user's own code
             raise NoVerdictError(f"{self.name} failed: {type(error).__name__}: {error}") from None
-        return _verdict(verdict, self.name)
+        return _verdict(verdict, self.name, self.most)
 
 
-def function_grader(place: str) -> Function:
+def function_grader(place: str, most: float | None = 1.0) -> Function:
     """The grader of `module:function`, the module looked for in the working folder too.
 
     Raises GraderError where there is none.
@@ -64,30 +69,31 @@ def function_grader(place: str) -> Function:
         raise GraderError(
             f"python:{place}: {name} is {what_it_is(function)}: give a function of a text and the answers"
         )
-    return Function(function, f"python:{place}")
+    return Function(function, f"python:{place}", most)
 
 
 class Program:
     """A grader by a program of the user's, started at the first answer; a line of JSON in, a line out.
 
-    In: `{"id", "query", "text", "answer", "reference", "choices"}`. Out: `{"id", "correct": true}`, false, or null
-    where it cannot tell, with the id that came in. A line too many, which would shift all verdicts, is an error. One
-    that breaks down over an answer, or takes too long, leaves that one without a verdict, and is started again.
+    In: `{"id", "query", "text", "answer", "reference", "choices"}`. Out: `{"id", "correct": true}`, false, a score, or
+    null where it cannot tell, with the id that came in. A line too many, which would shift all verdicts, is an error.
+    One that breaks down over an answer, or takes too long, leaves that one without a verdict, and is started again.
 
     Args:
         words: of the command line.
         name: of the grader.
+        most: the full score; None where it says right or wrong alone.
     """
 
     needs_reference = False
 
-    def __init__(self, words: Sequence[str], name: str) -> None:
-        self.name = name
+    def __init__(self, words: Sequence[str], name: str, most: float | None = 1.0) -> None:
+        self.name, self.most = name, most
         self._program = LineProgram(words)
         self._sent = self._read = 0
         self._turn = asyncio.Lock()
 
-    async def grade(self, attempt: Attempt) -> bool | None:
+    async def grade(self, attempt: Attempt) -> float | None:
         """What the program answers."""
         row = {
             "query": attempt.query,
@@ -107,7 +113,7 @@ class Program:
         """What is said where the program has broken down over an answer, with this status."""
         return NoVerdictError(f"{self.name} has ended, with status {status}: it must answer line by line until its end")
 
-    def _verdict(self, line: bytes, number: int) -> bool | None:
+    def _verdict(self, line: bytes, number: int) -> float | None:
         """The verdict of the answer of this number. Raises GraderError where the line holds none."""
         try:
             reply = json.loads(line)
@@ -120,7 +126,7 @@ class Program:
             raise GraderError(f'{self.name} answers without "id": {advice}')
         if type(reply["id"]) is not int or reply["id"] != number:
             raise GraderError(f"{self.name} answers {_id_in_words(reply['id'], number)}: {_ONE_LINE}")
-        return _verdict(reply["correct"], self.name)
+        return _verdict(reply["correct"], self.name, self.most)
 
     async def _answer(self, line: bytes) -> bytes:
         try:
@@ -146,7 +152,7 @@ class Program:
         return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
 
 
-def program_grader(command: str) -> Program:
+def program_grader(command: str, most: float | None = 1.0) -> Program:
     """The grader of a command line. Raises GraderError where it is none."""
     try:
         words = shlex.split(command)
@@ -154,7 +160,7 @@ def program_grader(command: str) -> Program:
         raise GraderError(f"command:{command}: {error}") from None
     if not words:
         raise GraderError("command: gives no program: give command:./grade.py, or the like")
-    return Program(words, f"command:{command}")
+    return Program(words, f"command:{command}", most)
 
 
 def _id_in_words(value: Any, number: int) -> str:
@@ -163,7 +169,16 @@ def _id_in_words(value: Any, number: int) -> str:
     return f"with the id {json.dumps(value)[:40]} a line of id {number}"
 
 
-def _verdict(value: Any, name: str) -> bool | None:
-    if value is None or type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
-        return None if value is None else bool(value)
-    raise GraderError(f"{name} gives {what_it_is(value)}: it must give true, false, or nothing where it cannot tell")
+def _verdict(value: Any, name: str, most: float | None) -> float | None:
+    """Right, wrong, or the share that a score is of the full one; None where there is no verdict."""
+    if value is None or type(value).__name__ in ("bool", "bool_") or (most is None and type(value) is int):
+        verdict = value if value is None or value in (0, 1) else math.nan
+    elif isinstance(value, Real) and most is not None:
+        verdict = float(value) / most
+    else:
+        verdict = math.nan
+    if verdict is None or 0 <= verdict <= 1:
+        return bool(verdict) if verdict in (0, 1) else verdict
+    score = "" if most is None else f", a score from 0 to {most:g}"
+    gives = f"{value:g}" if isinstance(value, Real) and most is not None else what_it_is(value)
+    raise GraderError(f"{name} gives {gives}: it must give true, false{score}, or nothing where it cannot tell")

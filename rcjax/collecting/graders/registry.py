@@ -100,9 +100,12 @@ class Graders:
 
     def remarks(self) -> list[str]:
         """What is to be said of the graders: on how many answers one failed, or a judge gave no verdict."""
-        judges = [(name, grader.unread) for name, grader in self.by_name.items() if isinstance(grader, Judge)]
-        words = "it must reply with yes or no alone on its last line"
-        unread = [f"{name}: asked twice, no verdict on {count(n, 'answer')}: {words}" for name, n in judges if n]
+        unread = [
+            f"{name}: asked twice, no verdict on {count(one.unread, 'answer')}: "
+            f"it must reply with {one.form} alone on its last line"
+            for name, one in self.by_name.items()
+            if isinstance(one, Judge) and one.unread
+        ]
         failures = [
             f"no verdict on {count(one.number, 'answer')}, as {name} failed; the first one is {one.first}"
             for name, one in self._failures.items()
@@ -134,16 +137,26 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"[\s$€£¥\d.,/%+-]+", text) is not None and final_number(text) is not None
 
 
-def make_graders(named: Sequence[str], ask: Callable[[str], Ask] | None = None, template: str | None = None) -> Graders:
+def make_graders(
+    named: Sequence[str],
+    ask: Callable[[str], Ask] | None = None,
+    template: str | None = None,
+    score_max: float | None = None,
+    whole: bool = False,
+) -> Graders:
     """The graders that a command names.
 
     Args:
         named: what people write, such as `["exact", "math=number"]`.
         ask: from the name of a model, how a judge of this name is asked; None where there are no models.
         template: the judge's rubric; None is the one built in.
+        score_max: the full score that judges, functions and programs give; None where judges say right or wrong, and
+            the scores of others go from 0 to 1.
+        whole: whether functions and programs must say right or wrong, too.
 
-    Raises GraderError for a name that is none, and for two common graders.
+    Raises GraderError for a name that is none, for two common graders, and for a full score that nobody gives.
     """
+    most = None if whole else score_max or 1.0
     by_name: dict[str, Grader] = {name: Comparison(compare) for name, compare in COMPARISONS.items()}
     kinds: dict[str, str] = {}
     common: str | None = None
@@ -157,20 +170,28 @@ def make_graders(named: Sequence[str], ask: Callable[[str], Ask] | None = None, 
         else:
             common = name
         if name not in by_name:
-            by_name[name] = _make(name, ask, template)
+            by_name[name] = _judge(name, ask, template, score_max) if name.startswith("judge:") else _make(name, most)
+    if score_max is not None and not any(re.match(r"(?:judge|python|command):", name) for name in by_name):
+        what = "is the full score of judge:MODEL, python:module:function or command:…: name one"
+        raise GraderError(f"--score-max {score_max:g}: {what}, or leave it out")
     return Graders(common, by_name, kinds)
 
 
-def _make(name: str, ask: Callable[[str], Ask] | None, template: str | None) -> Grader:
+def _judge(name: str, ask: Callable[[str], Ask] | None, template: str | None, score_max: float | None) -> Judge:
+    model = name.partition(":")[2]
+    if not model:
+        raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
+    if ask is None:
+        raise GraderError(f"{name}: a judge is a model: give --models models.toml")
+    return Judge(ask(model), template, score_max)
+
+
+def _make(name: str, most: float | None) -> Grader:
     form, _, rest = name.partition(":")
     if form == "regex" and rest:
         return Matching(rest)
     if form == "python" and rest:
-        return function_grader(rest)
+        return function_grader(rest, most)
     if form == "command" and rest:
-        return program_grader(rest)
-    if form == "judge" and rest:
-        if ask is None:
-            raise GraderError(f"{name}: a judge is a model: give --models models.toml")
-        return Judge(ask(rest), template)
+        return program_grader(rest, most)
     raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")

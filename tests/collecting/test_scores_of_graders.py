@@ -1,0 +1,182 @@
+"""Graders that give scores: functions, programs and judges with a scale; what becomes of the scores."""
+
+import asyncio
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from chat_server import Response, completion, served
+from collecting_runs import answers, collect
+from command_line import run
+from misses import in_turn
+from models_of_a_test import Models
+
+import rcjax
+from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.judge import Judge, rubric, score
+from rcjax.collecting.graders.programs import Function
+from rcjax.collecting.graders.registry import make_graders
+from rcjax.collecting.sameness import same_by
+
+ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
+
+
+@in_turn(
+    ("value", "most", "verdict"),
+    [
+        (0.25, 1.0, 0.25),
+        (np.float32(0.25), 1.0, 0.25),
+        (1.0, 1.0, True),
+        (0, 1.0, False),
+        (1, 10.0, 0.1),
+        (10, 10.0, True),
+        (np.bool_(True), 10.0, True),
+        (None, 10.0, None),
+        (1, None, True),
+    ],
+)
+def test_what_a_function_may_return(value, most, verdict):
+    graded = asyncio.run(Function(lambda text, right: value, "mine", most).grade(ASKED))
+    assert graded == verdict
+    assert type(graded) is type(verdict)
+
+
+@in_turn(
+    ("value", "most", "words"),
+    [
+        (7, 1.0, "mine gives 7: it must give true, false, a score from 0 to 1, or nothing"),
+        (-0.1, 1.0, "mine gives -0.1: "),
+        (float("nan"), 1.0, "mine gives nan: "),
+        ("0.5", 1.0, "mine gives a text: it must give true, false, a score from 0 to 1"),
+        (0.5, None, "mine gives a float: it must give true, false, or nothing"),
+        (7, None, "mine gives an int: it must give true, false, or nothing"),
+    ],
+)
+def test_what_is_no_verdict(value, most, words):
+    with pytest.raises(GraderError) as problem:
+        asyncio.run(Function(lambda text, right: value, "mine", most).grade(ASKED))
+    assert words in str(problem.value)
+
+
+@in_turn(
+    ("reply", "share"),
+    [
+        ("7", 0.7),
+        ("Half of it is there.\n**7.5**", 0.75),
+        ("Score: 7/10.", 0.7),
+        ("10", True),
+        ("0", False),
+        ('{"score": 4}', 0.4),
+        ("<think>3</think>8", 0.8),
+        ("3\n4", None),
+        ("11", None),
+        ("7/20", None),
+        ("seven", None),
+        ("yes", None),
+        ("I give it 7", None),
+        ('{"score": true}', None),
+        ("", None),
+    ],
+)
+def test_what_a_judge_with_a_scale_says(reply, share):
+    said = score(reply, 10)
+    assert said == share
+    assert type(said) is type(share)
+
+
+def test_a_judge_is_told_the_scale_and_asked_again():
+    asked = []
+
+    async def ask(messages):
+        asked.append(messages)
+        return "good" if len(asked) == 1 else "8"
+
+    judge = Judge(ask, most=10)
+    assert asyncio.run(judge.grade(ASKED)) == 0.8
+    assert "from 0 for nothing to 10 for all of it" in asked[0][0]["content"]
+    assert "one number alone, from 0 to 10" in asked[1][-1]["content"]
+    assert judge.form == "a number from 0 to 10"
+    assert rubric(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
+    assert "score_max" not in rubric(ASKED)
+
+
+def test_a_full_score_that_nobody_gives_is_refused():
+    with pytest.raises(GraderError, match="--score-max 10: is the full score of judge:MODEL"):
+        make_graders(["exact"], score_max=10)
+
+
+def write_grader(place, monkeypatch, body):
+    (place / "points.py").write_text(f"def points(text, right):\n    return {body}\n")
+    monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(str(place))
+    monkeypatch.delitem(sys.modules, "points", raising=False)
+    return "python:points:points"
+
+
+@pytest.mark.usefixtures("own_settings")
+def test_scores_of_a_function_are_a_log_to_tune(place, monkeypatch):
+    grader = write_grader(place, monkeypatch, "1.0 if text in right else 0.25")
+    result, _ = collect(place, Models(), "--grade", grader, names=["tiny", "large"], n=40)
+    assert result.exit_code == 0, (result.stdout, result.stderr)
+    told = " ".join(result.stdout.split())
+    assert "mean score" in told
+    assert "scores from 0 to 1 are in the column correct: rcjax tune counts the score that is lost" in told
+    rows = answers(place)
+    assert {row["correct"] for row in rows} == {True, 0.25}
+    log = rcjax.read_log(place / "answers.jsonl", task="choice")
+    assert log.scores is not None
+    assert {*np.unique(log.correct).tolist()} == {0.25, 1.0}
+    more, _ = collect(place, Models(), "--grade", grader, names=["tiny", "large"], n=42)  # goes on in that file
+    assert more.exit_code == 0, more.stderr
+    audit = run("grade", place / "answers.jsonl", "--audit", "10")
+    assert "have scores: a person is asked for right or wrong alone" in " ".join(audit.stdout.split())
+    assert not (place / "answers.audit.csv").exists()
+
+
+@pytest.mark.usefixtures("own_settings")
+def test_right_and_wrong_say_nothing_of_scores(place, monkeypatch):
+    grader = write_grader(place, monkeypatch, "text in right")
+    result, _ = collect(place, Models(), "--grade", grader, "--json", names=["tiny"], n=20)
+    document = json.loads(result.stdout)
+    assert "scored" not in document
+    assert {row["correct"] for row in answers(place)} == {True, False}
+    assert not any("score" in note for note in document["notes"])
+
+
+class Marks(Models):
+    """The largest model gives 10 points for a right answer and 4 for another."""
+
+    def __call__(self, request, headers):
+        prompt = request["messages"][-1]["content"]
+        if not prompt.startswith("You grade"):
+            return super().__call__(request, headers)
+        right, answer = (re.search(rf"<{part} \w+>\n(.*)", prompt)[1] for part in ("right_answer", "answer"))
+        return Response(completion("10" if answer == right else "4/10", None, (len(prompt) // 4, 1)))
+
+
+@pytest.mark.usefixtures("own_settings")
+def test_a_judge_with_a_scale_beside_labels(place):
+    collect(place, Marks(), "--grade", "exact", names=["tiny", "large"], n=20)
+    with served(Marks()) as (_, url):
+        text = (place / "models.toml").read_text()
+        (place / "models.toml").write_text(re.sub(r'base_url = "[^"]*"', f'base_url = "{url}"', text))
+        line = ["grade", place / "answers.jsonl", "--grade", "judge:large", "--models", place / "models.toml"]
+        line += ["--questions", place / "questions.jsonl", "--score-max", "10"]
+        result = run(*line, "--into", "judged", "--json")
+        refused = run(*line, "--reference", "large")
+    assert result.exit_code == 0, (result.stdout, result.stderr)
+    document, rows = json.loads(result.stdout), answers(place)
+    assert all(row["judged"] == (True if row["correct"] else 0.4) for row in rows)
+    wrong = sum(not row["correct"] for row in rows)
+    assert document["apart"] == pytest.approx(0.4 * wrong / len(rows))
+    assert "scores from 0 to 1 are in the column judged" in document["notes"]
+    assert refused.exit_code == 2
+    assert "goes without --reference" in refused.stderr
+
+
+def test_sameness_takes_no_scores(place, monkeypatch):
+    name = write_grader(place, monkeypatch, "0.5")
+    with pytest.raises(GraderError, match="gives a float: it must give true, false, or nothing"):
+        same_by(name)("q", "a", "b")

@@ -1,0 +1,174 @@
+"""Scores between right and wrong stay scores, whatever program gave them; where there are none, nothing changes."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_line import run
+from misses import in_turn
+
+import rcjax
+from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.importing.scores import label_of
+from rcjax.logs.errors import LogError
+from rcjax.logs.summaries import summarise
+
+FILES = Path(__file__).parent / "files"
+SUMS, *_ = (FILES / "inspect").glob("*.json")
+LETTERS = sorted((FILES / "inspect").glob("*.eval"))
+
+
+def imported(*paths, **how):
+    return import_evaluations(paths, How(**how))
+
+
+def lm_eval(folder):
+    """Answers of two models to three documents, with their F1."""
+    paths = []
+    for model, scores in {"small": (1.0, 0.4, 0.0), "large": (1.0, 1.0, 0.25)}.items():
+        rows = [
+            {"doc_id": n, "em": float(f1 == 1), "f1": f1, "brier_score": 0.1, "filter": "none", "metrics": METRICS}
+            | {"arguments": [["Q?", {}]], "resps": [["a"]], "filtered_resps": ["a"]}
+            for n, f1 in enumerate(scores)
+        ]
+        paths.append(folder / f"org__{model}" / "samples_qa_2025-01-01T00-00-00.jsonl")
+        paths[-1].parent.mkdir()
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return paths
+
+
+METRICS = ["em", "f1", "brier_score"]
+
+
+def promptfoo(folder):
+    content = json.loads((FILES / "promptfoo" / "results.json").read_text())
+    for row in content["results"]["results"]:
+        row["score"] = 0.75
+    path = folder / "results.json"
+    path.write_text(json.dumps(content))
+    return [path]
+
+
+def table(folder, *labels, name="correct"):
+    path = folder / "mine.csv"
+    rows = [f"{i // 2},{'ab'[i % 2]},{label},0.5,1" for i, label in enumerate(labels)]
+    path.write_text("\n".join([f"query,model,{name},confidence,cost", *rows]) + "\n")
+    return [path]
+
+
+def wide(folder):
+    path = folder / "wide.csv"
+    path.write_text("sample_id,m,m|cost,m|answer,n,n|cost,n|answer\n1,0.25,1,x,1,2,y\n2,0,1,x,0.5,2,y\n")
+    return [path]
+
+
+#: By source: its files, how they are read, some of their scores, and what is said of them.
+SOURCES = {
+    "lm-eval": (lm_eval, {"scorer": "f1"}, {1.0, 0.4, 0.0, 0.25}, "scores from 0 to 1, by f1, are in the column score"),
+    "inspect": (lambda _: [SUMS], {"scorer": "strange"}, {0.5}, "by strange, are in the column score"),
+    "promptfoo": (promptfoo, {"scorer": "score"}, {0.75}, "scores from 0 to 1, by score, are"),
+    "table": (lambda folder: table(folder, 1, "P", "no", 0.3), {}, {1.0, 0.5, 0.0, 0.3}, "scores from 0 to 1 are"),
+    "score": (lambda folder: table(folder, 1, 0.3, name="score"), {}, {1.0, 0.3}, "scores from 0 to 1 are"),
+    "scale": (lambda folder: table(folder, 10, 3), {"score_max": 10.0}, {1.0, 0.3}, "score, 10 as 1; --right-from 5"),
+    "wide": (wide, {"format": "wide"}, {0.25, 0.0, 1.0, 0.5}, "scores from 0 to 1 are"),
+}  # fmt: skip
+
+
+@in_turn("name", SOURCES)
+def test_scores_stay_scores(name, tmp_path):
+    files, how, scores, words = SOURCES[name]
+    evaluations = imported(*files(tmp_path), **how)
+    frame = evaluations.frame
+    assert "correct" not in frame.columns
+    assert frame.schema["score"] == pl.Float64
+    assert {*frame["score"].drop_nulls()} >= scores
+    assert any(words in note for note in evaluations.notes), evaluations.notes
+    assert summarise(frame)["scored"]
+
+
+def test_right_and_wrong_stay_as_they_were(tmp_path):
+    """By nature, by a threshold, or by rounding: nothing but 1 and 0."""
+    files = lm_eval(tmp_path)
+    cases = [
+        (LETTERS, {}),
+        (files, {}),
+        (files, {"scorer": "f1", "right_from": 0.5}),
+        (table(tmp_path, 1, 0, "yes", 0.9999999999), {}),
+    ]
+    for files, how in cases:
+        evaluations = imported(*files, **how)
+        assert evaluations.frame.schema["correct"] == pl.Int8
+        assert {*evaluations.frame["correct"]} <= {0, 1}
+        assert "score" not in evaluations.frame.columns
+        assert "scored" not in summarise(evaluations.frame)
+        assert not any("score" in note for note in evaluations.notes)
+
+
+@in_turn(
+    ("labels", "how", "message"),
+    [
+        ((7, 0), {}, "on another scale than 0 to 1: give the full score, with --score-max 10 (score_max=10), or say"),
+        ((0.5, -0.5), {}, "the score '-0.5' is on another scale than 0 to 1"),
+        ((7, 12), {"score_max": 10.0}, "the score '12' is on another scale than 0 to 10"),
+        ([0.5] * 20, {"score_max": 10.0}, "no score is above 1, and the full score is said to be 10"),
+    ],
+)
+def test_another_scale_must_be_said(labels, how, message, tmp_path):
+    with pytest.raises(LogError) as problem:
+        imported(*table(tmp_path, *labels), **how)
+    assert message in str(problem.value)
+
+
+def test_what_cannot_be_scores(tmp_path):
+    with pytest.raises(
+        LogError, match="brier_score is the better the lower it is, and no score: choose another metric"
+    ):
+        imported(*lm_eval(tmp_path), scorer="brier_score")
+    with pytest.raises(ValueError, match="give one of --score-max"):
+        imported(*table(tmp_path, 1, 0.5), score_max=10.0, right_from=5.0)
+    with pytest.raises(ValueError, match="score_max is 0; it must be a positive number"):
+        imported(*table(tmp_path, 1, 0.5), score_max=0)
+
+
+@in_turn(
+    ("score", "most", "share"),
+    [("P", 1, 0.5), ("P", 10, 0.5), (True, 10, 1.0), (7, 10, 0.7), ("0.3", 1, 0.3), (1 + 1e-12, 1, 1), (-1e-12, 1, 0)],
+)
+def test_shares_of_the_full_score(score, most, share):
+    assert label_of(score, None, most, "here") == pytest.approx(share, abs=0)
+
+
+def test_the_separation_of_scores_is_that_of_parts_of_answers():
+    rows = {"query": ["a", "b", "c"], "model": ["m"] * 3, "logprob": [-1.0, -0.5, -0.1]}
+    (figures,) = summarise(pl.DataFrame(rows | {"score": [0.0, 0.5, 1.0]}))["models"]
+    right, wrong = (0.0, 0.5, 1.0), (1.0, 0.5, 0.0)
+    pairs = [
+        (r * w, 1.0 if i > j else 0.5 if i == j else 0.0) for i, r in enumerate(right) for j, w in enumerate(wrong)
+    ]
+    assert figures["accuracy"] == 0.5
+    assert figures["separation"] == pytest.approx(sum(p * won for p, won in pairs) / sum(p for p, _ in pairs))
+
+
+@pytest.mark.usefixtures("own_settings")
+def test_from_an_evaluation_to_a_policy_that_counts_the_score_lost(tmp_path):
+    scores = [(i * 7 % 11) / 10 * (0.6 if i % 2 == 0 else 1.0) for i in range(120)]
+    rows = [
+        {"id": i // 2, "engine": "ab"[i % 2], "points": 10 * score, "confidence": 0.2 + 0.7 * score, "cost": 1 + i % 2}
+        for i, score in enumerate(scores)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "mine.csv")
+    columns = [word for pair in ("query=id", "model=engine", "correct=points") for word in ("--column", pair)]
+    line = "import", tmp_path / "mine.csv", *columns, "--out", tmp_path / "log.csv", "--score-max"
+    result = run(*line, "10")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    told = " ".join(result.stdout.split())
+    assert "mean score" in told
+    assert "scores from 0 to 1, by points, are in the column score, 10 as 1; --right-from 5" in told
+    assert json.loads(run(*line, "10", "--json").stdout)["scored"]
+    log = rcjax.read_log(tmp_path / "log.csv")
+    assert log.scores is not None
+    assert log.correct.mean() == pytest.approx(sum(scores) / 120)
+    tuned = run("tune", tmp_path / "log.csv", "--max-error", "60%", "--no-bands")
+    assert "Counted is the score that is lost" in " ".join(tuned.stdout.split()), tuned.stderr
+    assert run(*line, "10", "--right-from", "5").exit_code == 1

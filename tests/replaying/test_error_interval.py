@@ -1,0 +1,70 @@
+"""Intervals of the error that was replayed: Wilson's where all have labels, wider where few do, and true."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from judged_logs import MODELS, judged_log
+
+import rcjax
+from rcjax.policy import Scores
+from rcjax.replaying.beside_reference import beside_reference
+from rcjax.replaying.curves import wilson_interval
+from rcjax.replaying.intervals import error_interval
+
+N, LABELS = 192, 16  # queries, and labels of each model
+
+
+@pytest.fixture(scope="module")
+def frontier():
+    log = rcjax.sample_log(N, seed=10**6).select(MODELS)
+    return rcjax.solve_frontier(rcjax.fit(log), lam=np.geomspace(10, 5000, 12))
+
+
+def ends(frontier, log):
+    return error_interval(rcjax.replay(frontier, log), log)
+
+
+def test_all_labels_are_wilsons(frontier):
+    log = rcjax.sample_log(N, seed=1).select(MODELS)
+    assert (ends(frontier, log) == wilson_interval(np.asarray(rcjax.replay(frontier, log).error), N)).all()
+    scored = dataclasses.replace(log, correct=log.correct.astype(float), scores=Scores())
+    assert ends(frontier, scored) == pytest.approx(ends(frontier, log), rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["fair", "none"])
+def test_few_labels_are_less_than_all_and_more_than_none(kind, frontier):
+    log = judged_log(N, LABELS, kind, by_answer=True)
+    low, high = ends(frontier, log).T
+    error = np.clip(np.asarray(rcjax.replay(frontier, log).error), 0, 1)
+    least, most = (np.diff(wilson_interval(error, n)).ravel() for n in (N, LABELS // 2))
+    assert ((low >= 0) & (high <= 1)).all()
+    assert (high - low > 1.1 * least).all()
+    assert (high - low < most).all()
+
+
+def test_labels_without_an_error_do_not_say_that_there_is_none(frontier):
+    log = judged_log(N, LABELS, "none", by_answer=True)
+    log = dataclasses.replace(log, correct=log.labelled)
+    assert (ends(frontier, log)[:, 1] > 0.1).all()  # Wilson's of 16 labels, all right, reaches to 0.14
+
+
+def test_errors_beside_differences_have_one(frontier):
+    few = judged_log(N, LABELS, "fair", by_answer=True)
+    reference = rcjax.policy.Reference(MODELS[-1], counts="differences")
+    errors = dataclasses.replace(few, reference=dataclasses.replace(reference, counts="errors"))
+    log = dataclasses.replace(rcjax.sample_log(N, seed=0).select(MODELS), reference=reference, errors=errors)
+    policy = frontier.policy(lam=100.0)
+    beside = beside_reference(policy, log)
+    low, high = beside.errs_interval
+    assert [low, high] == pytest.approx(error_interval(rcjax.replay(policy, few), few).tolist())
+    assert beside.to_json()["errs_interval"] == [low, high]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["fair", "lenient", "none"])
+def test_intervals_hold_the_truth_as_often_as_they_say(kind, frontier):
+    true = np.asarray(rcjax.replay(frontier, rcjax.sample_log(20_000, seed=10**6 + 1).select(MODELS)).error)
+    bands = np.array([ends(frontier, judged_log(N, LABELS, kind, seed, by_answer=True)) for seed in range(80)])
+    inside = (bands[..., 0] <= true) & (true <= bands[..., 1])
+    assert 0.86 <= inside.mean() <= 0.97
