@@ -107,8 +107,8 @@ def slopes(method):
     return jax.jit(call)
 
 
-SLOW = {"gaussian", "student", "fgm", "lopsided"}  # by the time it takes to compile them
-CONTRACT = thorough(FAMILIES, SLOW.__contains__)
+#: Every law of the contract is checked of every family below; the check itself is run on a few that differ most.
+CONTRACT = thorough(FAMILIES, lambda name: name not in ("independence", "gumbel", "frank", "clayton turned by 90"))
 
 
 @pytest.mark.parametrize("name", CONTRACT)
