@@ -42,3 +42,11 @@ def content_of(path: Path) -> bytes:
 def queries_of(path: Path) -> list[str]:
     """The queries of all lines, each of which must be whole."""
     return [json.loads(line)["query"] for line in content_of(path).splitlines()]
+
+
+def parts_in_one(path: Path) -> Path:
+    """The same lines in one file that never rolled."""
+    folder = path.with_name("whole")
+    folder.mkdir()
+    (folder / path.name).write_bytes(content_of(path))
+    return folder / path.name

@@ -35,17 +35,31 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
 MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
 LONG = LEVELS["long"]
-#: Docstrings whose examples sample a posterior, make a report, or differentiate a whole fit or frontier.
+#: Docstrings whose examples sample a posterior, make a report, differentiate a whole fit or frontier, or compile for
+#: seconds what tests hold.
 DEAR_EXAMPLES = (
     "bayes.credible.credible_bands",
     "bayes.credible.posterior_figures",
     "bayes.posterior.sample_posterior",
+    "diagnostics.copulas.copula_test",
     "diagnostics.influences.influence",
+    "diagnostics.promise.at_prices",
+    "logs.kept_sample.describe_reference",
+    "model.cascade_model.CascadeModel.log_prob",
+    "model.pair_fitting.fit_copula",
+    "model.pair_likelihood.cell_table",
+    "model.pair_likelihood.log_likelihood",
     "model.weighted.reweigh",
     "report.contents.make_report",
+    "solving.expected_outcome.Outcome.along",
+    "solving.expected_outcome.outcome",
+    "solving.minimising.minimise",
     "solving.solution.solve",
     "sweeps.sweeping.Sweep",
     "tuning.agreement_candidates.agreeing",
+    "tuning.label_candidates.candidates",
+    "tuning.label_candidates.refusing_candidates",
+    "tuning.learning_curve.learning_curve",
     "tuning.tune_segments.tune_segments",
 )
 LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()

@@ -150,3 +150,13 @@ def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
 def draws_of(seed: int, n: int, replicates: int) -> np.ndarray:
     """(B, n) the queries that `bootstrap` draws."""
     return np.random.default_rng(seed).integers(0, n, (replicates, n))
+
+
+def as_rows(frontier):
+    """[(first, second, threshold, error, cost)] of a frontier without longer chains."""
+    rows = []
+    for members, *figures in zip(*(np.asarray(getattr(frontier, name)) for name in ("members", "thresholds", "error", "cost")), strict=True):  # fmt: skip # noqa: E501
+        i, *rest = np.flatnonzero(members)
+        thresholds, error, cost = figures
+        rows.append((i, rest[0] if rest else i, thresholds[i], error, cost))
+    return rows

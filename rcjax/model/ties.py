@@ -3,12 +3,14 @@
 import jax
 import numpy as np
 
+from rcjax._core.compilation import compiled
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 
 _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 
+@compiled  # a dozen programmes of one operation each, otherwise
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     """(P,) bool: the pairs with a model of few values, whose copula is fitted by likelihood.
 

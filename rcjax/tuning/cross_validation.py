@@ -66,12 +66,13 @@ def longer_cascades(k: int, max_length: int | None) -> Longer:
 def targets_of(log: Log) -> Targets:
     """Prices at which policies differ; budgets from the cheapest model's bill to beyond the dearest's; errors between
     those of the single models, by their labels."""
-    low, high = (float(end) for end in (np.min(log.cost), np.max(log.cost)))
+    cost = np.asarray(log.cost, float)
+    low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
     answered = np.asarray(log.answered)
     error = 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
     budgets, errors = np.geomspace(low, 1.2 * max(high, low), BUDGETS), np.linspace(error.min(), error.max(), ERRORS)
-    return Targets(lam_range(np.asarray(log.cost, float), PRICES), budgets, errors)
+    return Targets(lam_range(cost, PRICES), budgets, errors)
 
 
 def cross_validate(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from posterior_samples import three
 
 import rcjax
 from rcjax._core.batching import part
@@ -20,8 +21,7 @@ LAM = np.geomspace(1.0, 30_000.0, 7)
 
 @pytest.fixture(scope="module")
 def drawn(float64):
-    log = rcjax.sample_log(100, seed=1)
-    return rcjax.bayes.sample_posterior(log.select(log.models[:3]), method="laplace", draws=40)
+    return rcjax.bayes.sample_posterior(three(100, seed=1), method="laplace", draws=40)
 
 
 @pytest.fixture(scope="module")

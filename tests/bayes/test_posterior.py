@@ -155,7 +155,15 @@ def bent(name):
     return keep(log, np.random.default_rng(0).uniform(size=(200, 3)) < 0.6)
 
 
-@pytest.mark.parametrize("name", ["always right", "one confidence", "the first model again", "holes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "always right",
+        pytest.param("one confidence", marks=pytest.mark.thorough),
+        "the first model again",
+        "holes",
+    ],
+)
 def test_odd_logs_leave_finite_draws(name):
     drawn = sample(bent(name))
     calibrators = drawn.model.calibrators

@@ -17,7 +17,7 @@ DEAREST = 250e-6  # about: what it costs to ask all three models of the log
 def place(tmp_path_factory):
     """A log with costs and one with tokens; prices per million tokens, and the same per token."""
     folder = tmp_path_factory.mktemp("plausible")
-    rows = rows_of(seed=0, n=120)
+    rows = rows_of(seed=0)  # as many, of the same task, as the other tests of commands
     write_log(folder / "log.csv", rows)
     write_log(folder / "tokens.csv", rows, TOKENS)
     for name, scale in (("prices", 1.0), ("per_token", 1e-6)):
@@ -32,7 +32,7 @@ def words(result):
 
 def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(place):
     out = place / "policy.json"
-    tune = ("tune", place / "log.csv", "--no-bands", "--out", out, "--budget")
+    tune = ("tune", place / "log.csv", "--task", "choice", "--no-bands", "--out", out, "--budget")
     for text in ("60", "$60", "60/k", "0.1"):
         result = run(*tune, text)
         assert result.exit_code == 2, (text, words(result))
@@ -53,7 +53,7 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
 
 
 def test_a_budget_above_the_dearest_policy_decides_nothing_and_is_asked_about(place):
-    line = ("tune", place / "log.csv", "--no-bands", "--budget")
+    line = ("tune", place / "log.csv", "--task", "choice", "--no-bands", "--budget")
     assert run(*line, f"{1e6 * DEAREST / 2}/M").exit_code == 0
     for times in (3, 50):
         result = run(*line, f"{1e6 * times * DEAREST}/M")
@@ -65,7 +65,19 @@ def test_a_budget_above_the_dearest_policy_decides_nothing_and_is_asked_about(pl
 def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
     policy = place / "tuned.json"
     tokens, per_token = place / "tokens.csv", place / "per_token.json"
-    line = ("tune", tokens, "--budget", "150/M", "--no-bands", "--out", policy, "--prices", place / "prices.json")
+    line = (
+        "tune",
+        tokens,
+        "--task",
+        "choice",
+        "--budget",
+        "150/M",
+        "--no-bands",
+        "--out",
+        policy,
+        "--prices",
+        place / "prices.json",
+    )
     assert run(*line).exit_code == 0
     (place / "sweep.toml").write_text('logs = ["tokens.csv"]\nprices = "per_token.json"\n')
     lines = [

@@ -34,7 +34,7 @@ def places(text: str, *words: str) -> list[int]:
 
 
 def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
-    tune = ["tune", folder / "train.csv", "--no-bands", "--error-cost", "0.001"]
+    tune = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--error-cost", "0.001"]
     out = succeed(*tune, "--out", tmp_path / "policy.json")
     order = places(
         out, "train.csv: ", "each model alone", "The frontier", "What to do", "Policy for your target", "Next:"
@@ -44,13 +44,13 @@ def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     assert len(out.splitlines()) < 50
     assert not [word for word in JARGON if word in out]
     assert "┌" not in out  # drawn where there is no target to look at
-    whole = succeed("tune", folder / "train.csv", "--no-bands")
+    whole = succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands")
     assert "┌" in whole
     assert "Next: the same command with a target, such as --budget" in whole
 
 
 def test_what_cannot_be_had_is_said_last_and_alone(folder):
-    result = run("tune", folder / "train.csv", "--no-bands", "--max-error", "0.1%")
+    result = run("tune", folder / "train.csv", "--task", "choice", "--no-bands", "--max-error", "0.1%")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) < 30
     assert not [word for word in ("What to do", "Policy for", "Next", "┌") if word in result.stdout]
@@ -87,7 +87,7 @@ def test_a_figure_beyond_its_limit_that_is_fine_says_why(capsys):
 
 def test_the_next_command_takes_the_files_of_this_one(folder, tmp_path):
     policy, log = tmp_path / "a policy.json", folder / "test.csv"
-    succeed("tune", folder / "train.csv", "--no-bands", "--error-cost", "0.001", "--out", policy)
+    succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands", "--error-cost", "0.001", "--out", policy)
     assert succeed("evaluate", policy, log).splitlines()[-1] == f"  rcjax check '{policy}' {log}"
 
 

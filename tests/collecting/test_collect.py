@@ -15,6 +15,7 @@ from command_line import run
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
+from tiers import examples
 
 import rcjax
 
@@ -164,7 +165,7 @@ def test_tokens_that_are_not_counted_are_estimated(place):
     st.integers(1, 9),
     st.lists(st.tuples(st.integers(0, 999), st.integers(0, 9999)), min_size=4, max_size=4),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_budget_is_never_exceeded(thousandths, failures, usage, lengths, concurrency, cents):
     rows = [row | {"prompt": row["prompt"] + " é" * lengths[i % 30]} for i, row in enumerate(questions(40))]
     options = ["--signal", "choice", "--concurrency", concurrency, "--budget", thousandths / 1000]

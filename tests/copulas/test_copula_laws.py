@@ -107,8 +107,10 @@ def slopes(method):
     return jax.jit(call)
 
 
-SLOW = {"gaussian", "student", "fgm", "lopsided"}  # by the time it takes to compile them
-CONTRACT = thorough(FAMILIES, SLOW.__contains__)
+#: Every law of the contract is checked of every family below; the check itself is run on a few that differ most.
+CONTRACT = thorough(FAMILIES, lambda name: name not in ("independence", "gumbel", "frank", "clayton turned by 90"))
+#: Those that differ most, for what the base class does of every family by the laws of the others.
+FEW = thorough(FAMILIES, lambda name: name not in ("gumbel", "clayton turned by 90", "lopsided"))
 
 
 @pytest.mark.parametrize("name", CONTRACT)
@@ -221,7 +223,9 @@ def test_students_t_has_values_at_zero_and_one_for_every_df_of_its_grid():
     assert np.all(np.isfinite(evaluate("log_density", copula, u, v)))
 
 
-def test_samples_have_the_tau_and_uniform_margins(family):
+@pytest.mark.parametrize("name", FEW)
+def test_samples_have_the_tau_and_uniform_margins(name):
+    family = FAMILIES[name]
     n, stack = 1000, members(family)
     tau = np.asarray(jax.jit(jax.vmap(lambda copula: copula.tau()))(stack))
     keys = jax.random.split(jax.random.key(3), len(tau))
@@ -234,7 +238,7 @@ def test_samples_have_the_tau_and_uniform_margins(family):
         assert scipy.stats.kstest(v[j], "uniform").pvalue > 1e-4
 
 
-@pytest.mark.parametrize("name", thorough(FAMILIES, "student".__eq__))
+@pytest.mark.parametrize("name", FEW)
 def test_copulas_are_pytrees_and_broadcast_as_vmap_does(name):
     family = FAMILIES[name]
     leaves, structure = jax.tree.flatten(family)

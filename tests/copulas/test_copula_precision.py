@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from tiers import thorough
 
 from rcjax._core.numerics import log1p_ratio, log_of_pair
 from rcjax.copulas import StudentT
@@ -34,7 +35,9 @@ def test_students_cdf_is_right_beside_the_line_where_its_integrand_is_a_spike():
     assert np.all(jax.jit(StudentT.cdf)(StudentT(0.9, 40.0), 0.001, np.linspace(0.99, 0.999, 999)) <= 0.001)
 
 
-@pytest.mark.parametrize("method", ["conditional", "inverse_conditional", "log_density"])
+@pytest.mark.parametrize(
+    "method", thorough(["conditional", "inverse_conditional", "log_density"], lambda name: name == "log_density")
+)
 def test_many_points_have_the_values_of_a_few(method):
     call = jax.jit(lambda df, u, v: getattr(StudentT(0.6, df), method)(u, v))
     df = jnp.array([1.0, 2.5, 30.0, 5000.0])

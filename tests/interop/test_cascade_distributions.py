@@ -68,6 +68,7 @@ def test_a_chain_is_made_of_its_pairs(model):
     np.testing.assert_allclose(got, expected - np.log(density), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_where_models_state_all_that_they_say_probabilities_sum_to_one():
     model = rcjax.fit(stated_log("stated"))
     lines = [values_of(part(model.marginals, j)) for j in range(3)]

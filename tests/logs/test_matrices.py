@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
 from misses import in_turn
-from tiers import examples
+from tiers import examples, thorough
 
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
 
@@ -75,13 +75,15 @@ def test_the_batches_play_no_part(seed, size, tmp_path, batches):
 
 
 @needs_data
-@in_turn("name", sorted(path.name for path in DATA.glob("*_t*.csv") if "answers" not in path.name))
-def test_real_logs_in_batches(name, batches):
-    prices = DATA / "prices.toml"
-    batches(10**6)
-    whole = read_log(DATA / name, prices=prices)
-    batches(97)
-    assert_same(read_log(DATA / name, prices=prices), whole)
+@pytest.mark.parametrize("benchmark", thorough(["mmlu", "triviaqa", "gsm8k"], lambda name: name != "mmlu"))
+def test_real_logs_in_batches(benchmark, batches):
+    prices, paths = DATA / "prices.toml", [p for p in DATA.glob(f"{benchmark}_*_t*.csv") if "answers" not in p.name]
+    assert paths
+    for path in paths:
+        batches(10**6)
+        whole = read_log(path, prices=prices)
+        batches(97)
+        assert_same(read_log(path, prices=prices), whole)
 
 
 @in_turn(

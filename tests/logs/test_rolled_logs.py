@@ -7,13 +7,11 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from call_samples import DAY, both, call, content_of, files_of, write
-from command_line import run
+from call_samples import both, call, content_of, files_of, parts_in_one, write
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 
-import rcjax
 from rcjax._base.log_parts import parts_of
 from rcjax.logs import LeftOutWarning, LogError, PartsWarning, log_files, read_answers, read_log
 from rcjax.logs.log_files import LogFiles
@@ -47,14 +45,6 @@ def refusal(path, **options):
     return line
 
 
-def one_file(path):
-    """The same lines in one file that never rolled."""
-    folder = path.with_name("whole")
-    folder.mkdir()
-    (folder / path.name).write_bytes(content_of(path))
-    return folder / path.name
-
-
 def assert_equal(log, other):
     for field in dataclasses.fields(log):
         mine, theirs = getattr(log, field.name), getattr(other, field.name)
@@ -75,7 +65,7 @@ def test_the_parts_are_read_with_the_log_and_counted(path):
         "calls.jsonl: read with 7 parts that rolled off it, calls.2026-01-01.0001.jsonl to calls.2026-01-03.0001.jsonl"
     ]
     assert left_out == []
-    assert_equal(log, read(one_file(path))[0])
+    assert_equal(log, read(parts_in_one(path))[0])
     with pytest.warns(PartsWarning, match="read with 7 parts"):
         assert read_answers(str(path), ["small"], labels=LABELS).n_queries == 4
 
@@ -355,58 +345,3 @@ def test_what_is_appended_meanwhile_is_for_the_next_time(path):
     with CallLog(path) as log:
         log.write(call(7))
     assert [name for name, _ in rows][-1] == "calls.jsonl"
-
-
-# The command line
-
-
-@pytest.fixture
-def rolled(tmp_path):
-    """(a service's log in parts, labels) of 120 queries to two models."""
-    log = rcjax.sample_log(120, 0).select(["llama3.2-1b", "llama3.1-70b"])
-    calls = []
-    for i in range(120):
-        for j, (model, cost) in enumerate((("small", 1e-5), ("large", 2e-4))):
-            answer = "yes" if log.correct[i, j] else "no"
-            calls.append(call(i, model, logprob=float(log.logprob[i, j]), answer=answer, cost=cost))
-    labels = tmp_path / "labels.csv"
-    labels.write_text("query,answer\n" + "".join(f"{i},yes\n" for i in range(120)))
-    return write(tmp_path / "calls.jsonl", *calls, roll=Roll(size=30_000)), labels
-
-
-def test_commands_read_the_parts_and_say_so(rolled, tmp_path):
-    path, labels = rolled
-    count = len(parts_of(path))
-    assert count > 1
-    told = f"warning: calls.jsonl: read with {count} parts that rolled off it, calls.{DAY}.0001.jsonl to"
-    policy, again = tmp_path / "policy.json", tmp_path / "again.json"
-    options = ["--labels", labels, "--no-bands"]
-    tune = [*options, "--task", "choice", "--error-cost", "0.001", "--cascade", "all"]
-    result = run("tune", path, *tune, "--out", policy)
-    assert result.exit_code == 0, result.stderr
-    assert told in result.stderr
-    assert run("tune", one_file(path), *tune, "--out", again).exit_code == 0
-    documents = [json.loads(file.read_text()) for file in (policy, again)]
-    for document in documents:
-        del document["provenance"]["date"]
-    assert documents[0] == documents[1]
-    result = run("evaluate", policy, path, "--labels", labels, "--json")
-    assert told in result.stderr
-    assert json.loads(result.stdout)["n"] == 120
-    result = run("retune", policy, path, *options)
-    assert result.exit_code == 0, result.stderr
-    assert told in result.stderr
-    assert result.stderr.count(told) == 1
-    result = run("check", policy, path, "--labels", labels)
-    assert result.exit_code == 2
-    assert "the policy was tuned on this very log" in result.stderr
-
-
-def test_an_output_may_not_be_a_part(rolled):
-    path, labels = rolled
-    part = parts_of(path)[0]
-    before = part.read_bytes()
-    result = run("tune", path, "--labels", labels, "--error-cost", "0.001", "--out", part)
-    assert result.exit_code == 2
-    assert "must not be the file of LOG" in " ".join(result.stderr.replace("│", " ").split())
-    assert part.read_bytes() == before

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from tiers import slow_to_compile, thorough
+from tiers import thorough
 
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Clayton, Copula, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, param
@@ -57,7 +57,9 @@ def tied(u, low, high):
 
 
 @pytest.mark.parametrize(
-    "family", thorough([f for f in FAMILIES if f is not Independence], slow_to_compile), ids=lambda f: f.__name__
+    "family",
+    thorough([f for f in FAMILIES if f is not Independence], lambda family: family not in (Gumbel, Frank)),
+    ids=lambda f: f.__name__,
 )
 def test_the_fit_is_scipys_maximum(family):
     copula = jax.jit(family.from_tau)(0.4)

@@ -104,6 +104,7 @@ def test_mean_above_is_the_integral_of_the_tail():
             assert float(mean_above(marginals(), np.array([at]))[j, 0]) == pytest.approx(expected, abs=2e-4)
 
 
+@pytest.mark.thorough
 def test_samples_follow_the_cdf():
     draws = np.asarray(
         jax.jit(jax.vmap(lambda m, key: m.sample(key, (4000,))))(marginals(), jax.random.split(jax.random.key(0), 4))

@@ -19,8 +19,8 @@ def test_texts_of_a_page_are_said_anew_and_scripts_stay():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = write_answers(tmp_path_factory.mktemp("page") / "log.csv", 384, seed=0, labels=192)
-    log = rcjax.read_log(path, task="choice", reference=Reference("large", counts="differences"))
-    return rcjax.make_report(log, replicates=20, max_error=0.12)
+    log = rcjax.read_log(path, reference=Reference("large", counts="differences"))
+    return rcjax.make_report(log, replicates=50, max_error=0.12)  # as the report of the other tests, but for labels
 
 
 def test_a_page_says_what_differs_and_what_is_wrong(page):

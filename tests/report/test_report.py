@@ -283,11 +283,11 @@ def test_without_a_learning_curve_it_is_not_spoken_of(report):
 def test_the_command_writes_a_page(tmp_path):
     folder = write_folder(tmp_path)
     out = tmp_path / "out.html"
-    said = succeed("report", folder / "train.csv", "--models", "small,large", "-o", out)
+    said = succeed("report", folder / "train.csv", "-o", out)
     assert said.startswith("Asking ")
     assert f"Report written to {out}" in said
     assert out.read_text("utf-8").startswith("<!doctype html>")
-    found = json.loads(succeed("report", folder / "train.csv", "--models", "small,large", "-o", out, "--json"))
+    found = json.loads(succeed("report", folder / "train.csv", "-o", out, "--json"))
     assert found["written"] == str(out)
 
 

@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from chat_server import completion, serving, sure
+from chat_server import Response, completion, serving, sure
 from command_line import run
 from misses import in_turn
 from openai import AsyncOpenAI
-from test_serving_cascade import POLICY, PRICES, Response
+from scripted_cascade import POLICY, PRICES
 
 import rcjax
 from rcjax import signals

@@ -1,6 +1,5 @@
 """The log of calls: what is written, what a kill leaves behind, and what `read_log` makes of it with labels."""
 
-import dataclasses
 import json
 import math
 import os
@@ -11,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from bare_python import run_bare
+from call_samples import CALL, both, call, write
 from command_line import fail, run, succeed
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
@@ -18,27 +18,10 @@ from tiers import examples
 
 import rcjax
 from rcjax.logs import LeftOutWarning, LogError, read_log
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import CallLog
 from rcjax.signals import normalise_answer
 
-CALL = Call("q1", "small", "org/small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.25, "2026-01-01", True, None)
 PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.0, "output": 8.0}}
-
-
-def call(query, model, **changes):
-    return dataclasses.replace(CALL, query=str(query), model=model, **changes)
-
-
-def write(path, *calls, **options):
-    with CallLog(path, **options) as log:
-        for each in calls:
-            log.write(each)
-    return path
-
-
-def both(query, **changes):
-    """Both models on a query; the small one answers B, the large one C."""
-    return call(query, "small", **changes), call(query, "large", answer="C", logprob=-0.01, cost=2e-4, **changes)
 
 
 def answers(*right):

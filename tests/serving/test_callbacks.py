@@ -5,7 +5,7 @@ import json
 
 import pytest
 from chat_server import Response, completion, serving, sure
-from test_serving_cascade import POLICY
+from scripted_cascade import POLICY
 
 from rcjax import signals
 from rcjax.serving.call_log import CallLog

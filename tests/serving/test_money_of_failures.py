@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from chat_server import Response, completion, events_of, serving
 from gateway_service import gateway
-from test_serving_cascade import broken, cascade_policy
+from scripted_cascade import broken, cascade_policy
 from test_serving_votes import voting_policy
 
 from rcjax import signals

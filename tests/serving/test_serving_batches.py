@@ -8,8 +8,9 @@ from collections import Counter
 import polars as pl
 import pytest
 from chat_server import Response, serving, sure
+from gateway_service import MODELS, SURE, UNSURE
 from openai import AsyncOpenAI
-from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, ask, broken, good, script
+from scripted_cascade import POLICY, ask, broken, good, script
 
 from rcjax import read_log, signals
 from rcjax._base.hashing import draw_lot

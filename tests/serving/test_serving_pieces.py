@@ -8,9 +8,10 @@ import time
 
 import pytest
 from chat_server import Response, completion, events_of, serving, sure
+from gateway_service import MODELS, SURE, UNSURE
 from hypothesis import given, strategies as st
 from misses import in_turn
-from test_serving_cascade import MODELS, POLICY, SURE, UNSURE, cascade_policy, good, script
+from scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax import signals
 from rcjax.serving.cascade import Cascade, CascadeError

@@ -11,9 +11,10 @@ from copy import deepcopy
 import polars as pl
 import pytest
 from chat_server import Response, completion, serving, sure
+from gateway_service import MODELS, SURE, UNSURE
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
-from test_serving_cascade import MODELS, PRICES, SURE, UNSURE, ask, good, script
+from scripted_cascade import PRICES, ask, good, script
 from tiers import examples
 
 from rcjax import read_log, signals

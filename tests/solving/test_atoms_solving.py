@@ -86,7 +86,7 @@ def fitted(kind):
     return rcjax.fit(stated_log(kind))
 
 
-@pytest.fixture(params=thorough(KINDS, lambda kind: kind != "stated"))
+@pytest.fixture(params=thorough(KINDS, lambda kind: kind != "certain"))
 def model(request, float64):
     return fitted(request.param)
 

@@ -32,21 +32,17 @@ def test_a_solver_of_optaxs(one, usual, solver):
     np.testing.assert_allclose(values(squared, one, other), usual, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "solver",
-    [
-        pytest.param(optax.lbfgs, id="optax", marks=pytest.mark.thorough),
-        pytest.param(lambda: pytest.importorskip("optimistix").BFGS(1e-8, 1e-8), id="optimistix"),
-        pytest.param(
-            lambda: pytest.importorskip("jaxopt", exc_type=ImportError).LBFGS(None, tol=1e-8),
-            id="jaxopt",
-            marks=pytest.mark.thorough,
-        ),
-    ],
-)
-def test_solvers_of_libraries_descend_from_anywhere(one, usual, solver):
+SOLVERS = {
+    "optax": optax.lbfgs,
+    "optimistix": lambda: pytest.importorskip("optimistix").BFGS(1e-8, 1e-8),
+    "jaxopt": lambda: pytest.importorskip("jaxopt", exc_type=ImportError).LBFGS(None, tol=1e-8),
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_solvers_of_libraries_descend_from_anywhere(solver):
     """From the middle of all ranks, where no optimum is: `minimise` itself starts from Bellman's."""
-    solver, bounds = solver(), Bounds(jnp.full(4, 0.05), jnp.full(4, 0.95))
+    solver, bounds = SOLVERS[solver](), Bounds(jnp.full(4, 0.05), jnp.full(4, 0.95))
     goal = jnp.array([0.2, 0.4, 0.6, 0.95])
 
     def loss(u):
@@ -54,7 +50,12 @@ def test_solvers_of_libraries_descend_from_anywhere(one, usual, solver):
 
     reached = jax.jit(lambda u: descend(loss, u, bounds, solver))(jnp.full(4, 0.5))
     assert float(loss(reached)) < 1e-6
-    other = minimise(squared, one, "full", lam=LAM, starts=1, solver=solver)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_solvers_of_libraries_find_what_the_usual_one_finds(one, usual, solver):
+    other = minimise(squared, one, "full", lam=LAM, starts=1, solver=SOLVERS[solver]())
     np.testing.assert_allclose(values(squared, one, other), usual, atol=1e-6)
 
 

@@ -172,10 +172,10 @@ def test_one_model_alone_and_what_does_not_exist(three):
 
 
 def test_float32_loses_little(three, lam):
-    exact = solve(three, lam, "full")
+    exact = solve(three, lam)
     small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), three)
     with jax.enable_x64(False):
-        solution = solve(small, lam.astype(np.float32), "full")
+        solution = solve(small, lam.astype(np.float32))
     assert solution.error.dtype == jnp.float32
     np.testing.assert_allclose(solution.loss, exact.loss, atol=2e-6)
 

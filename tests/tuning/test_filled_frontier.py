@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from selection_references import make_log
+from tiers import thorough
 
 import rcjax
 from rcjax.frontier.point_statuses import PointStatus
@@ -35,7 +36,7 @@ LOGS = {
 }
 
 
-@pytest.fixture(scope="module", params=LOGS)
+@pytest.fixture(scope="module", params=thorough(LOGS, lambda name: name in ("three models", "made by hand")))
 def tuned(request, float64):
     """(log, model, selection)"""
     log = LOGS[request.param]()

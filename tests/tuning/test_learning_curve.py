@@ -244,11 +244,6 @@ def test_logs_without_a_curve_are_refused(change, error, message):
         learning_curve(change(sampled()))
 
 
-def test_one_repeat_is_refused():
-    with pytest.raises(ValueError, match="repeats is 1"):
-        learning_curve(sampled(), repeats=1)
-
-
 # -- the area of one curve
 
 
@@ -364,6 +359,7 @@ def test_the_advice_is_a_sentence():
         (lambda curve: curve.predict(np.nan), "for nan queries"),
         (lambda curve: curve.gain(-5), "more is -5"),
         (lambda curve: curve.gain(5, level=90), "level is 90"),
+        (lambda curve: learning_curve(sampled(), repeats=1), "repeats is 1"),
     ],
 )
 def test_questions_beyond_the_log_are_refused(ask, message):

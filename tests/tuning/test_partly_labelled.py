@@ -25,7 +25,7 @@ def test_nothing_changes_where_all_labels_are_there():
 
 
 def test_a_judge_who_is_always_right_is_as_good_as_labels():
-    whole = rcjax.sample_log(800, seed=1).select(MODELS)
+    whole = rcjax.sample_log(700, seed=1).select(MODELS)
     labelled = some_labelled(whole, 150, np.random.default_rng(0))
     log = partly(whole, labelled, np.asarray(whole.correct, float)[..., None])
     lam = [30.0, 300.0, 3000.0]

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contest_references import every_policy, walk_by_hand
-from selection_references import feature, make_log
+from misses import in_turn
+from selection_references import as_rows, feature, make_log
 
 import rcjax
 from rcjax.frontier.point_statuses import PointStatus
@@ -90,16 +91,6 @@ def reference(log):
         if not any(one.counted < own.counted - 1e-12 and one.cost < own.cost for one in alone)
     ]
     return [own[:5] for own in (*alone, *pairs)]
-
-
-def as_rows(frontier):
-    """[(first, second, threshold, error, cost)] of a frontier without longer chains."""
-    rows = []
-    for members, *figures in zip(*(np.asarray(getattr(frontier, name)) for name in ("members", "thresholds", "error", "cost")), strict=True):  # fmt: skip # noqa: E501
-        i, *rest = np.flatnonzero(members)
-        thresholds, error, cost = figures
-        rows.append((i, rest[0] if rest else i, thresholds[i], error, cost))
-    return rows
 
 
 # -- on a log
@@ -342,19 +333,19 @@ def test_single_precision_is_close_to_double(log, model, compared, float32):
     np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("folds", "message"),
-    [(1, "folds is 1: give at least 2"), (-3, "folds is -3"), (N + 1, f"too few queries, {N}: .* takes {N + 1} at")],
+@in_turn(
+    ("option", "message"),
+    [
+        ({"folds": 1}, "folds is 1: give at least 2"),
+        ({"folds": -3}, "folds is -3"),
+        ({"folds": N + 1}, f"too few queries, {N}: .* takes {N + 1} at"),
+        *(({"lam": lam}, "lam must hold at least one finite number") for lam in ([], [-1.0], [np.nan], [1.0, np.inf])),
+        ({"target": "bill"}, "target 'bill' is unknown: give one of budget, max_error"),
+    ],
 )
-def test_folds_must_be_between_two_and_the_number_of_queries(log, model, folds, message):
+def test_options_that_cannot_be_are_refused(log, model, option, message):
     with pytest.raises(ValueError, match=message):
-        select_frontier(log, model=model, folds=folds)
-
-
-@pytest.mark.parametrize("lam", [[], [-1.0], [np.nan], [1.0, np.inf]])
-def test_prices_must_be_finite_and_not_negative(log, model, lam):
-    with pytest.raises(ValueError, match="lam must hold at least one finite number"):
-        select_frontier(log, model=model, lam=lam)
+        select_frontier(log, model=model, **option)
 
 
 def test_a_log_without_a_model_is_refused(log, model):
@@ -405,8 +396,3 @@ def test_each_kind_of_target_has_a_luck_of_its_own(log, model, compared, target,
         assert lucky[row] == pytest.approx(plain[row] + raised, rel=1e-9)
     said = tell_corrections(selection.frontier, selection.comparison, selection.target)
     assert f"raised by {100 * raised:.2g} points" in said
-
-
-def test_a_target_that_is_none_is_refused(log, model):
-    with pytest.raises(ValueError, match="target 'bill' is unknown: give one of budget, max_error"):
-        select_frontier(log, model=model, target="bill")

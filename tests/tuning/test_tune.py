@@ -47,7 +47,7 @@ def test_the_policy_is_that_of_the_frontier(log, target):
 
 
 def test_intervals_are_drawn_by_default(log):
-    assert rcjax.tune(log, cascade="full").frontier.bands is not None
+    assert rcjax.tune(log, cascade=MODELS[:2]).frontier.bands is not None
 
 
 @pytest.mark.parametrize("cascade", ["all", "full", "adaptive", MODELS[:2], [MODELS[:1], MODELS[1:]]])

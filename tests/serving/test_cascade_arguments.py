@@ -1,0 +1,179 @@
+"""What cannot be a cascade, an argument of one, or a question to it: one line each."""
+
+import asyncio
+import math
+
+import pytest
+from chat_server import serving
+from gateway_service import MODELS, SURE
+from misses import in_turn
+from openai import AsyncOpenAI, OpenAI
+from scripted_cascade import POLICY, ask, cascade_policy, good, script
+
+from rcjax import signals
+from rcjax.serving.cascade import Cascade
+
+# Arguments
+
+
+@in_turn(
+    ("arguments", "message"),
+    [
+        ({"client": {"small": 1}}, "client: none given for middle, large"),
+        ({"client": OpenAI(api_key="x")}, r"client of small: give an openai\.AsyncOpenAI, not an OpenAI"),
+        ({"signal": {"large": signals.Choice()}}, "signal: none given for small, middle"),
+        ({"served": {"tiny": "x"}}, "served names tiny; the policy has small, middle, large"),
+        ({"model_options": {"tiny": {}}}, "model_options names tiny"),
+        ({"options": {"max_tokenz": 1}}, "the client knows no max_tokenz: .* extra_body"),
+        ({"options": {"stream": True}}, "stream cannot be used"),
+        ({"prices": {"small": {"input": -1, "output": 1}}}, "prices of small: give input and output"),
+        ({"prices": {"small": {"input": 1}}}, "prices of small"),
+        ({"prices": {"small": {"input": "much", "output": 1}}}, "prices of small"),
+        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"shadow": 1.5}, "shadow: must be between 0 and 1"),
+        ({"shadow": math.nan}, "shadow: must be between 0 and 1"),
+        ({"shadow": "half"}, "shadow: must be a number, but it is 'half'"),
+        ({"options": {"model": "x"}}, r"model cannot be set for every question: name a model by served="),
+        ({"options": {"messages": [], "model": "x"}}, r"model and messages cannot be set .* ask\(\)"),
+        ({"model_options": {"small": {"model": "x"}}}, "model cannot be set"),
+        ({"options": {"self": 1}}, "the client knows no self"),
+        ({"options": {5: 1}}, "the client knows no 5"),
+        ({"retries": -1}, "retries must be at least 0, not -1"),
+        ({"timeout": 0}, "timeout must be above 0 seconds"),
+        ({"prices": {"small": {"input": 1e200, "output": 1}}}, "prices of small"),
+        ({"timeout": math.nan}, "timeout: must be between 0 and inf, but it is nan"),
+        ({"shadow_models": ["tiny"]}, "need shadow above 0"),
+        ({"shadow": 0.1, "shadow_models": "tiny"}, "a list of them"),
+        ({"shadow": 0.1, "shadow_models": ["tiny"]}, "prices: none known for the shadow models tiny"),
+        (
+            {"signal": None},
+            "signal: the policy does not tell that of small, middle, large: give what its log was made with",
+        ),
+        ({"shadow": 0.1, "shadow_models": ["tiny"], "served": {"none": "x"}}, "names none; there are small, .*, tiny"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    given = {"client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
+    with pytest.raises(ValueError, match=message):
+        Cascade(POLICY, given.pop("client"), **given)
+
+
+@in_turn(
+    ("arguments", "message"),
+    [
+        (
+            {"policy": None},
+            r"policy must be a Policy or a Mixture or a SegmentedPolicy \(as rcjax\.load_policy reads\)",
+        ),
+        ({"policy": "policy.json"}, "policy must be a Policy .*, not a text"),
+        ({"signal": signals.Choice}, "signal of small: give an instance .*, not the class Choice"),
+        ({"signal": "choice"}, "signal of small: .*, not a text"),
+        (
+            {"signal": {**dict.fromkeys(MODELS, signals.Choice()), "large": signals.Stated}},
+            "signal of large: .* Stated",
+        ),
+        ({"retries": 1.5}, "retries must be a whole number, not a float"),
+        ({"retries": True}, "retries must be a whole number, not a bool"),
+        ({"concurrency": "64"}, "concurrency must be a whole number, not a text"),
+        ({"concurrency": None}, "concurrency must be a whole number, not None"),
+        ({"log": "calls.jsonl"}, r"log must be a CallLog or None \(as rcjax\.CallLog\(path\) opens\), not a text"),
+        ({"served": "org/small"}, "served must be a mapping or None, not a text"),
+        ({"served": {"small": 5}}, "served of small must be a text, not an int"),
+        ({"options": [("seed", 1)]}, "options must be a mapping or None, not a list"),
+        ({"model_options": {"small": 5}}, "model_options of small must be a mapping, not an int"),
+        ({"prices": "prices.toml"}, "prices must be a mapping or None, not a text"),
+        ({"shadow": 0.1, "shadow_models": [None]}, "each of shadow_models must be a text, not None"),
+    ],
+)
+def test_arguments_of_another_kind(arguments, message):
+    given = {"policy": POLICY, "client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
+    with pytest.raises(TypeError, match=message):
+        Cascade(given.pop("policy"), given.pop("client"), **given)
+
+
+@in_turn("client", [None, "x", AsyncOpenAI, {**dict.fromkeys(MODELS, None)}])
+def test_a_client_of_another_kind(client):
+    with pytest.raises(ValueError, match=r"client of small: give an openai\.AsyncOpenAI, not "):
+        Cascade(POLICY, client, signal=signals.Choice())
+
+
+def test_a_policy_without_prices_in_its_provenance_needs_none():
+    for tuning in ({}, {"prices": None}):
+        policy = cascade_policy(provenance={"tuning": tuning})
+        assert Cascade(policy, AsyncOpenAI(api_key="x"), signal=signals.Choice()).models == MODELS
+    for tuning in (None, 5, {"prices": "x"}):
+        policy = cascade_policy(provenance={"tuning": tuning})
+        with pytest.raises(ValueError, match=r"^provenance\.tuning"):
+            Cascade(policy, AsyncOpenAI(api_key="x"), signal=signals.Choice())
+
+
+# Questions
+
+QUESTION = "messages must be a text, or a list of messages as the API has them"
+
+
+@in_turn(
+    ("messages", "query", "error", "says"),
+    [
+        (None, "q", TypeError, f"{QUESTION}, not None"),
+        (b"What?", "q", TypeError, f"{QUESTION}, not a bytes"),
+        (5, "q", TypeError, f"{QUESTION}, not an int"),
+        ({"role": "user"}, "q", TypeError, f"{QUESTION}, not a dict"),
+        ([], "q", ValueError, f"{QUESTION}, not an empty one"),
+        (["What?"], "q", TypeError, f"{QUESTION}, such as .*: one of them is a text"),
+        ([None], "q", TypeError, f"{QUESTION}, such as .*: one of them is None"),
+        ("What?", b"q", TypeError, "query must be a whole number or a text that names it, not a bytes"),
+        ("What?", 1.5, TypeError, "query must be .*, not a float"),
+        ("What?", True, TypeError, "query must be .*, not a bool"),
+        ("What?", ["q"], TypeError, "query must be .*, not a list"),
+        ("What?", " ", ValueError, "query must be a text that is not empty"),
+    ],
+)
+def test_a_question_that_is_none(messages, query, error, says):
+    with pytest.raises(error, match=says):
+        ask(script(small=good("A", SURE)), messages, query=query)
+    in_a_batch = says.replace("messages must", "messages of question 2 must").replace(
+        "query must", "query of question 2 must"
+    )
+    for questions in ([(1, "?"), (query, messages)], iter([(1, "?"), (query, messages)])):
+        with pytest.raises(error, match=in_a_batch):
+            batch(questions)
+
+
+def batch(questions):
+    """(the results, the requests) of many questions."""
+
+    async def main():
+        async with serving(script(small=good("A", SURE))) as (server, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice())
+            try:
+                return await cascade.ask_all(questions)
+            finally:
+                requests.extend(server.requests)
+
+    requests = []
+    return asyncio.run(main()), requests
+
+
+@in_turn(
+    ("questions", "says"),
+    [
+        ({"q1": "What?"}, r"questions must be pairs of an id and messages, not a dict: give \.items\(\) of it"),
+        ("text", "questions must be pairs of an id and messages, not a text"),
+        (None, "questions must be pairs of an id and messages, not None"),
+        (5, "questions must be .*, not an int"),
+        (["q1", "q2"], "questions must be .*: question 1 is a text"),
+        ([("q1", "?"), ("q2",)], "questions must be .*: question 2 is a tuple"),
+        ([("q1", "?", "!")], "questions must be .*: question 1 is a tuple"),
+        ([(None, "?")], "questions must be .*: question 1 has no id"),
+    ],
+)
+def test_questions_that_are_no_pairs(questions, says):
+    with pytest.raises(TypeError, match=says):
+        batch(questions)
+
+
+def test_the_questions_of_a_mapping():
+    results, requests = batch({"q1": "?", "q2": "!"}.items())
+    assert [result.query for result in results] == ["q1", "q2"]
+    assert len(requests) == 2

@@ -1,0 +1,66 @@
+"""Policies of a frontier: for a budget, an error, the price of one or λ, and with the thresholds of their point."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rcjax import solve_frontier
+from rcjax.frontier.frontier import InfeasibleError
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.fixture(scope="module")
+def automatic(demo):
+    return solve_frontier(demo)
+
+
+def test_policies_of_the_targets(demo, automatic):
+    cost, error, lam = (np.asarray(x) for x in (automatic.cost, automatic.error, automatic.lam))
+    middle = len(cost) // 2
+    cheap = automatic.policy(budget=float(cost[middle]))
+    assert cheap.expected["cost"] <= cost[middle] * (1 + 1e-9)
+    assert cheap.expected["error"] == error[cost <= cost[middle] * (1 + 1e-9)].min()
+    good = automatic.policy(max_error=float(error[middle]))
+    assert good.expected["error"] <= error[middle] * (1 + 1e-9)
+    assert good.expected["cost"] == cost[error <= error[middle] * (1 + 1e-9)].min()
+    price = float(1 / lam[middle])
+    by_price, by_lam = automatic.policy(error_cost=price), automatic.policy(lam=1 / price)
+    assert (by_price.rules, by_price.expected) == (by_lam.rules, by_lam.expected)
+    assert by_price.provenance["tuning"]["target"] == {"error_cost": price}
+    value = by_lam.expected["error"] + by_lam.expected["cost"] / price
+    assert value <= (error + cost / price).min() + 1e-15
+
+
+def test_infeasible_targets_name_the_best_figure(automatic):
+    with pytest.raises(InfeasibleError, match=f"{float(automatic.cost.min()):.6g}"):
+        automatic.policy(budget=float(automatic.cost.min()) / 2)
+    with pytest.raises(InfeasibleError, match=f"{float(automatic.error.min()):.3%}"):
+        automatic.policy(max_error=float(automatic.error.min()) / 2)
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [{}, {"budget": 1.0, "lam": 1.0}, {"budget": -1.0}, {"error_cost": 0.0}, {"lam": np.inf}, {"max_error": np.nan}],
+)
+def test_exactly_one_sensible_target(automatic, targets):
+    with pytest.raises(ValueError, match=r"exactly one|must be a positive"):
+        automatic.policy(**targets)
+
+
+def test_a_policy_has_the_thresholds_of_its_point(demo, automatic):
+    row = int(np.asarray(automatic.members).sum(1).argmax())
+    policy = automatic.point(row)
+    names = [n for n, used in zip(demo.models, automatic.members[row], strict=True) if used]
+    assert list(policy.models) == names
+    for name, following in itertools.pairwise(names):
+        rules = policy.rules[name]
+        threshold = float(automatic.thresholds[row, demo.models.index(name)])
+        if 0 < threshold < 1:
+            assert [(r.up_to, r.action, r.model) for r in rules] == [
+                (threshold, "ask", following),
+                (1.0, "answer", None),
+            ]
+    assert [r.action for r in policy.rules[names[-1]]] == ["answer"]
+    assert policy.expected["cost"] == float(automatic.cost[row])

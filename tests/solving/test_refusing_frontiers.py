@@ -1,0 +1,144 @@
+"""Frontiers that refuse, once they are found: files, replays, what a service sees, intervals."""
+
+import json
+
+import numpy as np
+import pytest
+from policy_samples import make_policy
+
+import rcjax
+from rcjax import load_frontier, replay, solve_frontier
+from rcjax.policy import Abstain, Answer, Defer, Policy, Rule
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+SEARCHES = ("all", "full", "adaptive")
+
+
+@pytest.fixture(scope="module")
+def refusing(demo, demo_lam):
+    """The frontiers of the demo at one price, by search."""
+    return {search: solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3) for search in SEARCHES}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_frontiers_survive_files(refusing, search, tmp_path):
+    frontier = refusing[search]
+    frontier.save(tmp_path / "frontier.json")
+    assert json.loads((tmp_path / "frontier.json").read_text())["schema_version"] == 2
+    loaded = load_frontier(tmp_path / "frontier.json")
+    for name in ("error", "cost", "abstention", "refusals", "thresholds", "penalty"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(frontier, name), err_msg=name)
+    assert loaded.abstain_price == 0.3
+    for row in range(len(frontier.lam)):
+        assert loaded.point(row) == frontier.point(row)
+
+
+def test_only_what_abstains_needs_the_new_schema(demo, demo_lam, refusing, tmp_path):
+    without = solve_frontier(demo, lam=demo_lam)
+    assert without.to_json()["schema_version"] == 1
+    assert without.point(3).to_json()["schema_version"] == 1
+    policy = refusing["all"].point(6)
+    assert policy.to_json()["schema_version"] == 2
+    policy.save(tmp_path / "policy.json")
+    assert Policy.load(tmp_path / "policy.json") == policy
+
+
+def test_steps_of_a_policy_that_abstains():
+    rules = {
+        "small": (Rule(0.2, "abstain"), Rule(0.6, "ask", "large"), Rule(1.0, "answer")),
+        "médium": (Rule(1.0, "answer"),),
+        "large": (Rule(0.3, "abstain"), Rule(1.0, "answer")),
+    }
+    policy = make_policy(rules=rules)
+    assert policy.thresholds == {"small": None, "médium": None, "large": None}
+    kinds = {"small": (Abstain, Defer, Answer), "large": (Abstain, Answer, Answer)}
+    for model, expected in kinds.items():
+        for confidence, kind in zip((0.01, 0.55, 0.97), expected, strict=True):
+            decision = policy.step(model, confidence=confidence)
+            assert type(decision) is kind, (model, confidence)
+            assert decision.confidence == policy.calibrate(model, confidence=confidence)
+    decision = policy.step("small", confidence=0.01)
+    assert decision == Abstain("small", decision.confidence)
+    with pytest.raises(AttributeError):
+        decision.model = "large"
+    with pytest.raises(ValueError, match="is for the action 'ask' only"):
+        Rule(0.5, "abstain", "large")
+
+
+def served(policy, log):
+    """(error, cost, abstention) of a service's loop over a log."""
+    column = {name: j for j, name in enumerate(log.models)}
+    logprob, correct, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.cost))
+    wrong = spent = refused = 0.0
+    for query in range(log.n_queries):
+        model = policy.first
+        while True:
+            j = column[model]
+            spent += cost[j]
+            decision = policy.step(model, logprob=float(logprob[query, j]))
+            if not isinstance(decision, Defer):
+                break
+            model = decision.next_model
+        refused += isinstance(decision, Abstain)
+        wrong += isinstance(decision, Answer) and not correct[query, j]
+    return np.array([wrong, spent, refused]) / log.n_queries
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_replay_is_what_a_service_sees(refusing, search):
+    frontier, log = refusing[search], rcjax.sample_log(150, seed=9)
+    curve, refused = replay(frontier, log), []
+    for row in (1, 5, 7):
+        expected = served(frontier.point(row), log)
+        figures = [float(getattr(curve, name)[row]) for name in ("error", "cost", "abstention")]
+        np.testing.assert_allclose(figures, expected, rtol=1e-9, err_msg=str(row))
+        refused.append(expected[2])
+        policy = replay(frontier.point(row), log)
+        assert float(policy.abstention) == pytest.approx(expected[2])
+        assert float(policy.share.sum() + policy.abstention) == pytest.approx(1.0)
+        assert float(policy.error_answered) == pytest.approx(expected[0] / (1 - expected[2]))
+    assert max(refused) > (0.1 if search == "full" else 0.2)
+
+
+def test_a_replay_where_all_is_refused():
+    rules = {"small": (Rule(1.0, "abstain"),), "médium": (Rule(1.0, "answer"),), "large": (Rule(1.0, "answer"),)}
+    log = rcjax.sample_log(40, seed=2)
+    renamed = log.select(log.models[:3])
+    policy = make_policy(
+        models=renamed.models,
+        rules={new: rules[old] for new, old in zip(renamed.models, rules, strict=True)},
+        **{
+            name: dict(zip(renamed.models, getattr(make_policy(), name).values(), strict=True))
+            for name in ("calibrations", "cost")
+        },
+    )
+    seen = replay(policy, renamed)
+    assert (float(seen.error), float(seen.abstention), float(seen.error_answered)) == (0.0, 1.0, 0.0)
+    assert float(seen.cost) == pytest.approx(float(log.cost[0]))
+    assert seen.n == 40
+
+
+@pytest.mark.thorough
+def test_bands_of_what_is_refused(tmp_path):
+    log = rcjax.sample_log(250, seed=6)
+    model = rcjax.fit(log)
+    frontier = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3)
+    bands = rcjax.tuning.bootstrap(frontier, log, replicates=40)
+    seen = np.asarray(replay(frontier, log).abstention)
+    low, high = np.asarray(bands.abstention).T
+    assert (low < seen).all()
+    assert (seen < high).all()
+    assert (high - low < 0.25).all()
+    frontier.with_bands(bands).save(tmp_path / "frontier.json")
+    loaded = load_frontier(tmp_path / "frontier.json")
+    np.testing.assert_array_equal(loaded.bands.abstention, bands.abstention)
+
+
+@pytest.mark.thorough
+def test_predictions_hold_on_fresh_queries(demo, refusing):
+    fresh = rcjax.sample_log(20_000, seed=11)
+    seen = replay(refusing["all"], fresh)
+    for name in ("error", "abstention"):
+        gap = np.abs(np.asarray(getattr(seen, name)) - np.asarray(getattr(refusing["all"], name)))
+        assert (gap < 0.02).all(), name
