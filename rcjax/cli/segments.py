@@ -204,7 +204,11 @@ def show_segment_checks(facts: Mapping[str, Any]) -> None:
     screen.print(table)
     drifted = facts["drifted_segments"]
     every = count(len(facts["segments"]), "segment")
-    told = f"{', '.join(drifted)}: DRIFTED ({len(drifted)} of {every})" if drifted else f"fine: none of {every} drifted"
+    unclear = [name for name, one in facts["segments"].items() if one["verdict"] == "doubtful"]
+    told = f"fine: none of {every} drifted"
+    if unclear:
+        told = f"none of {every} is shown to have drifted, and of {', '.join(unclear)} too few queries tell"
+    told = f"{', '.join(drifted)}: DRIFTED ({len(drifted)} of {every})" if drifted else told
     screen.print(told, style="bold")
     for name in drifted:
         for check in facts["segments"][name]["checks"]:

@@ -21,10 +21,10 @@ from rcjax.policy.targets import Target
 __all__ = ["show_copulas", "show_next", "show_policy", "show_report", "show_tuning", "show_written"]
 
 
-_CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 58, 12, 8  # leave room for the other columns on a terminal of 80
+_GAP = 3  # between two columns of a table
 
 
-_SECONDS_WIDTH, _MONEY_WIDTH, _LEAST_WIDTH = 13, 8, 20
+_TERMINAL, _LEAST_WIDTH = 80, 20  # columns of a terminal, at least, and of a cascade in a table
 
 
 _POINTS, _POINTS_DRAWN = 5, 7  # of the frontier, with a target and without
@@ -213,21 +213,36 @@ def _frontier_table(
     timed, waiting = (any(point.get(name) is not None for point in points) for name in ("seconds", "money"))
     heads = [f"$ per\n{money.name}", *["of it\nmoney"] * waiting, "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
     heads += [*["no\nanswer"] * refusing, *["seconds:\nmean, 95 %"] * timed]
-    table = make_table(*heads, numbers=len(heads))
-    table.columns[-1].no_wrap = sure or refusing or timed
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     what = what.replace(", ", ",\n", 1) if timed else what
-    table.add_column(what, no_wrap=True)
+    rows = []
     for number, point in enumerate(points):
         star = "* " if number < len(starred) and starred[number] else ""
-        room = max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
-        room -= _SECONDS_WIDTH * timed + _MONEY_WIDTH * waiting
-        chain = describe_cascade(point, width=max(room, _LEAST_WIDTH) if timed else room)
         band = [between(point["error_interval"])] if sure else []
         band += [percent(point["abstention"])] if refusing else []
         band += [", ".join(brief_seconds(point.get(name)) for name in ("seconds", "seconds_p95"))] if timed else []
         alone = [money.show(point["money"])] if waiting else []
-        cells = (star + money.show(point["cost"]), *alone, percent(point["error"]), *band, chain)
-        table.add_row(*cells, style="bold" if star else None)
+        rows.append((star + money.show(point["cost"]), *alone, percent(point["error"]), *band))
+    room = max(max(width, _TERMINAL) - _width_of(heads, rows) - _GAP, _LEAST_WIDTH)
+    table = _numbers_table(heads)
+    table.add_column(what, no_wrap=True)
+    for cells, point in zip(rows, points, strict=True):
+        style = "bold" if cells[0].startswith("*") else None
+        table.add_row(*cells, describe_cascade(point, width=room), style=style)
     return table
+
+
+def _numbers_table(heads: Sequence[str]) -> Table:
+    table = make_table(*heads, numbers=len(heads))
+    for column in table.columns:
+        column.no_wrap = True
+    return table
+
+
+def _width_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """How wide a table of numbers is, whatever the words of its heads are."""
+    table = _numbers_table(heads)
+    for row in rows:
+        table.add_row(*row)
+    return Screen().measure(table).maximum

@@ -1,7 +1,9 @@
 """A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
 
 import dataclasses
+import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import PurePath
@@ -35,6 +37,7 @@ from rcjax.plots import plot_frontier, plot_learning_curve
 from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
 from rcjax.policy.scores import Scores
+from rcjax.policy.targets import Target
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.influential import influential_context
@@ -56,8 +59,8 @@ def render(report: Findings) -> str:
 
 
 def _said(page: str, words: Reference | Scores) -> str:
-    """A page in the words of what is counted: its texts, and the labels that are read aloud; not its scripts."""
-    parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.S)
+    """A page in the words of what is counted: its texts, and the labels that are read aloud; not what is typed."""
+    parts = re.split(r"(<(script|style|code)\b.*?</\2>)", page, flags=re.S)
     texts = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
     # Of three parts each, the second is what is left alone, and the third its kind.
     return "".join(
@@ -81,7 +84,8 @@ def context(report: Findings) -> dict[str, Any]:
         "source": PurePath(report.log.source).name,
         "described": f"{report.log.n_queries:,} queries and {len(report.frontier.models)} models",
         "beside": report.beside,
-        "counted": _counted(report.log),
+        "command": report.command or _command(report.log),
+        "typed": report.command is not None,
         "headline": report.headline().replace(" %", "\u00a0%"),
         "replicates": report.frontier.bands.replicates,  # type: ignore[union-attr]
         "money": money,
@@ -113,14 +117,17 @@ def context(report: Findings) -> dict[str, Any]:
     }
 
 
-def _counted(log: Log) -> str:
-    """The options of a command by which the same is counted."""
+def _command(log: Log) -> str:
+    """The command that tunes a log, as far as the log tells how it was read."""
     reference, scores = log.reference, log.scores
-    scale = "" if scores is None or scores.most == 1 else f" --score-max {scores.most:g}"
-    if reference is None:
-        return scale
-    same = "" if reference.same == BY_ANSWER else f" --same {reference.same}"
-    return f" --reference {reference.model}{same}{scale}"
+    options = {
+        "--task": "choice" if log.task == "choice" else None,
+        "--reference": reference and reference.model,
+        "--same": reference.same if reference and reference.same != BY_ANSWER else None,
+        "--score-max": f"{scores.most:g}" if scores and scores.most != 1 else None,
+    }
+    words = [word for option, value in options.items() if value is not None for word in (option, value)]
+    return shlex.join(["rcjax", "tune", PurePath(log.source).name, *words])
 
 
 def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
@@ -191,7 +198,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "costs": costs,
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
-        "target": said(_target(report, index)),
+        "target": _target(report, index),
         **_waits(expected, money),
         "verdict": said(_verdict(report, index)),
         **trust,
@@ -214,17 +221,39 @@ def _waits(expected: Mapping[str, Any], money: Money) -> dict[str, str]:
 
 
 def _target(report: Findings, index: int) -> str:
-    """The target by which `rcjax tune` chooses a point: a budget, or where another is better for it, a limit.
+    """The target by which `rcjax tune` chooses a point; empty where none of the report's kind does.
 
-    A budget keeps money in hand for a cascade, and none for a single model.
+    Another kind would not do: the errors of cascades are corrected for the kind that they were tuned for. A budget
+    keeps money in hand for a cascade, and none for a single model.
     """
-    frontier, money = report.frontier, report.money
+    frontier, asked = report.frontier, report.target
+    if asked is not None and index == report.chosen:
+        return _option(report.log, asked)
+    kind, lam = report.selection.target, float(np.asarray(frontier.lam)[index])
     kept = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
-    # So much above it that seven digits do not cut it off.
-    budget = f"{money.scale * (float(np.asarray(frontier.cost)[index]) + kept) * (1 + 1e-6):.7g}"
-    if frontier.choose(budget=float(budget) / money.scale) == index:
-        return f"--budget {budget}/{'M' if money.name == 'million' else 'k'}"
-    return f"--max-error {float(np.asarray(frontier.error)[index]):.10g}"
+    values = {  # so much above them that seven digits cut off nothing
+        "budget": (float(np.asarray(frontier.cost)[index]) + kept) * (1 + 1e-6),
+        "max_error": float(np.asarray(frontier.penalty)[index]) * (1 + 1e-6),
+        "error_cost": 1 / lam if lam > 0 else math.inf,
+        "lam": lam,
+    }
+    target = Target(kind, float(f"{values[kind]:.7g}")) if math.isfinite(values[kind]) else None
+    chooses = target is not None and frontier.choose(**target.to_json()) == index
+    return _option(report.log, target) if target is not None and chooses else ""
+
+
+def _option(log: Log, target: Target) -> str:
+    """A target as an option of a command.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(20, seed=0)
+    >>> [_option(log, Target(name, 0.00015)) for name in ("budget", "max_error", "lam")]
+    ['--budget 150/M', '--max-error 0.00015', '--lam 0.00015']
+    """
+    if target.name == "budget":
+        return f"--budget {1e6 * target.value:.10g}/M"
+    differs = target.name == "max_error" and log.reference is not None and log.reference.counts == "differences"
+    return f"--{'max-difference' if differs else target.name.replace('_', '-')} {target.value:.10g}"
 
 
 def _verdict(report: Findings, index: int) -> str:
@@ -317,7 +346,7 @@ def _model(report: Findings, j: int, money: Money) -> dict[str, str]:
         "model": against.model,
         "error": percent(against.error),
         "cost": f"${money.show(against.cost)}",
-        "calibration": percent(calibration["held_out_error"]),
+        "calibration": percent(calibration["training_error"]),
         "separation": percent(calibration["separation"], 0),
         "same_cost": _at_its_cost(report, against),
         "same_error": _at_its_error(report, against, money),

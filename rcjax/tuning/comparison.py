@@ -13,6 +13,7 @@ __all__ = [
     "COMPARING_ALONE",
     "LONGER",
     "AtBudgets",
+    "AtErrors",
     "Bar",
     "Comparison",
     "Gain",
@@ -132,6 +133,26 @@ class AtBudgets:
         return int(np.where(alike | ~alike.any(), np.abs(ends - own), np.inf).argmin())
 
 
+@dataclasses.dataclass(frozen=True)
+class AtErrors:
+    """Cross-validated bills for E limits on the error, on queries that the policies were not tuned on; numpy's arrays.
+
+    Of the cheapest that the labels of the others say keeps to each limit: of the same ways to choose as `AtBudgets`.
+    """
+
+    limits: np.ndarray  # (E,) shares of wrong answers, rising
+    cost: np.ndarray  # (S, E) the bill
+    saved: np.ndarray  # (S, E) by how much it is below that of the cheapest single model
+    saved_se: np.ndarray  # (S, E) its standard error, over queries
+    alone: np.ndarray  # (k,) how often each model errs, by all labels
+
+    def nearest(self, limit: float) -> int:
+        """The position of the limit nearest to one, of those that as many single models keep to, if there are such."""
+        ends = self.limits
+        alike = (self.alone <= ends[:, None]).sum(1) == (self.alone <= limit).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - limit), np.inf).argmin())
+
+
 class Luck(NamedTuple):
     """By how much more S ways to choose err on queries left out than on those of the choice, (S,) for each target.
 
@@ -168,6 +189,7 @@ class Comparison:
     overall_se: np.ndarray  # (S,)
     agreement: Rival | None = None  # policies that compare answers, where the log tells answers
     at_budgets: AtBudgets | None = None  # what budgets get
+    at_errors: AtErrors | None = None  # what limits on the error cost
     luck: Luck | None = None
 
     @property

@@ -113,6 +113,12 @@ class Losses(NamedTuple):
         less = self.penalty[:, other, budgets] - self.penalty[:, places, budgets]
         return less[0].mean(-1), _standard_error(less[-1])
 
+    def spared(self, arms: Sequence[str], rival: str) -> tuple[np.ndarray, np.ndarray]:
+        """((S, E), (S, E)): by how much less some arms cost at every limit than another, and the standard error."""
+        places, other, limits = self.places(arms), self.places([rival]), self.targets.limits
+        less = self.charge[other, limits] - self.charge[places, limits]
+        return less.mean(-1), _standard_error(less)
+
     def places(self, arms: Sequence[str]) -> list[int]:
         """Where some arms stand."""
         return [self.arms.index(name) for name in arms]

@@ -19,7 +19,7 @@ from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
 from rcjax.solving.paths import Plan, make_plan, only
 from rcjax.tuning.choices import Choice, Targets, choose, within
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck, Rival
+from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Gain, Luck, Rival
 from rcjax.tuning.contest import Arm, Contest, Judged, Losses, compares, contest
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.resampling import deal_folds
@@ -61,10 +61,15 @@ def targets_of(log: Log) -> Targets:
     those of the single models, by their labels."""
     low, high = (float(end) for end in (np.min(log.cost), np.max(log.cost)))
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
-    answered = np.asarray(log.answered)
-    error = 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    error = errors_alone(log)
     budgets, errors = np.geomspace(low, 1.2 * max(high, low), BUDGETS), np.linspace(error.min(), error.max(), ERRORS)
     return Targets(lam_range(np.asarray(log.cost, float), PRICES), budgets, errors)
+
+
+def errors_alone(log: Log) -> np.ndarray:
+    """(k,) how often each model of a log errs, by its labels."""
+    answered = np.asarray(log.answered)
+    return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def cross_validate(
@@ -96,11 +101,11 @@ def cross_validate(
 
     of = Contest(model, arms, chains, targets, judging)
     losses = contest(log, of, deal_folds(log.complete, folds, seed))
-    return _compared(losses, lengths)
+    return _compared(losses, lengths, errors_alone(log))
 
 
-def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
-    """What a contest has shown."""
+def _compared(losses: Losses, lengths: Sequence[int], alone: np.ndarray) -> Comparison:
+    """What a contest has shown; `alone` (k,): how often each model errs."""
     own, prices = [str(length) for length in lengths], losses.targets.prices
     error, cost = losses.means(own)
     pair = own[:2][-1]
@@ -118,6 +123,7 @@ def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
         *gain[:4],
         agreement=rival,
         at_budgets=_at_budgets(losses, chosen),
+        at_errors=_at_errors(losses, chosen, alone),
         luck=_luck(losses, chosen),
     )
 
@@ -130,6 +136,11 @@ def _of_one(gain: Gain) -> list[Any]:
 def _at_budgets(losses: Losses, arms: Sequence[str]) -> AtBudgets:
     error, cost = (figure[:, losses.targets.within] for figure in losses.means(arms))
     return AtBudgets(losses.targets.budgets, error, cost, *losses.saved(arms, arms[0]))
+
+
+def _at_errors(losses: Losses, arms: Sequence[str], alone: np.ndarray) -> AtErrors:
+    cost = losses.means(arms)[1][:, losses.targets.limits]
+    return AtErrors(losses.targets.errors, cost, *losses.spared(arms, arms[0]), alone)
 
 
 def _luck(losses: Losses, arms: Sequence[str]) -> Luck:

@@ -25,6 +25,8 @@ def page(tmp_path_factory):
 
 def test_a_page_says_what_differs_and_what_is_wrong(page):
     assert "differs from large on" in page.headline()
+    assert page.headline().startswith("Asking large for everything costs $")  # that it is itself is no news
+    assert "0.0 %" not in page.headline()
     assert re.search(r"differs from large in \d.* errs in \d.* \(large itself in \d", page.beside)
     html = render(page)
     assert page.beside in html
