@@ -5,10 +5,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["spread"]
+__all__ = ["best_as_printed", "spread"]
 
 
 _MAX_ROWS = 15
+
+
+def best_as_printed(cost: ArrayLike, error: ArrayLike) -> list[int]:
+    """Return positions of the points that no other one beats, cheapest first, by three digits of each figure.
+
+    >>> best_as_printed([3.0, 1.0, 1.0004, 2.0], [0.1, 0.3, 0.25, 0.2504])
+    [2, 0]
+    """
+    figures = [(float(f"{c:.3g}"), round(float(e), 3)) for c, e in zip(np.ravel(cost), np.ravel(error), strict=True)]
+    best, least = [], np.inf
+    for i in sorted(range(len(figures)), key=lambda i: figures[i]):
+        if figures[i][1] < least:
+            best.append(i)
+            least = figures[i][1]
+    return best
 
 
 def spread(cost: ArrayLike, error: ArrayLike, most: int = _MAX_ROWS) -> list[int]:

@@ -170,7 +170,7 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *,
     gain = facts["gain"]
     if gain and gain["loss"] > 0:
         share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
-        lowered = f"it lowers error + λ·cost by {share:.1f} ± {se:.1f} %"
+        lowered = f"it {'lowers' if share >= 0 else 'raises'} error + λ·cost by {abs(share):.1f} ± {se:.1f} %"
         same = "policies tuned again answer as the one before does: nothing is gained, and nothing lost"
         screen.print(f"On queries left out of the tuning {lowered if share or se else same}.")
     for remark in facts["remarks"]:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from rcjax._base.wording import Money, between, choose_unit, describe_cascade, figure, percent
-from rcjax._core.thinning import spread
+from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, said, shown
@@ -55,8 +55,9 @@ def show_tuning(
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             hang(screen, "note", f"{what}: no threshold tells the right ones among them from the wrong ones")
-    errors = [point["error"] for point in points]
-    shown = spread([point["cost"] for point in points], errors, _POINTS_DRAWN if drawn else _POINTS)
+    best = _best(points)
+    costs, errors = ([points[i][name] for i in best] for name in ("cost", "error"))
+    shown = [best[i] for i in spread(costs, errors, _POINTS_DRAWN if drawn else _POINTS)]
     mine = _place(points, chosen)
     if mine is not None and mine not in shown:  # in place of the point that is nearest to it
         nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
@@ -205,6 +206,13 @@ def _place(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None
     return alike.index(True) if True in alike else None
 
 
+def _best(points: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Positions of the points that no other one beats as they are printed; all where refusals are a third figure."""
+    if any(point.get("abstention") for point in points):
+        return list(range(len(points)))
+    return best_as_printed(*([point[name] for point in points] for name in ("cost", "error")))
+
+
 def _frontier_table(
     points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool] = ()
 ) -> Table:
@@ -215,7 +223,6 @@ def _frontier_table(
     heads += [*["no\nanswer"] * refusing, *["seconds:\nmean, 95 %"] * timed]
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
-    what = what.replace(", ", ",\n", 1) if timed else what
     rows = []
     for number, point in enumerate(points):
         star = "* " if number < len(starred) and starred[number] else ""
@@ -226,7 +233,7 @@ def _frontier_table(
         rows.append((star + money.show(point["cost"]), *alone, percent(point["error"]), *band))
     room = max(max(width, _TERMINAL) - _width_of(heads, rows) - _GAP, _LEAST_WIDTH)
     table = _numbers_table(heads)
-    table.add_column(what, no_wrap=True)
+    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, no_wrap=True)
     for cells, point in zip(rows, points, strict=True):
         style = "bold" if cells[0].startswith("*") else None
         table.add_row(*cells, describe_cascade(point, width=room), style=style)

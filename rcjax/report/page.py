@@ -27,9 +27,10 @@ from rcjax._base.wording import (
     threshold,
 )
 from rcjax._core.json_values import plain
-from rcjax._core.thinning import spread
+from rcjax._core.thinning import best_as_printed, spread
 from rcjax.diagnostics.agreement import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.statuses import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
@@ -93,7 +94,7 @@ def context(report: Findings) -> dict[str, Any]:
         "drawing": Markup(drawing),
         "corner": corner,
         "points": points,
-        "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
+        "rows": [points[i] for i in _shown(report.frontier)],
         "start": start,
         "gaps": bool((np.asarray(report.frontier.status) == PointStatus.INTERPOLATED).any()),
         "timed": report.frontier.seconds is not None,
@@ -115,6 +116,13 @@ def context(report: Findings) -> dict[str, Any]:
         "provenance": report.model.provenance,
         "reference": report.model.reference,
     }
+
+
+def _shown(frontier: Frontier) -> list[int]:
+    """Positions of points for a table: of those that no other one beats as they are printed."""
+    cost, error = np.asarray(frontier.cost, float), np.asarray(frontier.penalty, float)
+    best = np.array(best_as_printed(cost, error))
+    return best[spread(cost[best], error[best])].tolist()
 
 
 def _command(log: Log) -> str:

@@ -88,15 +88,22 @@ def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: flo
         surely = f"{names[surest]} errs on {percent(float(at.alone[surest]))}, at {money.full(float(costs[surest]))}"
         return f"no single model keeps to this error: {surely}"
     rival = int(np.where(keeps, costs, np.inf).argmin())
-    best = f"{names[rival]} alone, {'which errs least' if rival == surest else 'the cheapest that keeps to this error'}"
+    best = f"{names[rival]} alone{_which(rival == surest, float(at.alone[rival]))}"
     row, column = _row(frontier, point, len(at.saved)), at.nearest(limit)
     saved, spread = float(at.saved[row, column]), float(at.saved_se[row, column])
     share = f" ({percent(abs(saved) / float(at.cost[0, column]), 0)})" if at.cost[0, column] > 0 else ""
     less = f"${money.show(abs(saved))} ± {money.show(spread)} per {money.name} queries{share} {_way(saved)}"
     if saved <= _SURE * spread:
-        return f"that it costs less than {best}, is not shown: {less} on queries left out"
+        return f"that it costs less than {best} is not shown: {less} on queries left out"
     today = "" if rival == surest else _beside(frontier, point, surest)
     return f"{less} than {best}{today}"
+
+
+def _which(surest: bool, error: float) -> str:
+    """What a rival is, for a limit on the error; nothing for one that never errs, as that answers are held to."""
+    if not surest:
+        return " (the cheapest that keeps to this error)"
+    return " (which errs least)" if error > 0 else ""
 
 
 def _way(saved: float) -> str:

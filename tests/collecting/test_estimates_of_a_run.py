@@ -45,7 +45,7 @@ def before(result):
 def test_a_few_answers_tell_what_the_others_cost(place, seen):
     """They were not looked at before there were twenty, and an answer was taken to have 200 tokens."""
     behave, rows = Long(), of_text(60)
-    how = ("--signal", "stated", "--max-tokens", "4000", "--json")
+    how = ("--signal", "length", "--max-tokens", "4000", "--json")
     first, _ = collect(place, behave, *how, rows=rows[:seen], names=("small", "large"))
     spent = float(json.loads(first.stdout)["spent"])
     second, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
@@ -60,7 +60,7 @@ def test_a_few_answers_tell_what_the_others_cost(place, seen):
 
 def test_judges_are_counted_before_and_after_there_are_some(place):
     behave, rows = Long(), of_text(40)
-    how = ("--signal", "stated", "--max-tokens", "4000", "--grade", "judge:large", "--json")
+    how = ("--signal", "length", "--max-tokens", "4000", "--grade", "judge:large", "--json")
     told = {}
     for judge in ((), how[4:6]):
         options = [word for word in how if judge or word not in how[4:6]]

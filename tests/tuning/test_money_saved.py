@@ -91,4 +91,6 @@ def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
     pair = int(np.flatnonzero(np.asarray(frontier.members).sum(1) == 2)[0])
     said = dataclasses.replace(chosen, comparison=comparison).verdict(pair, {"max_error": limit})
     surest = frontier.models[int(at.alone.argmin())]
-    assert re.search(rf"the cheapest that keeps to this error, and \d+ % less than {surest}, which errs least$", said)
+    assert re.search(
+        rf"\(the cheapest that keeps to this error\), and \d+ % less than {surest}, which errs least$", said
+    )

@@ -78,15 +78,15 @@ SENTENCES = [
      "use small → large: that it beats the best single model for the same money is not shown: "
      "1.7 ± 0.9 points fewer errors on queries left out"),
     ("pair", {"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009},
-     "use small → large: that it costs less than large alone, which errs least, is not shown: "
+     "use small → large: that it costs less than large alone (which errs least) is not shown: "
      "$2.00 ± 0.900 per million queries (2 %) more on queries left out"),
     ("pair", {"max_error": 0.1}, {"saved": 0.031, "saved_se": 0.009},
-     "use small → large: $3.10 ± 0.900 per million queries (3 %) less than large alone, which errs least"),
+     "use small → large: $3.10 ± 0.900 per million queries (3 %) less than large alone (which errs least)"),
     ("pair", {"max_error": 0.05}, {},
      "use small → large: no single model keeps to this error: large errs on 8.0 %, at $177 per million queries"),
     ("answers", {"max_error": 0.1}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
      "use small → middle → large, asking large where small and middle differ: "
-     "$6.00 ± 1.00 per million queries (6 %) less than large alone, which errs least"),
+     "$6.00 ± 1.00 per million queries (6 %) less than large alone (which errs least)"),
     ("pair", {"error_cost": 0.1}, {"gain": 0.0312, "gain_se": 0.0123},
      "use small → large: 3.12 ± 1.23 points of error + λ·cost better than the best single model"),
     ("pair", {"lam": 10.0}, {"gain": 0.02, "gain_se": 0.0123},
@@ -122,7 +122,7 @@ def test_a_target_is_told_at_its_own_figures(frontier):
     for budget, words in ((1.0, "900.0 ± 1.0 points fewer"), (1e3, "900.0 ± 1.0 points more"), (9.0, "3.0 ± 1.0")):
         assert words in say(frontier, "pair", {"budget": budget}, saved=0.03)
     said = say(frontier, "pair", {"max_error": 0.25}, saved=0.03)
-    assert "that it costs less than middle alone, the cheapest that keeps to this error, is not shown: $900" in said
+    assert "that it costs less than middle alone (the cheapest that keeps to this error) is not shown: $900" in said
 
 
 def test_words_and_figures_never_contradict_each_other(frontier):
