@@ -62,9 +62,9 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
 
 def cache_folder() -> Path:
     """Return $RCJAX_CACHE_DIR, or rcjax in the user's cache folder."""
-    own = os.environ.get("RCJAX_CACHE_DIR")
-    if own:
-        return Path(own)
+    folder = os.environ.get("RCJAX_CACHE_DIR")
+    if folder:
+        return Path(folder)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "rcjax" / "Cache"
     if sys.platform == "darwin":

@@ -134,9 +134,9 @@ def pulse(what: str, how_far: Callable[[], str] = str) -> Iterator[None]:
 
     def tell() -> None:
         while not done.wait(EVERY):
-            told = how_far() or f"{time.monotonic() - started:.0f} s so far"
+            progress = how_far() or f"{time.monotonic() - started:.0f} s so far"
             with suppress(OSError, ValueError):  # nobody reads it
-                typer.echo(f"{what}: {told}", err=True)
+                typer.echo(f"{what}: {progress}", err=True)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()

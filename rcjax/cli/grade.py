@@ -131,9 +131,9 @@ def grade(
             asked = _asked(questions, shadow, file, reference)
             grading = bool(graders) or table is None
             calls, without = _gradable(answers.name, shadow, asked, reference, graders) if grading else (None, {})
-            told = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
+            counts = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
             audit_of = _Audit(table, audit or _AUDITED, seed)
-            _run(_Command(plan, file, asked, into, reference, again, calls, told, audit_of, grading, json_))
+            _run(_Command(plan, file, asked, into, reference, again, calls, counts, audit_of, grading, json_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class _Command:
     against: str | None
     again: bool
     calls: Collection[str] | None
-    told: dict[str, Any]
+    counts: dict[str, Any]
     audit: _Audit
     grading: bool
     as_json: bool
@@ -233,17 +233,17 @@ def _run(command: _Command) -> None:
     problem: Exception | None = None
     if command.grading:
         with terminable():
-            told, notes = asyncio.run(_grade(command))
-        problem = told.problem
+            regraded, notes = asyncio.run(_grade(command))
+        problem = regraded.problem
         document |= {
-            "graded": told.graded,
-            "changed": told.changed,
-            "without_verdict": told.without,
-            "labelled": told.labelled,
-            "agree": told.agree,
-            "spent": float(told.spent),
+            "graded": regraded.graded,
+            "changed": regraded.changed,
+            "without_verdict": regraded.without,
+            "labelled": regraded.labelled,
+            "agree": regraded.agree,
+            "spent": float(regraded.spent),
             "notes": notes,
-        } | command.told
+        } | command.counts
     audit = command.audit
     if audit.table is not None and problem is None:
         about = command.file.answers, command.questions, audit.size, audit.seed, command.against
@@ -265,7 +265,7 @@ async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
         far = HowFar()
         with busy("grading", how_far=far):
             manner = Manner(command.into, command.again, command.against, command.calls, watch=far.note)
-            told = await regrade(command.file, command.questions, crew.graders, purse, manner)
-        return told, crew.graders.remarks()
+            regraded = await regrade(command.file, command.questions, crew.graders, purse, manner)
+        return regraded, crew.graders.remarks()
     finally:
         await crew.close()

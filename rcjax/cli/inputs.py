@@ -39,13 +39,13 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     if options.get("reference") is not None:
         options["same"] = same_by(options["reference"].same)
 
-    told = (
+    categories = (
         rcjax.logs.LeftOutWarning,
         rcjax.logs.NoConfidenceWarning,
         rcjax.logs.PartsWarning,
         rcjax.logs.PricesWarning,
     )
-    with echoed(*told, rcjax.logs.UnlabelledWarning):
+    with echoed(*categories, rcjax.logs.UnlabelledWarning):
         warnings.simplefilter("ignore", rcjax.logs.IncompleteLogWarning)
         try:
             log = read(path, **options)
@@ -162,8 +162,8 @@ def is_training_log(
 
     if not isinstance(subject, Policy | Mixture | SegmentedPolicy):
         return log.digest == subject.model.provenance.get("digest")
-    told, tuning = subject.provenance, recorded_tuning(subject.policies[0])
-    if "digest" not in told:
+    provenance, tuning = subject.provenance, recorded_tuning(subject.policies[0])
+    if "digest" not in provenance:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
         options: Any = {
@@ -180,7 +180,7 @@ def is_training_log(
                 log = read_answers(path, prices=prices or tuning.prices, **options)
         except LogError:
             return False
-    return log.digest == told["digest"]
+    return log.digest == provenance["digest"]
 
 
 def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,11 +190,11 @@ def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
     """
     from rcjax.frontier.frontier import Frontier
 
-    told = subject.model.provenance if isinstance(subject, Frontier) else subject.policies[0].provenance
+    provenance = subject.model.provenance if isinstance(subject, Frontier) else subject.policies[0].provenance
     options = {name: value for name, value in reading.items() if value is not None}
-    scores = recorded_scores(told)
+    scores = recorded_scores(provenance)
     scale = {} if scores is None else {"score_max": scores.most}
-    return {"reference": recorded_reference(told), **scale, **options}
+    return {"reference": recorded_reference(provenance), **scale, **options}
 
 
 def _segments(subject: Any) -> dict[str, Any]:

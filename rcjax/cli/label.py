@@ -204,15 +204,14 @@ def _drawn(data: Log, source: Path, number: int, seed: int, out: Path, beside: _
     with busy("drawing"):
         draw = draw_labels(data, number, seed=seed)
     new = [*zip(draw.query.tolist(), draw.model.tolist(), strict=True)]
-    old = [*zip(*(places.tolist() for places in np.nonzero(data.labelled)), strict=True)]
-    answers = {place: _answer_at(data, *place) for place in [*new, *old]}
+    old = [*zip(*(indices.tolist() for indices in np.nonzero(data.labelled)), strict=True)]
+    answers = {cell: _answer_at(data, *cell) for cell in [*new, *old]}
     with busy("reading questions and answers"):
         texts = _texts({*answers.values()}, source, beside)
     correct = np.asarray(data.correct)
-    labels = dict.fromkeys(new) | {place: bool(correct[place]) for place in old}
+    labels = dict.fromkeys(new) | {cell: bool(correct[cell]) for cell in old}
     rows = [
-        (answer, texts.get(answer, Texts()), labels[place], float(draw.chance[place]))
-        for place, answer in answers.items()
+        (answer, texts.get(answer, Texts()), labels[cell], float(draw.chance[cell])) for cell, answer in answers.items()
     ]
     return draw, LabelSheet.of(out, rows)
 
@@ -235,17 +234,17 @@ def _texts(drawn: set[AnswerKey], source: Path, beside: _Beside) -> dict[AnswerK
     if beside.answers is not None:
         texts = completed(texts, answer_texts(beside.answers, drawn))
     asked = {question.query: question for question in beside.questions}
-    told = {
+    asked_of = {
         answer: Texts(conversation(asked[answer.query].messages), " or ".join(asked[answer.query].reference))
         for answer in drawn
         if answer.query in asked
     }
-    return completed(texts, told)
+    return completed(texts, asked_of)
 
 
 def _shown(sheet: LabelSheet, drawn: int) -> dict[str, int]:
     """How many of the answers to label show no question, and how many no answer: the first rows of the table."""
-    texts = [sheet.texts(place) for place in range(drawn)]
+    texts = [sheet.texts(row) for row in range(drawn)]
     return {
         "without_question": sum(not one.question for one in texts),
         "without_answer": sum(not one.answer for one in texts),

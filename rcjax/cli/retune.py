@@ -75,9 +75,9 @@ def retune(
             retuned = rcjax.retune(old, fresh, bands=bands)
         with steps("replaying both"):
             gain = None if isinstance(old, rcjax.SegmentedPolicy) else held_out_gain(old, fresh)
-            known, scored = set(old.models) <= set(fresh.models), fresh.scores is not None
+            available, scored = set(old.models) <= set(fresh.models), fresh.scores is not None
             replays = {
-                name: plain_replay(rcjax.replay(subject, fresh), scored) if name == "after" or known else None
+                name: plain_replay(rcjax.replay(subject, fresh), scored) if name == "after" or available else None
                 for name, subject in (("before", old), ("after", retuned.policy))
             }
         remarks, unshown = _what_is_shown(old, fresh, gain)
@@ -95,8 +95,8 @@ def retune(
             "remarks": [*retuned.remarks, *map(said, remarks)],
         }
         show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
-        told = {"written": str(written)} if written else {}
-        conclude(document | told, show, as_json=json_, problem=problem)
+        files = {"written": str(written)} if written else {}
+        conclude(document | files, show, as_json=json_, problem=problem)
 
 
 def _what_is_shown(old: Any, fresh: Log, gain: Gain | None) -> tuple[tuple[str, ...], str | None]:

@@ -114,13 +114,13 @@ class Findings:
         worth, curve = self.worth, self.learning
         if worth is None:
             return None
-        told = f"{worth.describe()} for the policy that this page starts with"
+        sentence = f"{worth.describe()} for the policy that this page starts with"
         if curve is None:
-            return f"{told}."
+            return f"{sentence}."
         reach = min(worth.equivalent, FURTHEST * curve.labels)
         lower = 100 - curve.relative_area(reach)[0]
         beyond = " or more" if reach < worth.equivalent else ""
-        return f"{told}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
+        return f"{sentence}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
 
     def headline(self) -> str:
         """What the frontier is worth against the baseline, with intervals, and what the policy for the target is."""

@@ -43,7 +43,7 @@ from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.influential import influential_context
 from rcjax.report.segments import segments_context
-from rcjax.report.svg import places, style, to_svg
+from rcjax.report.svg import positions, style, to_svg
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
@@ -65,8 +65,8 @@ def _said(page: str, words: Reference | Scores) -> str:
     texts = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
     # Of three parts each, the second is what is left alone, and the third its kind.
     return "".join(
-        texts.sub(lambda text: words.say(text[0]), part) if place % 3 == 0 else part * (place % 3 == 1)
-        for place, part in enumerate(parts)
+        texts.sub(lambda text: words.say(text[0]), part) if index % 3 == 0 else part * (index % 3 == 1)
+        for index, part in enumerate(parts)
     )
 
 
@@ -150,8 +150,8 @@ def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
         what += "; the colour says how long 95 % of the queries wait at most" * (report.frontier.seconds is not None)
         drawn = to_svg(canvas, "curve", what)
         cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
-        ((left, bottom),) = places(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
-        return drawn, places(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
+        ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
+        return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
 def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
     `raw` (k,): its thresholds as raw probabilities.
     """
     frontier, policy = report.frontier, report.frontier.point(index)
-    told = policy.to_json()
-    told["provenance"].pop("reference", None)  # which all points share: the page holds it once
+    document = policy.to_json()
+    document["provenance"].pop("reference", None)  # which all points share: the page holds it once
     expected: Mapping[str, Any] = policy.expected
     costs = " to ".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
     members = [j for j, name in enumerate(frontier.models) if name in policy.models]
@@ -198,7 +198,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
             {
                 "models": list(policy.models),
                 "thresholds": {frontier.models[j]: float(cuts[j]) for j in members},
-                "agreements": told.get("agreements", {}),
+                "agreements": document.get("agreements", {}),
                 "splits": splits,
             }
         ),
@@ -212,7 +212,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         **trust,
         "tried": said(trust["tried"]),
         "rows": rows,
-        "policy": told,
+        "policy": document,
     }
 
 
@@ -238,9 +238,9 @@ def _target(report: Findings, index: int) -> str:
     if asked is not None and index == report.chosen:
         return _option(report.log, asked)
     kind, lam = report.selection.target, float(np.asarray(frontier.lam)[index])
-    kept = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
+    reserve = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
     values = {  # so much above them that seven digits cut off nothing
-        "budget": (float(np.asarray(frontier.cost)[index]) + kept) * (1 + 1e-6),
+        "budget": (float(np.asarray(frontier.cost)[index]) + reserve) * (1 + 1e-6),
         "max_error": float(np.asarray(frontier.penalty)[index]) * (1 + 1e-6),
         "error_cost": 1 / lam if lam > 0 else math.inf,
         "lam": lam,
@@ -284,7 +284,7 @@ def _trust(report: Findings, index: int) -> dict[str, Any]:
     `concerned`: of the checks that are not fine, in the order of the page, the positions of those on what it asks.
     """
     problems = [check for check in _sorted(report.diagnosis.checks) if check.verdict != "fine"]
-    concerned = [place for place, check in enumerate(problems) if report.concerns(check, index)]
+    concerned = [position for position, check in enumerate(problems) if report.concerns(check, index)]
     others = len(problems) - len(concerned)
     trust = problems[concerned[0]].verdict if concerned else "fine"
     return {
@@ -313,11 +313,11 @@ def _tried_itself(report: Findings, index: int) -> str:
     if replayed is None:
         return ""
     wrong, cost = percent(float(replayed.error[index])), report.money.show(float(replayed.cost[index]))
-    told = f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}"
+    sentence = f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}"
     if replayed.seconds is None or not np.isfinite(replayed.seconds.mean[index]):
-        return f"{told}."
-    mean, tail = (figure(float(own[index])) for own in (replayed.seconds.mean, replayed.seconds.p95))
-    return f"{told}, and took {mean} seconds on average, {tail} or less for 95 % of them."
+        return f"{sentence}."
+    mean, tail = (figure(float(values[index])) for values in (replayed.seconds.mean, replayed.seconds.p95))
+    return f"{sentence}, and took {mean} seconds on average, {tail} or less for 95 % of them."
 
 
 def _tried(report: Findings) -> str:
