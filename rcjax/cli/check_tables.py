@@ -25,6 +25,9 @@ _GRADES = ("fine", "doubtful", "bad")
 _LONG = 60  # characters of names, from which they are counted
 
 
+_FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
+
+
 @shown
 def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
     """Print a diagnosis (its JSON form): what it means for policies, what to do, then the checks, or `every` check."""
@@ -160,7 +163,7 @@ def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> s
     which = ", ".join(dict.fromkeys(names))
     more = _queries_that_tell(checks, facts)
     enough = f"; about {more:,} more queries would do" if more else ""
-    if 0 < more < facts["n"]:
+    if 0 < more < facts["n"] or _FEW * unclear < len(checks):
         return f"none of {every} has drifted, but {open_} ({which}){enough}"
     return f"too few queries to tell: {unclear} of {every} {verb} unclear ({which}){enough}"
 

@@ -233,7 +233,8 @@ def _frontier_table(
         rows.append((star + money.show(point["cost"]), *alone, percent(point["error"]), *band))
     room = max(max(width, _TERMINAL) - _width_of(heads, rows) - _GAP, _LEAST_WIDTH)
     table = _numbers_table(heads)
-    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, no_wrap=True)
+    # Where even one name has no room, it is folded, and no figure is cut.
+    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")
     for cells, point in zip(rows, points, strict=True):
         style = "bold" if cells[0].startswith("*") else None
         table.add_row(*cells, describe_cascade(point, width=room), style=style)
