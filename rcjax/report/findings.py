@@ -127,11 +127,11 @@ class Findings:
         against = self.against
         start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
         start += f" of the queries, at {self.money.full(against.cost)}."
-        parts = [start, self._to_be_had()]
         if self._is_reference:
-            parts = [f"Asking {against.model} for everything costs {self.money.full(against.cost)}.", self._nearly()]
-        parts += [] if self.target is None else [self._for_target(self.target)]
-        return " ".join(in_words_of(self.log, parts))
+            start = f"Asking {against.model} for everything costs {self.money.full(against.cost)}."
+        aim = [] if self.target is None else [self._for_target(self.target)]
+        besides = self._nearly() if self._is_reference else self._to_be_had()
+        return " ".join(in_words_of(self.log, [start, *aim, besides]))
 
     @property
     def _is_reference(self) -> bool:

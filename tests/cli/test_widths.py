@@ -74,3 +74,10 @@ def test_the_row_for_the_target_stays(capsys):
     points = [point(2.0001e-5, 0.50, NAMES[:1]), point(2.0004e-5, 0.43, NAMES[:2])]
     tables.show_tuning("A log.", ROWS, points, chosen={"cost": 2.0001e-5, "error": 0.5})
     assert "* 20.0" in capsys.readouterr().out
+
+
+def test_the_brink_of_a_better_price_is_no_best_policy():
+    """A pair at 98 % of the price of a model that errs on three points less; in steps of less it stays."""
+    assert best_as_printed([20.0, 40.4, 41.2], [0.5, 0.40, 0.367]) == [0, 2]
+    assert best_as_printed([20.0, 40.4, 41.2], [0.5, 0.40, 0.39]) == [0, 1, 2]
+    assert best_as_printed([20.0, 35.0, 41.2], [0.5, 0.40, 0.367]) == [0, 1, 2]
