@@ -146,7 +146,7 @@ def _require_files(policies: Iterable[Path], models: Path) -> None:
     tables = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
     for path, advice in (*((path, whence) for path in policies), (models, tables)):
         if not path.exists():
-            raise ValueError(f"{path}: there is no such file: {advice}")
+            raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
 class _Announcement:
