@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -119,9 +119,11 @@ def serve(
 
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]
         require_distinct([("--log", log)], [*named, ("--models", models)])
-        _require_files(files.values(), models)
+        _require_file(models, _TABLES)
         require_writable(log)
         require_plausible_models(models, really)
+        for path in files.values():
+            _require_file(path, _WHENCE)
         words = Refusals() if refusal_text is None else Refusals(refusal_text)
         settings = Settings(
             policies=files,
@@ -139,14 +141,19 @@ def serve(
         run(settings, Address(host, port), workers, _Announcement(settings, json_))
 
 
-def _require_files(policies: Iterable[Path], models: Path) -> None:
-    """Refuse files that are not there, and say how one comes to have them."""
-    start = "to begin without one, see the page first_policy_from_an_endpoint.md, which has one of today's model alone"
-    whence = f"rcjax tune writes a policy with --out; {start}"
-    tables = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
-    for path, advice in (*((path, whence) for path in policies), (models, tables)):
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: there is no such file: {advice}")
+_WHENCE = (
+    "rcjax tune writes a policy with --out; to begin without one, see the page first_policy_from_an_endpoint.md, which "
+    "has one of today's model alone"
+)
+
+
+_TABLES = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
+
+
+def _require_file(path: Path, advice: str) -> None:
+    """Refuse a file that is not there, and say how one comes to have it."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
 class _Announcement:

@@ -21,6 +21,6 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 )
 def test_a_file_that_is_not_there_is_told_with_what_makes_it(tmp_path, policy, models, missing, advice):
     (tmp_path / "policy.json").write_text("{}")
-    (tmp_path / "models.toml").write_text('[small]\nbase_url = "http://localhost:1/v1"\n')
+    (tmp_path / "models.toml").write_text('[small]\nbase_url = "http://localhost:1/v1"\ninput = 1\noutput = 2\n')
     said = fail("serve", tmp_path / policy, "--models", tmp_path / models)
     assert f"{tmp_path / missing}: there is no such file: {advice}" in said
