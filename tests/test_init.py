@@ -43,7 +43,7 @@ for name in {module_names()}:
     try:
         importlib.import_module(name)
     except ImportError as missing:  # of an extra
-        if "pip install '" not in str(missing):
+        if "pip install " not in str(missing):
             raise
 from rcjax import replay
 print(json.dumps([before, type(rcjax.replay).__name__, type(replay).__name__, replay.__module__]))

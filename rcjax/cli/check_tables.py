@@ -25,6 +25,9 @@ _GRADES = ("fine", "doubtful", "bad")
 _LONG = 60  # characters of names, from which they are counted
 
 
+_FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
+
+
 @shown
 def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
     """Print a diagnosis (its JSON form): what it means for policies, what to do, then the checks, or `every` check."""
@@ -127,9 +130,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     compared = f"{count(facts['n'], 'query')} against {facts['reference']:,} tuned on, answers"
     screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
     alarms = sum(check["verdict"] == "bad" for check in checks)
-    every = count(len(checks), "check")
-    told = f"{alarms} of {every}: DRIFTED" if alarms else f"fine: none of {every} has drifted"
-    screen.print(told, style="bold")
+    screen.print(_summary(checks, facts), style="bold")
     for verdict in ("bad", "doubtful"):
         for check in checks:
             if check["verdict"] == verdict:
@@ -139,10 +140,48 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     _explain(screen, checks, f", all checks considered: where nothing has changed, any drifts in {level} of logs")
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
+    more = _queries_that_tell(checks, facts)
     if alarms:
         next_step(screen, "tune again, where what is said above does not mend it", retune)
+    elif more:
+        next_step(screen, f"label about {more:,} more queries, then check these and those together")
     else:
         next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
+
+
+def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
+    """What is known of a policy, in a line: what has drifted, else what is unclear, and how many queries would tell."""
+    number = {verdict: sum(check["verdict"] == verdict for check in checks) for verdict in _GRADES}
+    every, unclear = count(len(checks), "check"), number["doubtful"]
+    verb = "is" if unclear == 1 else "are"
+    open_ = f"{unclear} {verb} unclear"
+    if number["bad"]:
+        return f"{number['bad']} of {every}: DRIFTED{f'; {open_}' if unclear else ''}"
+    if not unclear:
+        return f"fine: none of {every} has drifted"
+    names = [said(check_name(check["name"])) for check in checks if check["verdict"] == "doubtful"]
+    which = ", ".join(dict.fromkeys(names))
+    more = _queries_that_tell(checks, facts)
+    enough = f"; about {more:,} more queries would do" if more else ""
+    if 0 < more < facts["n"] or _FEW * unclear < len(checks):
+        return f"none of {every} has drifted, but {open_} ({which}){enough}"
+    return f"too few queries to tell: {unclear} of {every} {verb} unclear ({which}){enough}"
+
+
+def _queries_that_tell(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> int:
+    """About how many queries more leave no check unclear, by the worst; 0 where none is, or nobody can say.
+
+    A figure is unclear where it is beyond its limit, and chance explains it all the same. What is chance in it falls
+    with the root of the number of queries: so many bring it to four fifths of the limit, and what is left is none.
+
+    >>> check = {"verdict": "doubtful", "figure": 0.2, "limits": [0.02, 0.05]}
+    >>> _queries_that_tell([check], {"n": 12})
+    290
+    """
+    unclear = [check for check in checks if check["verdict"] == "doubtful" and check["figure"] is not None]
+    times = [(1.25 * check["figure"] / check["limits"][1]) ** 2 for check in unclear]
+    more = facts["n"] * (max(times, default=1.0) - 1)
+    return int(float(f"{more:.2g}")) if math.isfinite(more) else 0
 
 
 def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rcjax.cli.console import Screen, pulse, time_left
+from rcjax.cli.console import Screen, duration, pulse, share_done
 from rcjax.cli.printing import escaped
 
 if TYPE_CHECKING:
-    from rcjax.collecting.run import Run
+    from rcjax.collecting.run import Run, Tally
 
 __all__ = ["progress"]
 
@@ -19,9 +19,18 @@ __all__ = ["progress"]
 def _how_far(run: Run, seconds: float) -> str:
     """Of all answers of a run, how many there are, how many calls failed, and how long the rest takes."""
     tallies = run.tallies.values()
-    failed = sum(tally.failed for tally in tallies)
-    told = time_left(sum(tally.done for tally in tallies), sum(tally.to_do for tally in tallies), seconds)
-    return told + (f", {failed:,} failed" if failed else "")
+    done, whole, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
+    left = [_left(tally, seconds) for tally in tallies]
+    time = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
+    return f"{share_done(done, whole)}{time}{f', {failed:,} failed' if failed else ''}"
+
+
+def _left(tally: Tally, seconds: float) -> float | None:
+    """How long a model, asked beside the others, takes for its rest; None where it has not replied yet."""
+    ended = tally.done + tally.failed
+    if tally.stopped is not None or ended >= tally.to_do:
+        return 0.0
+    return seconds * (tally.to_do - ended) / ended if ended else None
 
 
 @contextmanager

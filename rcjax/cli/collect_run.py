@@ -165,7 +165,7 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
 
     crew.purse.spent = answers.spent
     assumed = assume_signals(crew, collection.questions, answers)
-    estimates = [estimate(asked, collection.questions, answers) for asked in assumed]
+    estimates = [estimate(asked, collection.questions, answers, crew.judge_of) for asked in assumed]
     left = None if crew.purse.left is None else float(crew.purse.left)
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
     notes += _of_two_kinds(collection.questions, estimates)
@@ -183,8 +183,17 @@ def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str
         "questions": len(collection.questions),
         "spent": float(answers.spent),
         "estimate": as_document(estimates),
+        "seconds": _seconds(estimates, collection.concurrency),
         "reach": reach(estimates, left),
     }
+
+
+def _seconds(estimates: Sequence[Estimate], concurrency: int) -> float | None:
+    """How long a run takes, as models are asked side by side; None where not all of them have been asked before."""
+    waits = [one.seconds for one in estimates if one.calls]
+    if not waits or None in waits:
+        return None
+    return max(filter(None, waits), default=0.0) / concurrency
 
 
 def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) -> list[str]:

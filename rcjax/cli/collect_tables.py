@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rcjax._base.wording import between, budget_between, choose_unit, count, figure, not_likeliest, percent
-from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.console import Screen, duration, hang, make_table
 from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
 
@@ -53,7 +53,8 @@ def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     calls, requests = (sum(row[name] for row in rows) for name in ("calls", "requests"))
     to_make = count(calls, "call") + (f" of {count(requests, 'request')}" if requests > calls else "")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {to_make} to make"
-    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
+    wait = "" if document["seconds"] is None else f", about {duration(document['seconds'])}"
+    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)}){wait}", style="bold")
     if document["spent"]:
         hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:

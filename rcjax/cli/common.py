@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from rcjax._base.extras import how_to_install
 from rcjax._base.files import is_stream
 from rcjax._base.log_parts import parts_of
 
@@ -61,9 +62,9 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
 
 def cache_folder() -> Path:
     """Return $RCJAX_CACHE_DIR, or rcjax in the user's cache folder."""
-    own = os.environ.get("RCJAX_CACHE_DIR")
-    if own:
-        return Path(own)
+    folder = os.environ.get("RCJAX_CACHE_DIR")
+    if folder:
+        return Path(folder)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "rcjax" / "Cache"
     if sys.platform == "darwin":
@@ -121,4 +122,4 @@ def require_libraries(what: str, extra: str, *names: str) -> None:
     """Refuse, before any work, what needs a library that is not installed."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"{what} needs {name}: pip install 'rcjax[{extra}]'")
+            raise ValueError(f"{what} needs {name}: {how_to_install(extra)}")

@@ -17,7 +17,20 @@ from rich.text import Text
 
 from rcjax.cli.printing import said
 
-__all__ = ["EVERY", "HowFar", "Screen", "Steps", "busy", "hang", "make_table", "next_step", "pulse", "time_left"]
+__all__ = [
+    "EVERY",
+    "HowFar",
+    "Screen",
+    "Steps",
+    "busy",
+    "duration",
+    "hang",
+    "make_table",
+    "next_step",
+    "pulse",
+    "share_done",
+    "time_left",
+]
 
 
 EVERY = 10.0  # seconds between two lines of progress in a pipe
@@ -121,9 +134,9 @@ def pulse(what: str, how_far: Callable[[], str] = str) -> Iterator[None]:
 
     def tell() -> None:
         while not done.wait(EVERY):
-            told = how_far() or f"{time.monotonic() - started:.0f} s so far"
+            progress = how_far() or f"{time.monotonic() - started:.0f} s so far"
             with suppress(OSError, ValueError):  # nobody reads it
-                typer.echo(f"{what}: {told}", err=True)
+                typer.echo(f"{what}: {progress}", err=True)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -158,12 +171,24 @@ def time_left(done: int, whole: int, seconds: float) -> str:
     >>> time_left(30, 120, 20.0), time_left(1, 1000, 10.0), time_left(0, 10, 5.0)
     ('30 of 120, 25 %, about 1 min left', '1 of 1,000, 0 %, about 3 h left', '0 of 10, 0 %')
     """
-    told = f"{done:,} of {whole:,}, {100 * done / max(whole, 1):.0f} %"
-    if not done:
-        return told
-    left = seconds * (whole - done) / done
-    size, unit = next((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if left >= size or size == 1)
-    return f"{told}, about {left / size:.0f} {unit} left"
+    share = share_done(done, whole)
+    return f"{share}, about {duration(seconds * (whole - done) / done)} left" if done else share
+
+
+def share_done(done: int, whole: int) -> str:
+    """How much of something is done, in words."""
+    return f"{done:,} of {whole:,}, {100 * done / max(whole, 1):.0f} %"
+
+
+def duration(seconds: float) -> str:
+    """A time in its unit.
+
+    >>> duration(5400), duration(90), duration(0.2)
+    ('2 h', '2 min', '0 s')
+    """
+    units = ((3600, "h"), (60, "min"), (1, "s"))
+    size, unit = next((size, unit) for size, unit in units if seconds >= size or size == 1)
+    return f"{seconds / size:.0f} {unit}"
 
 
 def next_step(screen: Screen, words: str, command: str = "") -> None:

@@ -112,8 +112,8 @@ def diagnose(
                 problem = attempt(lambda: save_plots(diagnosis, model, judged, plots, written))
         document = diagnosis.to_json()
         show = partial(show_diagnosis, document, every=every, plots=None if problem else plots)
-        told = {"plots": [str(path) for path in written]} if plots else {}
-        conclude(document | told, show, as_json=json_, problem=problem)
+        files = {"plots": [str(path) for path in written]} if plots else {}
+        conclude(document | files, show, as_json=json_, problem=problem)
 
 
 def require_plots(folder: Path) -> None:

@@ -135,9 +135,9 @@ def grade(
             asked = _asked(questions, shadow, file, reference)
             grading = bool(graders) or table is None
             calls, without = _gradable(answers.name, shadow, asked, reference, graders) if grading else (None, {})
-            told = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
+            counts = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
             audit_of = _Audit(table, audit or _AUDITED, seed)
-            _run(_Command(plan, file, asked, into, reference, again, calls, told, audit_of, grading, json_))
+            _run(_Command(plan, file, asked, into, reference, again, calls, counts, audit_of, grading, json_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class _Command:
     against: str | None
     again: bool
     calls: Collection[str] | None
-    told: dict[str, Any]
+    counts: dict[str, Any]
     audit: _Audit
     grading: bool
     as_json: bool
@@ -237,18 +237,18 @@ def _run(command: _Command) -> None:
     problem: Exception | None = None
     if command.grading:
         with terminable():
-            told, notes = asyncio.run(_grade(command))
-        problem = told.problem
+            regraded, notes = asyncio.run(_grade(command))
+        problem = regraded.problem
         document |= {
-            "graded": told.graded,
-            "changed": told.changed,
-            "without_verdict": told.without,
-            "labelled": told.labelled,
-            "agree": told.agree,
-            "spent": float(told.spent),
+            "graded": regraded.graded,
+            "changed": regraded.changed,
+            "without_verdict": regraded.without,
+            "labelled": regraded.labelled,
+            "agree": regraded.agree,
+            "spent": float(regraded.spent),
             "notes": notes,
-        } | command.told
-        document |= {} if told.apart is None else {"apart": told.apart}
+        } | command.counts
+        document |= {} if regraded.apart is None else {"apart": regraded.apart}
     audit = command.audit
     if audit.table is not None and problem is None:
         about = command.file.answers, command.questions, audit.size, audit.seed, command.against
@@ -270,7 +270,7 @@ async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
         far = HowFar()
         with busy("grading", how_far=far):
             manner = Manner(command.into, command.again, command.against, command.calls, watch=far.note)
-            told = await regrade(command.file, command.questions, crew.graders, purse, manner)
-        return told, [*crew.graders.remarks(), *told.remarks]
+            regraded = await regrade(command.file, command.questions, crew.graders, purse, manner)
+        return regraded, [*crew.graders.remarks(), *regraded.remarks]
     finally:
         await crew.close()

@@ -149,8 +149,8 @@ def import_(
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)
             problem = attempt(partial(write_table, evaluations.frame, out))
-        for told in filter(None, (evaluations.damage, evaluations.priced)):
-            warn(told)
+        for remark in filter(None, (evaluations.damage, evaluations.priced)):
+            warn(remark)
         summary = summarise(evaluations.frame)
         document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
         document |= {"priced_by": dict(evaluations.priced_by)} if evaluations.priced else {}

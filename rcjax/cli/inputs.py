@@ -38,13 +38,13 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     if options.get("reference") is not None:
         options["same"] = same_by(options["reference"].same)
 
-    told = (
+    categories = (
         rcjax.logs.LeftOutWarning,
         rcjax.logs.NoConfidenceWarning,
         rcjax.logs.PartsWarning,
         rcjax.logs.PricesWarning,
     )
-    with echoed(*told, rcjax.logs.UnlabelledWarning):
+    with echoed(*categories, rcjax.logs.UnlabelledWarning):
         warnings.simplefilter("ignore", rcjax.logs.IncompleteLogWarning)
         try:
             log = read(path, **options)
@@ -154,8 +154,8 @@ def is_training_log(
 
     if not isinstance(subject, AnyPolicy):
         return log.digest == subject.model.provenance.get("digest")
-    told, tuning = subject.provenance, recorded_tuning(subject.policies[0])
-    if "digest" not in told:
+    provenance, tuning = subject.provenance, recorded_tuning(subject.policies[0])
+    if "digest" not in provenance:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
         options: Any = {
@@ -172,7 +172,7 @@ def is_training_log(
                 log = read_answers(path, prices=prices or tuning.prices, **options)
         except LogError:
             return False
-    return log.digest == told["digest"]
+    return log.digest == provenance["digest"]
 
 
 def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,12 +181,12 @@ def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
     With `reference`, whose answers take the place of right ones, the scale of scores, and the column of segments.
     """
     policy = isinstance(subject, AnyPolicy)
-    told = subject.policies[0].provenance if policy else subject.model.provenance
+    provenance = subject.policies[0].provenance if policy else subject.model.provenance
     options = {name: value for name, value in reading.items() if value is not None}
-    scores = recorded_scores(told)
+    scores = recorded_scores(provenance)
     scale = {} if scores is None else {"score_max": scores.most}
     segments = {"by": subject.by} if policy and subject.by is not None else {}
-    return {"reference": recorded_reference(told), **scale, **segments, **options}
+    return {"reference": recorded_reference(provenance), **scale, **segments, **options}
 
 
 _OTHERS = "the others are used where they can be"

@@ -108,21 +108,20 @@ def label(
         from rcjax.cli.label_terminal import ask_labels, show_draw
         from rcjax.logs.label_sheet import read_sheet
 
-        back = _way_back(log, out, {"--task": task.value, "--prices": prices, "--models": models})
-        back += " --really" if really else ""
+        how = {"--task": task.value, "--prices": prices, "--models": models}
         if out.exists() and ask:
-            _go_on(read_sheet(out), log, back)
+            _go_on(read_sheet(out), log, _way_back(log, out, how, really))
             return
         _require_new(out)
         require_writable(out)
         start_jax()
         from rcjax.collecting.questions import read_questions
-        from rcjax.logs.reading import read_log
 
         require_plausible_prices(prices, really)
         beside = _Beside(answers, () if questions is None else read_questions(questions))
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "models": models}
-        data = read_file(read_log, log, _OTHERS, unlabelled=True, **reading)
+        data, priced = _read(log, reading)
+        back = _way_back(log, out, how if priced else how | {"--prices": "prices.toml"}, really)
         _require_right_or_wrong(data)
         draw, sheet = _drawn(data, log, n, seed, out, beside)
         sheet.write()
@@ -130,6 +129,27 @@ def label(
         conclude(document, partial(show_draw, data.describe(), document, "" if ask else back), as_json=json_)
         if ask:
             ask_labels(sheet, back)
+
+
+def _read(log: Path, reading: Mapping[str, Any]) -> tuple[Log, bool]:
+    """(the log, whether it tells what answers cost): to label them, nobody needs to know that."""
+    from rcjax.logs.errors import MissingPricesError
+    from rcjax.logs.reading import read_log
+
+    try:
+        return read_file(read_log, log, _OTHERS, unlabelled=True, **reading), True
+    except MissingPricesError:
+        free = dict.fromkeys(_models_of(log), (0.0, 0.0))
+        return read_file(read_log, log, _OTHERS, unlabelled=True, **{**reading, "prices": free}), False
+
+
+def _models_of(log: Path) -> list[str]:
+    """The names of all models in a log, and in the parts that it rolled over to."""
+    from rcjax._base.log_parts import parts_of
+    from rcjax.logs.checked_rows import load
+
+    frames = (frame for path in [*parts_of(log), log] for frame in load(path, lambda *_: ["model"]).frames)
+    return list(dict.fromkeys(str(name) for frame in frames for name in frame["model"].drop_nulls()))
 
 
 def _go_on(sheet: LabelSheet, log: Path, back: str) -> None:
@@ -144,7 +164,7 @@ def _go_on(sheet: LabelSheet, log: Path, back: str) -> None:
     ask_labels(sheet, back)
 
 
-def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:
+def _way_back(log: Path, out: Path, reading: Mapping[str, Any], really: bool = False) -> str:
     """The command that takes the labels, with the options by which the log is read as it was here.
 
     >>> _way_back(Path("log.csv"), Path("my labels.csv"), {"--task": "choice", "--models": None})
@@ -154,7 +174,7 @@ def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:
     for option, value in reading.items():
         if value is not None and value != "generation":
             words += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join(words)
+    return shlex.join([*words, *["--really"] * really])
 
 
 def _require_right_or_wrong(data: Log) -> None:
@@ -184,15 +204,14 @@ def _drawn(data: Log, source: Path, number: int, seed: int, out: Path, beside: _
     with busy("drawing"):
         draw = draw_labels(data, number, seed=seed)
     new = [*zip(draw.query.tolist(), draw.model.tolist(), strict=True)]
-    old = [*zip(*(places.tolist() for places in np.nonzero(data.labelled)), strict=True)]
-    answers = {place: _answer_at(data, *place) for place in [*new, *old]}
+    old = [*zip(*(indices.tolist() for indices in np.nonzero(data.labelled)), strict=True)]
+    answers = {cell: _answer_at(data, *cell) for cell in [*new, *old]}
     with busy("reading questions and answers"):
         texts = _texts({*answers.values()}, source, beside)
     correct = np.asarray(data.correct)
-    labels = dict.fromkeys(new) | {place: bool(correct[place]) for place in old}
+    labels = dict.fromkeys(new) | {cell: bool(correct[cell]) for cell in old}
     rows = [
-        (answer, texts.get(answer, Texts()), labels[place], float(draw.chance[place]))
-        for place, answer in answers.items()
+        (answer, texts.get(answer, Texts()), labels[cell], float(draw.chance[cell])) for cell, answer in answers.items()
     ]
     return draw, LabelSheet.of(out, rows)
 
@@ -208,24 +227,24 @@ def _answer_at(data: Log, query: int, model: int) -> AnswerKey:
 
 def _texts(drawn: set[AnswerKey], source: Path, beside: _Beside) -> dict[AnswerKey, Texts]:
     """What the log tells, and what the files beside it do."""
-    from rcjax.collecting.questions import conversation
+    from rcjax.collecting.questions import conversation, spoken
     from rcjax.logs.label_sheet import Texts, answer_texts, completed
 
-    texts = answer_texts(source, drawn)
+    texts = {answer: one._replace(question=spoken(one.question)) for answer, one in answer_texts(source, drawn).items()}
     if beside.answers is not None:
         texts = completed(texts, answer_texts(beside.answers, drawn))
     asked = {question.query: question for question in beside.questions}
-    told = {
+    asked_of = {
         answer: Texts(conversation(asked[answer.query].messages), " or ".join(asked[answer.query].reference))
         for answer in drawn
         if answer.query in asked
     }
-    return completed(texts, told)
+    return completed(texts, asked_of)
 
 
 def _shown(sheet: LabelSheet, drawn: int) -> dict[str, int]:
     """How many of the answers to label show no question, and how many no answer: the first rows of the table."""
-    texts = [sheet.texts(place) for place in range(drawn)]
+    texts = [sheet.texts(row) for row in range(drawn)]
     return {
         "without_question": sum(not one.question for one in texts),
         "without_answer": sum(not one.answer for one in texts),

@@ -56,11 +56,11 @@ def ask_labels(sheet: LabelSheet, back: str) -> None:
         back: the command that takes the labels, to say how to go on.
     """
     screen = Screen()
-    todo = [place for place, label in enumerate(sheet.labels) if label is None]
-    if todo and not any(sheet.texts(place).answer for place in todo):
+    todo = [row for row, label in enumerate(sheet.labels) if label is None]
+    if todo and not any(sheet.texts(row).answer for row in todo):
         what = "it shows no answers, which nobody can judge: draw again with --answers FILE"
         raise ValueError(f"{sheet.path}: {what}")
-    asked = [place for place in range(todo[0] if todo else 0) if sheet.label(place) is not None]
+    asked = [row for row in range(todo[0] if todo else 0) if sheet.label(row) is not None]
     try:
         _ask_all(screen, sheet, todo, asked)
     except (KeyboardInterrupt, EOFError):
@@ -73,10 +73,10 @@ def ask_labels(sheet: LabelSheet, back: str) -> None:
 
 def _ask_all(screen: Screen, sheet: LabelSheet, todo: list[int], asked: list[int]) -> None:
     """Go through the rows that are to be asked; those `asked` can be undone."""
-    place = 0
+    position = 0
     while todo:
-        if place < len(todo):
-            _show(screen, sheet.texts(todo[place]), sheet.labels)
+        if position < len(todo):
+            _show(screen, sheet.texts(todo[position]), sheet.labels)
             key = _key(screen, _KEYS if asked else _KEYS.replace("u undo · ", ""))
         else:
             screen.print("\nthat was the last one")
@@ -86,17 +86,17 @@ def _ask_all(screen: Screen, sheet: LabelSheet, todo: list[int], asked: list[int
         if key == "u":
             last = asked.pop()
             if last in todo:
-                place = todo.index(last)
+                position = todo.index(last)
             else:
-                todo.insert(place, last)
+                todo.insert(position, last)
             sheet.set_label(last, None)
             continue
         label = {"y": True, "n": False, "s": None}[key]
         if label is not None:
-            sheet.set_label(todo[place], label)
+            sheet.set_label(todo[position], label)
         screen.print(_SAID[label], style="dim")
-        asked.append(todo[place])
-        place += 1
+        asked.append(todo[position])
+        position += 1
 
 
 def _show(screen: Screen, texts: Texts, labels: list[bool | None]) -> None:
@@ -121,10 +121,10 @@ def _lines(text: str, width: int) -> str:
 def _key(screen: Screen, keys: str) -> str:
     """The next key that is one of the keys, as they are shown."""
     screen.print(f"{'right? ' if keys[0] == 'y' else ''}{keys}: ", end="", style="dim")
-    known = {key[0] for key in keys.split(" · ")}
+    letters = {key[0] for key in keys.split(" · ")}
     while True:
         key = typer.getchar().lower()
-        if key in known:
+        if key in letters:
             if key in ("u", "q"):
                 screen.print("undo" if key == "u" else "")
             return key
@@ -137,5 +137,5 @@ def _tell(screen: Screen, sheet: LabelSheet, back: str) -> None:
         screen.print(escaped(f"all {len(labels):,} are labelled: {back}"), soft_wrap=True)
         return
     left = "1 is left" if missing == 1 else f"{missing:,} are left"
-    told = f"saved in {sheet.path}: {len(labels) - missing:,} of {len(labels):,} are labelled, {left}"
-    screen.print(escaped(told) + "; the same command goes on", soft_wrap=True)
+    progress = f"saved in {sheet.path}: {len(labels) - missing:,} of {len(labels):,} are labelled, {left}"
+    screen.print(escaped(progress) + "; the same command goes on", soft_wrap=True)

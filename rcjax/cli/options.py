@@ -285,17 +285,17 @@ def scoring(score_max: float | None, wrong: str | None, labels: Path | None) -> 
         raise typer.BadParameter("give one of --wrong, a column of LOG, and --labels", param_hint="--wrong")
     if wrong == "":
         raise typer.BadParameter("is empty: give the name of a column of LOG", param_hint="--wrong")
-    told = {"score_max": score_max, "wrong": wrong}
-    return {name: value for name, value in told.items() if value is not None}
+    settings = {"score_max": score_max, "wrong": wrong}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def as_options(told: Mapping[str, Any]) -> dict[str, str]:
+def as_options(settings: Mapping[str, Any]) -> dict[str, str]:
     """The same as options of a command.
 
     >>> as_options({"score_max": 10.0, "wrong": "lost"})
     {'score-max': '10', 'wrong': 'lost'}
     """
-    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in told.items()}
+    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
     return {name.replace("_", "-"): value for name, value in shown.items()}
 
 

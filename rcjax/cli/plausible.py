@@ -5,14 +5,14 @@ A budget of 60 is $60 a query, and 60/M was meant; a price of 2.5e-7 is per toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.wording import choose_unit, figure
+from rcjax._base.wording import budget_between, choose_unit, figure
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -31,6 +31,9 @@ _LEAST_PRICE = 1e-4
 
 #: Times what the dearest policy costs, from which a budget looks like another unit's: units are a thousand apart.
 _ANOTHER_UNIT = 100
+
+#: What a budget is meant to be multiplied by, where it was typed per thousand or per query, and not per million.
+_UNITS = (1e-3, 1e-6)
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:
@@ -84,12 +87,29 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
     if target is None or target.name != "budget" or really:
         return
-    dearest, budget = float(np.nansum(np.asarray(log.cost, float))), target.value
+    costs, budget = np.asarray(log.cost, float), target.value
+    dearest = float(np.nansum(costs))
     if not 0 < dearest < budget:
         return
     unit = choose_unit([dearest])
     every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
     what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
-    per_million = budget >= _ANOTHER_UNIT * dearest
-    meant = f"for money per million queries give --budget {budget:.6g}/M" if per_million else "give less"
+    meant = _meant(budget, costs[np.isfinite(costs)].tolist())
     raise typer.BadParameter(f"{what}: {meant}; if it is right, --budget {budget:.6g} --really", param_hint="--budget")
+
+
+def _meant(budget: float, costs: Sequence[float]) -> str:
+    """What is likely meant by a budget above what asking every model costs, in words: the same figure in another unit.
+
+    >>> _meant(0.15, [2e-5, 8e-4])
+    'was $150 per million queries meant? Then give --budget 150/M'
+    >>> _meant(2e-3, [2e-5, 8e-4])
+    'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
+    """
+    for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():
+        if min(costs) <= budget * scale <= sum(costs):
+            other = budget * scale
+            return f"was {choose_unit([other]).full(other)} meant? Then give --budget {1e6 * other:.6g}/M"
+    unit = choose_unit(costs)
+    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as --budget {budget_between(costs)}: {alone}"

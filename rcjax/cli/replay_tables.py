@@ -36,13 +36,15 @@ def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
     `level` says how often they cover the truth.
     """
     if isinstance(subject, AnyPolicy):
-        known = subject.expected
-        figures: dict[str, Any] = {name: known.get(name) for name in ("error", "cost")}
-        figures |= {"abstention": known["abstention"]} if known.get("abstention") is not None else {}
-        if known.get("level") is not None:
-            ends = {f"{name}_interval": [known[f"{name}_low"], known[f"{name}_high"]] for name in ("error", "cost")}
-            figures |= ends | {"level": known["level"]}
-        return figures | expected_seconds(known)
+        expected = subject.expected
+        figures: dict[str, Any] = {name: expected.get(name) for name in ("error", "cost")}
+        figures |= {"abstention": expected["abstention"]} if expected.get("abstention") is not None else {}
+        if expected.get("level") is not None:
+            ends = {
+                f"{name}_interval": [expected[f"{name}_low"], expected[f"{name}_high"]] for name in ("error", "cost")
+            }
+            figures |= ends | {"level": expected["level"]}
+        return figures | expected_seconds(expected)
     figures = {"error": plain(subject.error), "cost": plain(subject.cost)}
     if subject.abstention is not None:
         figures["abstention"] = plain(subject.abstention)
@@ -159,7 +161,9 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *,
     gain = facts["gain"]
     if gain and gain["loss"] > 0:
         share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
-        screen.print(f"On queries left out of the tuning it lowers error + λ·cost by {share:.1f} ± {se:.1f} %.")
+        lowered = f"it {'lowers' if share >= 0 else 'raises'} error + λ·cost by {abs(share):.1f} ± {se:.1f} %"
+        same = "policies tuned again answer as the one before does: nothing is gained, and nothing lost"
+        screen.print(f"On queries left out of the tuning {lowered if share or se else same}.")
     for remark in facts["remarks"]:
         hang(screen, "note", remark)
     if saved:
@@ -215,26 +219,26 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
 
 def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
     """A policy's JSON form as a point of a frontier: thresholds where each model has one, else rules."""
-    names, told = list(policy["models"]), {"agreements": policy.get("agreements", {})}
+    names, compared = list(policy["models"]), {"agreements": policy.get("agreements", {})}
     cuts, splits = {}, {}
     for name, following in zip(names, [*names[1:], None], strict=True):
         rules = policy["rules"][name]
         above, split = _split(rules)
         rules = rules[len(above) :]
         acts = [(rule["action"], rule.get("model")) for rule in rules]
-        if told["agreements"] and acts == [("ask", following)]:  # always, so that answers can be compared
+        if compared["agreements"] and acts == [("ask", following)]:  # always, so that answers can be compared
             cuts[name] = 1.0
             continue
         if acts != [*[("ask", following)] * bool(following), ("answer", None)]:
-            return {"models": names, "rules": policy["rules"], **told}
+            return {"models": names, "rules": policy["rules"], **compared}
         cuts[name] = rules[0]["up_to"] if following else 0.0
         splits |= {name: split} if split else {}
-    return {"models": names, "thresholds": cuts, **told, **({"splits": splits} if splits else {})}
+    return {"models": names, "thresholds": cuts, **compared, **({"splits": splits} if splits else {})}
 
 
 def _split(rules: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], dict[str, float]]:
     """(the rules before one that passes on a share, as a frontier's point has such a split; that split) of a model."""
-    shared = [place for place, rule in enumerate(rules) if rule.get("share") is not None]
+    shared = [position for position, rule in enumerate(rules) if rule.get("share") is not None]
     asks = [rule.get("model") for rule in rules if rule["action"] == "ask"]
     if len(shared) != 1 or shared[0] > 1 or len(asks) != shared[0] + 1 or len({*asks}) > 1:
         return (), {}
@@ -246,10 +250,13 @@ def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
     """The policies, with their weights, of the JSON form of a policy or a mixture; of segments, the common one."""
     if "common" in policy:
         common, rules = policy["common"], (policy["common"]["calibrations"], policy["common"]["rules"])
-        own = [name for name, one in policy["segments"].items() if (one["calibrations"], one["rules"]) != rules]
-        shares = {name: policy["shares"][name] for name in own}
+        tuned = [name for name, one in policy["segments"].items() if (one["calibrations"], one["rules"]) != rules]
+        shares = {name: policy["shares"][name] for name in tuned}
         rest = max(0.0, 1 - sum(shares.values()))
-        return [*([(rest, common)] if rest > 1e-9 else []), *((shares[name], policy["segments"][name]) for name in own)]
+        return [
+            *([(rest, common)] if rest > 1e-9 else []),
+            *((shares[name], policy["segments"][name]) for name in tuned),
+        ]
     return list(zip(policy["weights"], policy["policies"], strict=True)) if "weights" in policy else [(1.0, policy)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -35,12 +36,14 @@ from rcjax.cli.options import (
     TaskOption,
     VotesOption,
     WrongColumn,
+    as_options,
     checked,
     counted,
     one_target,
     scoring,
 )
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
+from rcjax.cli.printing import command
 from rcjax.cli.segments import By
 from rcjax.policy.spec import Spec
 
@@ -111,6 +114,11 @@ def report(
             options |= {"second_cost": second_cost or 0.0}
             options |= {} if target is None else target.to_json()
             findings = rcjax.make_report(training, draw=True, **options)
+        files = {"prices": prices, "labels": labels, "answers": answers, "task": None if task == "generation" else task}
+        how = {"models": models and ",".join(models), "copula": copula, "second-cost": second_cost}
+        counting = {"reference": reference, "same": same, **as_options(scale)}
+        tune = command("tune", log, **files, **how, **counting) + " --really" * really
+        findings = dataclasses.replace(findings, command=tune)
         with steps("writing the page"):
             problem = attempt(lambda: findings.save(out))
         written = {} if problem else {"written": str(out)}

@@ -94,8 +94,8 @@ def retune(
             "remarks": [*retuned.remarks, *map(said, remarks)],
         }
         show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
-        told = {"written": str(written)} if written else {}
-        conclude(document | told, show, as_json=json_, problem=problem)
+        files = {"written": str(written)} if written else {}
+        conclude(document | files, show, as_json=json_, problem=problem)
 
 
 def _what_is_shown(old: Any, fresh: Log, gain: RetuningGain | None) -> tuple[tuple[str, ...], str | None]:

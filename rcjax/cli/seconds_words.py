@@ -30,19 +30,21 @@ def tell_seconds(figures: Mapping[str, Any]) -> str:
     """
     words = [f"{figure(figures['seconds'])} on average"]
     shares = {"seconds_p50": " or less for half of the queries", "seconds_p95": " for 95 %", "seconds_p99": " for 99 %"}
-    words += [f"{brief_seconds(figures[name])}{told}" for name, told in shares.items() if figures.get(name) is not None]
+    words += [
+        f"{brief_seconds(figures[name])}{share}" for name, share in shares.items() if figures.get(name) is not None
+    ]
     return ", ".join(words)
 
 
-def expected_seconds(known: Mapping[str, Any]) -> dict[str, Any]:
+def expected_seconds(expected: Mapping[str, Any]) -> dict[str, Any]:
     """The seconds that a policy promises, as a replay tells them: from `Policy.expected`, where they are there.
 
     >>> expected_seconds({"error": 0.1, "seconds": 0.8, "seconds_low": 0.7, "seconds_high": 0.9})
     {'seconds': 0.8, 'seconds_interval': [0.7, 0.9]}
     """
-    told: dict[str, Any] = {name: known[name] for name in (*_NAMES, "money") if known.get(name) is not None}
-    ends = {name: [known.get(f"{name}_{end}") for end in ("low", "high")] for name in _NAMES if name in told}
-    return told | {f"{name}_interval": pair for name, pair in ends.items() if pair != [None, None]}
+    figures: dict[str, Any] = {name: expected[name] for name in (*_NAMES, "money") if expected.get(name) is not None}
+    ends = {name: [expected.get(f"{name}_{end}") for end in ("low", "high")] for name in _NAMES if name in figures}
+    return figures | {f"{name}_interval": pair for name, pair in ends.items() if pair != [None, None]}
 
 
 def tell_unknown(figures: Mapping[str, Any]) -> str | None:
@@ -58,12 +60,12 @@ def tell_unknown(figures: Mapping[str, Any]) -> str | None:
 
 def seconds_rows(predicted: Mapping[str, Any], replayed: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(name, predicted, observed) for each figure of a policy's seconds, intervals in brackets."""
-    for place, (name, words) in enumerate(_NAMES.items()):
+    for number, (name, words) in enumerate(_NAMES.items()):
         if name in replayed:
             cells = (
                 _with_interval(figures.get(name), figures.get(f"{name}_interval")) for figures in (predicted, replayed)
             )
-            yield (f"seconds, {words}" if place == 0 else f"  {words}", *cells)  # type: ignore[misc]
+            yield (f"seconds, {words}" if number == 0 else f"  {words}", *cells)  # type: ignore[misc]
 
 
 def _with_interval(value: float | None, ends: list[float | None] | None) -> str:

@@ -174,13 +174,13 @@ def show_replays(rows: Sequence[Mapping[str, Any]], by: str) -> None:
     unit = f"$ per {money.name}"
     table = make_table(by, "queries", "error,\npredicted", "\nobserved", f"{unit},\npredicted", "\nobserved", "policy")
     for row in rows:
-        told = row["predicted"]
+        predicted = row["predicted"]
         table.add_row(
             "no known one" if row["name"] is None else row["name"],
             f"{row['n']:,}",
-            _maybe(told["error"], percent),
+            _maybe(predicted["error"], percent),
             _error(row["error"], row["error_se"]),
-            _maybe(told["cost"], money.show),
+            _maybe(predicted["cost"], money.show),
             _cost(row["cost"], row["cost_se"], money),
             "own" if row["own"] else "common",
         )
@@ -204,8 +204,12 @@ def show_segment_checks(facts: Mapping[str, Any]) -> None:
     screen.print(table)
     drifted = facts["drifted_segments"]
     every = count(len(facts["segments"]), "segment")
-    told = f"{', '.join(drifted)}: DRIFTED ({len(drifted)} of {every})" if drifted else f"fine: none of {every} drifted"
-    screen.print(told, style="bold")
+    unclear = [name for name, one in facts["segments"].items() if one["verdict"] == "doubtful"]
+    summary = f"fine: none of {every} drifted"
+    if unclear:
+        summary = f"none of {every} is shown to have drifted, and of {', '.join(unclear)} too few queries tell"
+    summary = f"{', '.join(drifted)}: DRIFTED ({len(drifted)} of {every})" if drifted else summary
+    screen.print(summary, style="bold")
     for name in drifted:
         for check in facts["segments"][name]["checks"]:
             if check["verdict"] == "bad":

@@ -119,8 +119,11 @@ def serve(
 
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]
         require_distinct([("--log", log)], [*named, ("--models", models)])
+        _require_file(models, _TABLES)
         require_writable(log)
         require_plausible_models(models, really)
+        for path in files.values():
+            _require_file(path, _WHENCE)
         words = Refusals() if refusal_text is None else Refusals(refusal_text)
         settings = Settings(
             policies=files,
@@ -138,6 +141,21 @@ def serve(
         )
         settings.keys()
         run(settings, Address(host, port), workers, _Announcement(settings, json_))
+
+
+_WHENCE = (
+    "rcjax tune writes a policy with --out; to begin without one, see the page first_policy_from_an_endpoint.md, which "
+    "has one of today's model alone"
+)
+
+
+_TABLES = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
+
+
+def _require_file(path: Path, advice: str) -> None:
+    """Refuse a file that is not there, and say how one comes to have it."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
 class _Announcement:

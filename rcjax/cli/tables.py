@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from rcjax._base.wording import Money, between, choose_unit, describe_cascade, figure, percent
-from rcjax._core.thinning import spread
+from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, said, shown
@@ -21,10 +21,10 @@ from rcjax.policy.targets import Target
 __all__ = ["show_copulas", "show_next", "show_policy", "show_report", "show_tuning", "show_written"]
 
 
-_CHAIN_WIDTH, _BAND_WIDTH, _REFUSED_WIDTH = 58, 12, 8  # leave room for the other columns on a terminal of 80
+_GAP = 3  # between two columns of a table
 
 
-_SECONDS_WIDTH, _MONEY_WIDTH, _LEAST_WIDTH = 13, 8, 20
+_TERMINAL, _LEAST_WIDTH = 80, 20  # columns of a terminal, at least, and of a cascade in a table
 
 
 _POINTS, _POINTS_DRAWN = 5, 7  # of the frontier, with a target and without
@@ -55,8 +55,9 @@ def show_tuning(
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             hang(screen, "note", f"{what}: no threshold tells the right ones among them from the wrong ones")
-    errors = [point["error"] for point in points]
-    shown = spread([point["cost"] for point in points], errors, _POINTS_DRAWN if drawn else _POINTS)
+    best = _best(points)
+    costs, errors = ([points[i][name] for i in best] for name in ("cost", "error"))
+    shown = [best[i] for i in spread(costs, errors, _POINTS_DRAWN if drawn else _POINTS)]
     mine = _place(points, chosen)
     if mine is not None and mine not in shown:  # in place of the point that is nearest to it
         nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
@@ -205,6 +206,13 @@ def _place(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None
     return alike.index(True) if True in alike else None
 
 
+def _best(points: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Positions of the points that no other one beats as they are printed; all where refusals are a third figure."""
+    if any(point.get("abstention") for point in points):
+        return list(range(len(points)))
+    return best_as_printed(*([point[name] for point in points] for name in ("cost", "error")))
+
+
 def _frontier_table(
     points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool] = ()
 ) -> Table:
@@ -213,21 +221,36 @@ def _frontier_table(
     timed, waiting = (any(point.get(name) is not None for point in points) for name in ("seconds", "money"))
     heads = [f"$ per\n{money.name}", *["of it\nmoney"] * waiting, "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
     heads += [*["no\nanswer"] * refusing, *["seconds:\nmean, 95 %"] * timed]
-    table = make_table(*heads, numbers=len(heads))
-    table.columns[-1].no_wrap = sure or refusing or timed
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
-    what = what.replace(", ", ",\n", 1) if timed else what
-    table.add_column(what, no_wrap=True)
+    rows = []
     for number, point in enumerate(points):
         star = "* " if number < len(starred) and starred[number] else ""
-        room = max(width, 80) - 80 + _CHAIN_WIDTH - _BAND_WIDTH * sure - _REFUSED_WIDTH * refusing
-        room -= _SECONDS_WIDTH * timed + _MONEY_WIDTH * waiting
-        chain = describe_cascade(point, width=max(room, _LEAST_WIDTH) if timed else room)
         band = [between(point["error_interval"])] if sure else []
         band += [percent(point["abstention"])] if refusing else []
         band += [", ".join(brief_seconds(point.get(name)) for name in ("seconds", "seconds_p95"))] if timed else []
         alone = [money.show(point["money"])] if waiting else []
-        cells = (star + money.show(point["cost"]), *alone, percent(point["error"]), *band, chain)
-        table.add_row(*cells, style="bold" if star else None)
+        rows.append((star + money.show(point["cost"]), *alone, percent(point["error"]), *band))
+    room = max(max(width, _TERMINAL) - _width_of(heads, rows) - _GAP, _LEAST_WIDTH)
+    table = _numbers_table(heads)
+    # Where even one name has no room, it is folded, and no figure is cut.
+    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")
+    for cells, point in zip(rows, points, strict=True):
+        style = "bold" if cells[0].startswith("*") else None
+        table.add_row(*cells, describe_cascade(point, width=room), style=style)
     return table
+
+
+def _numbers_table(heads: Sequence[str]) -> Table:
+    table = make_table(*heads, numbers=len(heads))
+    for column in table.columns:
+        column.no_wrap = True
+    return table
+
+
+def _width_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """How wide a table of numbers is, whatever the words of its heads are."""
+    table = _numbers_table(heads)
+    for row in rows:
+        table.add_row(*row)
+    return Screen().measure(table).maximum

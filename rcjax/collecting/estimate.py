@@ -1,26 +1,27 @@
-"""What a run will cost, before its first call: by the length of the questions, or by the calls that there are."""
+"""What a run will cost, before its first call: by the length of the questions, and by the calls that there are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import Answers
+from rcjax.collecting.answer_file import Answers, money_of
 from rcjax.collecting.calls import Asked, second_options, worst_of
-from rcjax.collecting.purse import most_output_tokens, usual_input_tokens
+from rcjax.collecting.purse import most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
+from rcjax.collecting.respondent import Respondent
 
 __all__ = ["Estimate", "as_document", "estimate", "reach"]
-
-_ENOUGH = 20  # calls of a model that tell what its next ones cost
 
 _USUAL_TEXT = 200  # tokens of an answer in words
 
 _USUAL_CHOICE = 2  # of a letter
 
 _SECOND = 80  # tokens of a second question, besides the question and the answer
+
+_RUBRIC, _VERDICT = 300, 8  # tokens of what a judge is asked besides question and answer, and of what it may reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +34,91 @@ class Estimate:
     calls: int
     """For them: one for each answer that is missing."""
     likely: float
-    """Money for them, as things usually are."""
+    """Money for them, judges and failures included: as is usual, and the more calls there are, as theirs was."""
     most: float
-    """Money for them, at the worst."""
+    """Money for them and their judges, at the worst."""
     requests: int = 0
     """That the calls consist of, where none fails: two of each whose signal asks a second question."""
+    seconds: float | None = None
+    """That the calls take, one after the other, by those that there are; None where there are none."""
 
 
-def estimate(asked: Asked, questions: Sequence[Question], answers: Answers) -> Estimate:
+def estimate(
+    asked: Asked,
+    questions: Sequence[Question],
+    answers: Answers,
+    judge: Callable[[Question], Respondent | None] = lambda question: None,
+) -> Estimate:
     """What the questions that a model has not answered will cost.
 
     Args:
         asked: the model, and how it is asked.
         questions: of the run.
         answers: that there are.
+        judge: the model that judges answers to a question; None where none does.
     """
-    answered = answers.answered
-    waiting = [question for question, _ in asked.waiting(questions, answered)]
-    most = sum((sum(worst_of(asked, question), Decimal(0)) for question in waiting), Decimal(0))
-    known = [row["cost"] for (_, model, _), row in answered.items() if model == asked.name]
-    if len(known) >= _ENOUGH:
-        likely = Decimal(str(sum(known) / len(known))) * len(waiting)
-    else:
-        likely = sum((_usual(asked, question) for question in waiting), Decimal(0))
+    waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
+    most = sum((sum(worst_of(asked, question), _judging(asked, question, judge, True)) for question in waiting), _NONE)
+    usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
+    observed, seconds = _observed(asked, questions, answers, judge)
     distinct = len({question.query for question in waiting})
     twice = sum(second_options(asked.signal_for(question)) is not None for question in waiting)
-    money = float(min(likely, most)), float(most)
-    return Estimate(asked.name, distinct, len(waiting), *money, len(waiting) + twice)
+    money = float(min(usual * observed, most)), float(most)
+    wait = None if seconds is None else seconds * len(waiting)
+    return Estimate(asked.name, distinct, len(waiting), *money, len(waiting) + twice, wait)
 
 
-def _usual(asked: Asked, question: Question) -> Decimal:
+_NONE = Decimal(0)
+
+
+def _observed(
+    asked: Asked, questions: Sequence[Question], answers: Answers, judge: Callable[[Question], Respondent | None]
+) -> tuple[Decimal, float | None]:
+    """(what answers of a model have cost, as a multiple of what is usual; seconds of one, None where there are none).
+
+    With failures on the way, and judges. That things are as usual counts as one answer beside those that there are.
+    """
+    of_run = {question.query: question for question in questions}
+    rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
+    usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if row.get("error") is None]
+    waits = [row["seconds"] for row in rows if row.get("seconds") is not None]
+    seconds = sum(waits) / len(usual) if usual else None
+    if not sum(usual):
+        return Decimal(1), seconds
+    mean = sum(usual, _NONE) / len(usual)
+    return (sum(map(money_of, rows), _NONE) + mean) / (sum(usual, _NONE) + mean), seconds
+
+
+def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+    """Money for a call, and its judge, by the length of the question."""
     signal = asked.signal_for(question)
     options = asked.options_for(signal)
-    read, samples = usual_input_tokens(question.messages), options.get("n") or 1
-    usual = (_USUAL_CHOICE if question.choices else _USUAL_TEXT) * samples
-    written = min(usual, most_output_tokens(options))
+    read, written = usual_input_tokens(question.messages), _written(question, options)
     second = second_options(signal)
     if second is not None:
         read += read + written + _SECOND
         written += min(4, most_output_tokens(second))
     price = asked.respondent.settings.price
-    return (read * price[0] + written * price[1]) / 1_000_000
+    return (read * price[0] + written * price[1]) / 1_000_000 + _judging(asked, question, judge, False)
+
+
+def _written(question: Question, options: Mapping[str, Any]) -> int:
+    """Tokens that an answer usually has, over all samples."""
+    usual = (_USUAL_CHOICE if question.choices else _USUAL_TEXT) * (options.get("n") or 1)
+    return min(usual, most_output_tokens(options))
+
+
+def _judging(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None], worst: bool) -> Decimal:
+    """Money for judging one answer: at the `worst` a longest one, asked about twice."""
+    respondent = judge(question)
+    if respondent is None:
+        return _NONE
+    options, price = asked.options_for(asked.signal_for(question)), respondent.settings.price
+    if worst:
+        read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
+    else:
+        read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
+    return (read * price[0] + (2 * _VERDICT if worst else 1) * price[1]) / 1_000_000
 
 
 def reach(estimates: Iterable[Estimate], budget: float | None) -> float | None:
@@ -98,6 +143,7 @@ def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
             "requests": one.requests,
             "likely_cost": one.likely,
             "most_cost": one.most,
+            "seconds": one.seconds,
         }
         for one in estimates
     ]

@@ -87,6 +87,11 @@ class Crew:
             self._respondents[name] = Respondent(settings[name], client, self.purse, self.plan.timeout)
         return self._respondents[name]
 
+    def judge_of(self, question: Question) -> Respondent | None:
+        """The model that judges answers to a question; None where none does."""
+        form, _, model = (self.graders.named(question) or "").partition(":")
+        return self._respondent(model) if form == "judge" else None
+
     def check(self, name: str) -> Check | None:
         """The check of a signal's name, as it is now; None for another signal. Raises ValueError for one that fails."""
         if is_check(name) and name not in self._checks:

@@ -21,7 +21,7 @@ from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.text_files import find_damage
 from rcjax.serving.prompts import check_question
 
-__all__ = ["Question", "Sheet", "conversation", "draw", "read_questions"]
+__all__ = ["Question", "Sheet", "conversation", "draw", "read_questions", "spoken"]
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 
@@ -130,10 +130,36 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
     """
     asked = [message for message in messages if message.get("role") != "system"]
     contents = [message.get("content") for message in asked]
-    texts = [content if isinstance(content, str) else json.dumps(content, default=str) for content in contents]
+    texts = [content if isinstance(content, str) else _of_parts(content) for content in contents]
     if len(asked) == 1:
         return texts[0]
     return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(asked, texts, strict=True))
+
+
+def _of_parts(content: Any) -> str:
+    """A content that is no text: the texts of its parts, and other parts as JSON."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
+    pairs = zip(texts, parts, strict=True)
+    return "\n".join(text if isinstance(text, str) else json.dumps(part, default=str) for text, part in pairs)
+
+
+def spoken(text: str) -> str:
+    """What a log keeps of a question, for a person: where it is messages as JSON, their texts, and else as it is.
+
+    >>> spoken('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), spoken("Why?"), spoken("[1]")
+    ('Why?', 'Why?', '[1]')
+    """
+    try:
+        messages = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(messages, Mapping):  # a whole request
+        messages = messages.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return text
+    spoken_ones = all(isinstance(message, Mapping) and "content" in message for message in messages)
+    return conversation(messages) if spoken_ones else text
 
 
 def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:

@@ -179,6 +179,8 @@ class Run:
             raise
         finally:
             await self.purse.settle(bill.reserved, bill.spent)
+            if row["model"] in self.tallies:
+                self.tallies[row["model"]].spent += bill.spent
         if problem is not None:
             self._grading.setdefault(grader, str(problem))
         if verdict["correct"] is not None or bill.spent:

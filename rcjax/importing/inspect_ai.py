@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.extras import how_to_install
 from rcjax._base.json_stream import members
 from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.chats import messages_of, prompt_of
@@ -83,7 +84,7 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
         try:
             return json.loads(archive.read(member))
         except NotImplementedError:
-            advice = "pip install 'rcjax[import]'"
+            advice = how_to_install("import")
             raise LogError(f"{path.name}: is compressed by Zstandard: {advice}") from None
         except (OSError, RecursionError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as problem:
             raise DamageError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None

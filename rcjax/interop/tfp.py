@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.arguments import instance
-from rcjax._base.extras import required
+from rcjax._base.extras import how_to_install, required
 from rcjax.copulas import Copula
 from rcjax.interop.pair import Uniform, check_pair, pair
 from rcjax.model import chain as chains
@@ -29,7 +29,7 @@ from rcjax.model.marginals import Marginal
 try:
     tfp = required("tensorflow_probability.substrates.jax", extra="tfp")
 except AttributeError as error:  # of a JAX that is newer than it
-    raise ImportError(f"this tensorflow_probability is too old ({error}): pip install 'rcjax[tfp]'") from error
+    raise ImportError(f"this tensorflow_probability is too old ({error}): {how_to_install('tfp')}") from error
 tfb, tfd = tfp.bijectors, tfp.distributions
 
 __all__ = ["CascadeDistribution", "CopulaDistribution"]

@@ -26,6 +26,8 @@ from rcjax.tuning.tuned_segments import TunedSegments
 
 _TIES = 1e-9  # sums of money this close are one
 
+_NEARLY = 0.05  # of the queries, up to which a cascade nearly answers as a model that is trusted
+
 
 @dataclasses.dataclass(frozen=True)
 class Against:
@@ -76,6 +78,9 @@ class Findings:
     """What each segment's policy did on fresh queries, where there are any."""
     influential: InfluentialQueries | None = None
     """Which queries move what the policy to start with promises; None where nobody looked."""
+    command: str | None = None
+    """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None where no
+    command made the report."""
 
     @property
     def chosen(self) -> int:
@@ -109,21 +114,40 @@ class Findings:
         worth, curve = self.worth, self.learning
         if worth is None:
             return None
-        told = f"{worth.describe()} for the policy that this page starts with"
+        sentence = f"{worth.describe()} for the policy that this page starts with"
         if curve is None:
-            return f"{told}."
+            return f"{sentence}."
         reach = min(worth.equivalent, FURTHEST * curve.labels)
         lower = 100 - curve.relative_area(reach)[0]
         beyond = " or more" if reach < worth.equivalent else ""
-        return f"{told}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
+        return f"{sentence}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
 
     def headline(self) -> str:
         """What the frontier is worth against the baseline, with intervals, and what the policy for the target is."""
         against = self.against
         start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
         start += f" of the queries, at {self.money.full(against.cost)}."
-        told = [start, self._to_be_had(), *([] if self.target is None else [self._for_target(self.target)])]
-        return " ".join(in_words_of(self.log, told))
+        if self._is_reference:
+            start = f"Asking {against.model} for everything costs {self.money.full(against.cost)}."
+        aim = [] if self.target is None else [self._for_target(self.target)]
+        besides = self._nearly() if self._is_reference else self._to_be_had()
+        return " ".join(in_words_of(self.log, [start, *aim, besides]))
+
+    @property
+    def _is_reference(self) -> bool:
+        """Whether the baseline is what answers are held to, from which it does not differ."""
+        reference = self.log.reference
+        return reference is not None and reference.counts == "differences" and reference.model == self.baseline
+
+    def _nearly(self) -> str:
+        """What it costs to answer nearly as the baseline does, in a sentence."""
+        errors, costs = np.asarray(self.frontier.error, float), np.asarray(self.frontier.cost, float)
+        near = np.where((errors <= _NEARLY) & (costs < 0.995 * self.against.cost), costs, np.inf)
+        if not np.isfinite(near).any():
+            return f"No cascade of these models is expected to be wrong on {percent(_NEARLY, 0)} or less and cost less."
+        point = int(near.argmin())
+        share = percent(float(costs[point]) / self.against.cost, 0)
+        return f"A cascade that is wrong on {self._wrong(point)} costs {share} of that: {self._costs(point)}."
 
     @cached_property
     def beside(self) -> str | None:
@@ -160,12 +184,23 @@ class Findings:
     def _for_target(self, target: Target) -> str:
         """What the policy that the page starts with does, beside the baseline, in a sentence."""
         against, chosen = self.against, self.chosen
-        more = float(np.asarray(self.frontier.error)[chosen]) - against.error
-        beside = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'fewer'} errors than {against.model}"
-        if against.cost > 0:
-            beside += f", at {percent(float(np.asarray(self.frontier.cost)[chosen]) / against.cost, 0)} of its cost"
-        told = f"is wrong on {self._wrong(chosen)}, at {self._costs(chosen)}"
-        return f"The policy for your target, {target}, {told}: {beside}."
+        error, cost = (float(np.asarray(figures)[chosen]) for figures in (self.frontier.error, self.frontier.cost))
+        more = error - against.error
+        parts = [f"{percent(cost / against.cost, 0)} of the cost of {against.model}"] if against.cost > 0 else []
+        if not self._is_reference:
+            than = "" if parts else f" than {against.model}"
+            parts.append(f"{100 * abs(more):.1f} points {'more' if more > 0 else 'fewer'} errors{than}")
+        does = f"is wrong on {self._wrong(chosen)}, at {self._costs(chosen)}"
+        return f"The policy for your target, {target}, {does}: {', '.join(parts)}{self._for_the_same(cost)}."
+
+    def _for_the_same(self, cost: float) -> str:
+        """What the best single model within the money of a policy does; empty where that is the baseline, or none."""
+        within = [one for one in self.comparisons if one.cost <= cost * (1 + _TIES)]
+        best = min(within, key=lambda one: one.error, default=self.against)
+        if best.model == self.baseline:
+            return ""
+        figures = f"wrong on {percent(best.error)}, at ${self.money.show(best.cost)}"
+        return f"; {best.model}, the best single model for that money, is {figures}"
 
     def _wrong(self, point: int) -> str:
         """The error of a point, with its interval, and whether that reaches above today’s."""

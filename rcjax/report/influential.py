@@ -70,11 +70,11 @@ def find_influential(policy: Policy, model: CascadeModel, log: Log) -> Influenti
 def _row(log: Log, model: CascadeModel, moved: Influence, number: int) -> InfluentialQuery:
     confidence = np.asarray(model.calibrate(np.asarray(log.logprob)[number]), float)
     there, labelled, correct = (np.asarray(m)[number] for m in (log.answered, log.labelled, log.correct))
-    places = {name: log.models.index(name) for name in moved.models}
+    columns = {name: log.models.index(name) for name in moved.models}
     return InfluentialQuery(
         query=moved.queries[number],
-        confidence={name: float(confidence[j]) if there[j] else None for name, j in places.items()},
-        correct={name: correct[j].item() if there[j] and labelled[j] else None for name, j in places.items()},
+        confidence={name: float(confidence[j]) if there[j] else None for name, j in columns.items()},
+        correct={name: correct[j].item() if there[j] and labelled[j] else None for name, j in columns.items()},
         error=float(moved.error[number]),
         cost=float(moved.cost[number]),
     )

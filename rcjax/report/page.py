@@ -1,7 +1,9 @@
 """A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
 
 import dataclasses
+import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import PurePath
@@ -25,9 +27,10 @@ from rcjax._base.wording import (
     threshold,
 )
 from rcjax._core.json_values import plain
-from rcjax._core.thinning import spread
+from rcjax._core.thinning import best_as_printed, spread
 from rcjax.diagnostics.agreement_worth import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.point_statuses import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
@@ -35,11 +38,12 @@ from rcjax.plots import plot_frontier, plot_learning_curve
 from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
 from rcjax.policy.scores import Scores
+from rcjax.policy.targets import Target
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.influential import influential_context
 from rcjax.report.segment_tables import segments_context
-from rcjax.report.svg import places, style, to_svg
+from rcjax.report.svg import positions, style, to_svg
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
@@ -56,13 +60,13 @@ def render(report: Findings) -> str:
 
 
 def _said(page: str, words: Reference | Scores) -> str:
-    """A page in the words of what is counted: its texts, and the labels that are read aloud; not its scripts."""
-    parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.S)
+    """A page in the words of what is counted: its texts, and the labels that are read aloud; not what is typed."""
+    parts = re.split(r"(<(script|style|code)\b.*?</\2>)", page, flags=re.S)
     texts = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
     # Of three parts each, the second is what is left alone, and the third its kind.
     return "".join(
-        texts.sub(lambda text: words.say(text[0]), part) if place % 3 == 0 else part * (place % 3 == 1)
-        for place, part in enumerate(parts)
+        texts.sub(lambda text: words.say(text[0]), part) if index % 3 == 0 else part * (index % 3 == 1)
+        for index, part in enumerate(parts)
     )
 
 
@@ -81,7 +85,8 @@ def context(report: Findings) -> dict[str, Any]:
         "source": PurePath(report.log.source).name,
         "described": f"{report.log.n_queries:,} queries and {len(report.frontier.models)} models",
         "beside": report.beside,
-        "counted": _counted(report.log),
+        "command": report.command or _command(report.log),
+        "typed": report.command is not None,
         "headline": report.headline().replace(" %", "\u00a0%"),
         "replicates": report.frontier.bands.replicates,  # type: ignore[union-attr]
         "money": money,
@@ -89,7 +94,7 @@ def context(report: Findings) -> dict[str, Any]:
         "drawing": Markup(drawing),
         "corner": corner,
         "points": points,
-        "rows": [points[i] for i in spread(np.asarray(report.frontier.cost), np.asarray(report.frontier.error))],
+        "rows": [points[i] for i in _shown(report.frontier)],
         "start": start,
         "gaps": bool((np.asarray(report.frontier.status) == PointStatus.INTERPOLATED).any()),
         "timed": report.frontier.seconds is not None,
@@ -113,14 +118,24 @@ def context(report: Findings) -> dict[str, Any]:
     }
 
 
-def _counted(log: Log) -> str:
-    """The options of a command by which the same is counted."""
+def _shown(frontier: Frontier) -> list[int]:
+    """Positions of points for a table: of those that no other one beats as they are printed."""
+    cost, error = np.asarray(frontier.cost, float), np.asarray(frontier.penalty, float)
+    best = np.array(best_as_printed(cost, error))
+    return best[spread(cost[best], error[best])].tolist()
+
+
+def _command(log: Log) -> str:
+    """The command that tunes a log, as far as the log tells how it was read."""
     reference, scores = log.reference, log.scores
-    scale = "" if scores is None or scores.most == 1 else f" --score-max {scores.most:g}"
-    if reference is None:
-        return scale
-    same = "" if reference.same == BY_ANSWER else f" --same {reference.same}"
-    return f" --reference {reference.model}{same}{scale}"
+    options = {
+        "--task": "choice" if log.task == "choice" else None,
+        "--reference": reference and reference.model,
+        "--same": reference.same if reference and reference.same != BY_ANSWER else None,
+        "--score-max": f"{scores.most:g}" if scores and scores.most != 1 else None,
+    }
+    words = [word for option, value in options.items() if value is not None for word in (option, value)]
+    return shlex.join(["rcjax", "tune", PurePath(log.source).name, *words])
 
 
 def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
@@ -135,8 +150,8 @@ def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
         what += "; the colour says how long 95 % of the queries wait at most" * (report.frontier.seconds is not None)
         drawn = to_svg(canvas, "curve", what)
         cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
-        ((left, bottom),) = places(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
-        return drawn, places(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
+        ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
+        return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
 def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, money: Money) -> dict[str, Any]:
@@ -145,8 +160,8 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
     `raw` (k,): its thresholds as raw probabilities.
     """
     frontier, policy = report.frontier, report.frontier.point(index)
-    told = policy.to_json()
-    told["provenance"].pop("reference", None)  # which all points share: the page holds it once
+    document = policy.to_json()
+    document["provenance"].pop("reference", None)  # which all points share: the page holds it once
     expected: Mapping[str, Any] = policy.expected
     costs = " to ".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
     members = [j for j, name in enumerate(frontier.models) if name in policy.models]
@@ -183,7 +198,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
             {
                 "models": list(policy.models),
                 "thresholds": {frontier.models[j]: float(cuts[j]) for j in members},
-                "agreements": told.get("agreements", {}),
+                "agreements": document.get("agreements", {}),
                 "splits": splits,
             }
         ),
@@ -191,13 +206,13 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "costs": costs,
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
-        "target": said(_target(report, index)),
+        "target": _target(report, index),
         **_waits(expected, money),
         "verdict": said(_verdict(report, index)),
         **trust,
         "tried": said(trust["tried"]),
         "rows": rows,
-        "policy": told,
+        "policy": document,
     }
 
 
@@ -214,17 +229,39 @@ def _waits(expected: Mapping[str, Any], money: Money) -> dict[str, str]:
 
 
 def _target(report: Findings, index: int) -> str:
-    """The target by which `rcjax tune` chooses a point: a budget, or where another is better for it, a limit.
+    """The target by which `rcjax tune` chooses a point; empty where none of the report's kind does.
 
-    A budget keeps money in hand for a cascade, and none for a single model.
+    Another kind would not do: the errors of cascades are corrected for the kind that they were tuned for. A budget
+    keeps money in hand for a cascade, and none for a single model.
     """
-    frontier, money = report.frontier, report.money
-    kept = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
-    # So much above it that seven digits do not cut it off.
-    budget = f"{money.scale * (float(np.asarray(frontier.cost)[index]) + kept) * (1 + 1e-6):.7g}"
-    if frontier.choose(budget=float(budget) / money.scale) == index:
-        return f"--budget {budget}/{'M' if money.name == 'million' else 'k'}"
-    return f"--max-error {float(np.asarray(frontier.error)[index]):.10g}"
+    frontier, asked = report.frontier, report.target
+    if asked is not None and index == report.chosen:
+        return _option(report.log, asked)
+    kind, lam = report.selection.target, float(np.asarray(frontier.lam)[index])
+    reserve = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
+    values = {  # so much above them that seven digits cut off nothing
+        "budget": (float(np.asarray(frontier.cost)[index]) + reserve) * (1 + 1e-6),
+        "max_error": float(np.asarray(frontier.penalty)[index]) * (1 + 1e-6),
+        "error_cost": 1 / lam if lam > 0 else math.inf,
+        "lam": lam,
+    }
+    target = Target(kind, float(f"{values[kind]:.7g}")) if math.isfinite(values[kind]) else None
+    chooses = target is not None and frontier.choose(**target.to_json()) == index
+    return _option(report.log, target) if target is not None and chooses else ""
+
+
+def _option(log: Log, target: Target) -> str:
+    """A target as an option of a command.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(20, seed=0)
+    >>> [_option(log, Target(name, 0.00015)) for name in ("budget", "max_error", "lam")]
+    ['--budget 150/M', '--max-error 0.00015', '--lam 0.00015']
+    """
+    if target.name == "budget":
+        return f"--budget {1e6 * target.value:.10g}/M"
+    differs = target.name == "max_error" and log.reference is not None and log.reference.counts == "differences"
+    return f"--{'max-difference' if differs else target.name.replace('_', '-')} {target.value:.10g}"
 
 
 def _verdict(report: Findings, index: int) -> str:
@@ -247,7 +284,7 @@ def _trust(report: Findings, index: int) -> dict[str, Any]:
     `concerned`: of the checks that are not fine, in the order of the page, the positions of those on what it asks.
     """
     problems = [check for check in _sorted(report.diagnosis.checks) if check.verdict != "fine"]
-    concerned = [place for place, check in enumerate(problems) if report.concerns(check, index)]
+    concerned = [position for position, check in enumerate(problems) if report.concerns(check, index)]
     others = len(problems) - len(concerned)
     trust = problems[concerned[0]].verdict if concerned else "fine"
     return {
@@ -276,11 +313,11 @@ def _tried_itself(report: Findings, index: int) -> str:
     if replayed is None:
         return ""
     wrong, cost = percent(float(replayed.error[index])), report.money.show(float(replayed.cost[index]))
-    told = f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}"
+    sentence = f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}"
     if replayed.seconds is None or not np.isfinite(replayed.seconds.mean[index]):
-        return f"{told}."
-    mean, tail = (figure(float(own[index])) for own in (replayed.seconds.mean, replayed.seconds.p95))
-    return f"{told}, and took {mean} seconds on average, {tail} or less for 95 % of them."
+        return f"{sentence}."
+    mean, tail = (figure(float(values[index])) for values in (replayed.seconds.mean, replayed.seconds.p95))
+    return f"{sentence}, and took {mean} seconds on average, {tail} or less for 95 % of them."
 
 
 def _tried(report: Findings) -> str:
@@ -317,7 +354,7 @@ def _model(report: Findings, j: int, money: Money) -> dict[str, str]:
         "model": against.model,
         "error": percent(against.error),
         "cost": f"${money.show(against.cost)}",
-        "calibration": percent(calibration["held_out_error"]),
+        "calibration": percent(calibration["training_error"]),
         "separation": percent(calibration["separation"], 0),
         "same_cost": _at_its_cost(report, against),
         "same_error": _at_its_error(report, against, money),

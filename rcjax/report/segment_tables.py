@@ -41,7 +41,7 @@ def segments_context(tuned: TunedSegments, replayed: Mapping[str, Replay], money
         "remarks": list(tuned.remarks),
         "unknown": f"{replayed[UNKNOWN].n:,} fresh queries are of no known segment." if UNKNOWN in replayed else "",
         "policies": [
-            {"name": name, "of": _COMMON if name == "common" else "", "rows": _members(own)} for name, own in parts
+            {"name": name, "of": _COMMON if name == "common" else "", "rows": _members(part)} for name, part in parts
         ],
         "file": f"data:application/json;base64,{content}",
     }
@@ -77,7 +77,7 @@ def _members(policy: Policy) -> list[dict[str, str]]:
         elif name == policy.models[-1]:
             answers = "everything that reaches it"
         else:
-            told = "by several intervals of its confidence"
-            answers = told if cut is None else answered_above(cut, split_of(policy.rules[name]))
+            intervals = "by several intervals of its confidence"
+            answers = intervals if cut is None else answered_above(cut, split_of(policy.rules[name]))
         rows.append({"model": name, "answers": answers})
     return rows

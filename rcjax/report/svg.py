@@ -63,7 +63,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
 
 
-def places(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """(n, 2) where points lie in the units of a figure's SVG, from its upper left.
 
     Args:

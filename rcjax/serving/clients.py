@@ -12,6 +12,7 @@ from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
 
+from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import CallError
 
 __all__ = [
@@ -31,7 +32,7 @@ try:
     import openai
     from openai.resources.chat import AsyncCompletions
 except ImportError:
-    raise ImportError("running a cascade needs the client of OpenAI: pip install 'rcjax[run]'") from None
+    raise ImportError(f"running a cascade needs the client of OpenAI: {how_to_install('run')}") from None
 
 
 RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0

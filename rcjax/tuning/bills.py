@@ -71,9 +71,9 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
     mixed = frontier.mixture(**target).expected
     fewer, cheaper = error - float(mixed["error"] or 0.0), 1 - float(mixed["cost"] or 0.0) / max(cost, 1e-300)
     if budget is not None and fewer > _MIXED[0]:
-        notes.append(f"a mixture of two policies would err on {percent(error - fewer)}: --mix (mix=True)")
+        notes.append(f"a mixture of two policies would err on {percent(error - fewer)}: --mix")
     if budget is None and cheaper > _MIXED[1]:
-        notes.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix (mix=True)")
+        notes.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix")
     return notes
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "LONGER",
     "SHOWN",
     "AtBudgets",
+    "AtErrors",
     "Bar",
     "Comparison",
     "Gain",
@@ -135,6 +136,25 @@ class AtBudgets:
         return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
 
+@dataclasses.dataclass(frozen=True)
+class AtErrors:
+    """Cross-validated bills for E limits on the error, on queries that the policies were not tuned on; numpy's arrays.
+
+    Of the cheapest that the labels of the others say keeps to each limit: of the same ways to choose as `AtBudgets`.
+    """
+
+    limits: np.ndarray  # (E,) shares of wrong answers, rising
+    cost: np.ndarray  # (S, E) the bill
+    saved: Gain  # (S, E) by how much it is below that of the cheapest single model
+    alone: np.ndarray  # (k,) how often each model errs, by all labels
+
+    def nearest(self, limit: float) -> int:
+        """The position of the limit nearest to one, of those that as many single models keep to, if there are such."""
+        ends = self.limits
+        alike = (self.alone <= ends[:, None]).sum(1) == (self.alone <= limit).sum()
+        return int(np.where(alike | ~alike.any(), np.abs(ends - limit), np.inf).argmin())
+
+
 class Luck(NamedTuple):
     """By how much more S ways to choose err on queries left out than on those of the choice, (S,) for each target.
 
@@ -171,6 +191,7 @@ class Comparison:
     overall_se: np.ndarray  # (S,)
     agreement: Gains | None = None  # of policies that may compare answers, where the log tells answers
     at_budgets: AtBudgets | None = None  # what budgets get
+    at_errors: AtErrors | None = None  # what limits on the error cost
     luck: Luck | None = None
 
     @property

@@ -108,6 +108,11 @@ class Losses(NamedTuple):
         indices, other, budgets = self._indices(arms), self._indices([rival]), self.targets.within
         return Gain.of(self.penalty[:, other, budgets] - self.penalty[:, indices, budgets])
 
+    def spared(self, arms: Sequence[str], rival: str) -> Gain:
+        """(S, E) by how much less some arms cost at every limit on the error than another."""
+        indices, other, limits = self._indices(arms), self._indices([rival]), self.targets.limits
+        return Gain.of((self.charge[other, limits] - self.charge[indices, limits])[None])
+
     def _indices(self, arms: Sequence[str]) -> list[int]:
         return [self.arms.index(name) for name in arms]
 

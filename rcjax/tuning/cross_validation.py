@@ -25,7 +25,7 @@ from rcjax.solving.paths import Plan, make_plan, only
 from rcjax.tuning.agreement_candidates import comparable_models
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import Choice, Targets, choose, judge_all, within
-from rcjax.tuning.comparison import AtBudgets, Comparison, Luck
+from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Luck
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges
@@ -69,10 +69,15 @@ def targets_of(log: Log) -> Targets:
     cost = np.asarray(log.cost, float)
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
-    answered = np.asarray(log.answered)
-    error = 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+    error = errors_alone(log)
     budgets, errors = np.geomspace(low, 1.2 * max(high, low), BUDGETS), np.linspace(error.min(), error.max(), ERRORS)
     return Targets(lam_range(cost, PRICES), budgets, errors)
+
+
+def errors_alone(log: Log) -> np.ndarray:
+    """(k,) how often each model of a log errs, by its labels."""
+    answered = np.asarray(log.answered)
+    return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
 def cross_validate(
@@ -97,7 +102,8 @@ def cross_validate(
     def tune(number: int) -> list[Entry]:
         return _tuned_without(logs[number], fold == number, field, arms)
 
-    return _compared(contest(log, Contest(arms, field.targets, tune, field.charge, field.price), fold), lengths)
+    losses = contest(log, Contest(arms, field.targets, tune, field.charge, field.price), fold)
+    return _compared(losses, lengths, errors_alone(log))
 
 
 class _Field(NamedTuple):
@@ -178,8 +184,8 @@ def _chosen(solved: Solutions, field: _Field) -> Choice:
     return Choice(solved.policies.take(rows), error[rows], cost[rows])
 
 
-def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
-    """What a contest has shown."""
+def _compared(losses: Losses, lengths: Sequence[int], alone: np.ndarray) -> Comparison:
+    """What a contest has shown; `alone` (k,): how often each model errs."""
     arms, prices = [str(length) for length in lengths], losses.targets.prices
     error, cost = losses.means(arms)
     pair = arms[:2][-1]
@@ -196,8 +202,14 @@ def _compared(losses: Losses, lengths: Sequence[int]) -> Comparison:
         *gains.overall,
         agreement=agreement,
         at_budgets=AtBudgets(losses.targets.budgets, losses.saved(rivals, rivals[0])),
+        at_errors=_at_errors(losses, rivals, alone),
         luck=_luck(losses, rivals),
     )
+
+
+def _at_errors(losses: Losses, arms: Sequence[str], alone: np.ndarray) -> AtErrors:
+    cost = losses.means(arms)[1][:, losses.targets.limits]
+    return AtErrors(losses.targets.errors, cost, losses.spared(arms, arms[0]), alone)
 
 
 def _luck(losses: Losses, arms: Sequence[str]) -> Luck:

@@ -5,9 +5,11 @@ the best pair, by the same measure. A budget buys fewer errors, a limit on the e
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from rcjax._base.wording import choose_unit, percent
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, Agreements
 from rcjax.policy.targets import TargetName
@@ -30,10 +32,12 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
     price = int(comparison.nearest(float(np.asarray(frontier.lam)[point])))
     what = f"use {' → '.join(members)}" if len(members) > 1 else f"use {members[0]} alone"
     compared = _by_agreement(frontier, point)
-    limited = "budget" in target or "max_error" in target
-    why = (
-        _for_money(frontier, comparison, point, target) if limited else _for_price(comparison, members, compared, price)
-    )
+    if "budget" in target:
+        why = _at_budget(frontier, comparison, point, target["budget"])
+    elif "max_error" in target:
+        why = _at_error(frontier, comparison, point, target["max_error"])
+    else:
+        why = _for_price(comparison, members, compared, price)
     return f"{what}{f', {compared}' if compared else ''}: {why}"
 
 
@@ -56,25 +60,72 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
     return f"{counted}; those of cascades are raised by {points}, as {why}"
 
 
-def _for_money(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
-    """Why a policy is the best for a budget, or a limit on the error."""
-    at, budget = comparison.at_budgets, target.get("budget")
+def _at_budget(frontier: Frontier, comparison: Comparison, point: int, budget: float) -> str:
+    """Why a policy is the best for a budget: how many errors it saves."""
+    at = comparison.at_budgets
     assert at is not None
-    spent = float(np.asarray(frontier.cost)[point])
-    place = at.nearest(spent if budget is None else budget, np.asarray(frontier.model.cost, float))
-    alone = int(np.asarray(frontier.members)[point].sum()) == 1
-    goal = "at this budget" if budget is not None else "at this error"
-    if alone:
-        return f"no cascade is shown to be better {goal}"
-    agreements = frontier.policies.agreements
-    compares = agreements is not None and np.asarray(agreements.compares)[point].any()
-    arms = len(at.saved.mean)
-    row = arms - 1 if compares else min(1, arms - 1)
-    saved = at.saved.at((row, place))
+    if _is_single(frontier, point):
+        return "no cascade is shown to be better at this budget"
+    column = at.nearest(budget, np.asarray(frontier.model.cost, float))
+    saved = at.saved.at((_row(frontier, point, len(at.saved.mean)), column))
     fewer = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {'fewer' if saved.mean >= 0 else 'more'} errors"
     if SHOWN.earned(saved):
         return f"{fewer} than the best single model for the same money"
     return f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
+
+
+def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: float) -> str:
+    """Why a policy is the best for a limit on the error: how much money it saves."""
+    at, costs, names = comparison.at_errors, np.asarray(frontier.model.cost, float), frontier.models
+    assert at is not None
+    if _is_single(frontier, point):
+        return "no cascade is shown to cost less at this error"
+    money, keeps, surest = choose_unit(costs.tolist()), at.alone <= limit * (1 + 1e-9), int(at.alone.argmin())
+    if not keeps.any():
+        surely = f"{names[surest]} errs on {percent(float(at.alone[surest]))}, at {money.full(float(costs[surest]))}"
+        return f"no single model keeps to this error: {surely}"
+    rival = int(np.where(keeps, costs, np.inf).argmin())
+    best = f"{names[rival]} alone{_which(rival == surest, float(at.alone[rival]))}"
+    column = at.nearest(limit)
+    saved, bill = at.saved.at((_row(frontier, point, len(at.saved.mean)), column)), float(at.cost[0, column])
+    share = f" ({percent(abs(saved.mean) / bill, 0)})" if bill > 0 else ""
+    figures = f"${money.show(abs(float(saved.mean)))} ± {money.show(float(saved.se))}"
+    less = f"{figures} per {money.name} queries{share} {_way(saved.mean)}"
+    if not SHOWN.earned(saved):
+        return f"that it costs less than {best} is not shown: {less} on queries left out"
+    today = "" if rival == surest else _beside(frontier, point, surest)
+    return f"{less} than {best}{today}"
+
+
+def _which(surest: bool, error: float) -> str:
+    """What a rival is, for a limit on the error; nothing for one that never errs, as that answers are held to."""
+    if not surest:
+        return " (the cheapest that keeps to this error)"
+    return " (which errs least)" if error > 0 else ""
+
+
+def _way(saved: Any) -> str:
+    return "less" if saved >= 0 else "more"
+
+
+def _beside(frontier: Frontier, point: int, model: int) -> str:
+    """What a policy costs beside the model that errs least."""
+    cost, dearer = float(np.asarray(frontier.cost)[point]), float(np.asarray(frontier.model.cost)[model])
+    if dearer <= 0:
+        return ""
+    gap = 1 - cost / dearer
+    return f", and {percent(abs(gap), 0)} {_way(gap)} than {frontier.models[model]}, which errs least"
+
+
+def _is_single(frontier: Frontier, point: int) -> bool:
+    return int(np.asarray(frontier.members)[point].sum()) == 1
+
+
+def _row(frontier: Frontier, point: int, rows: int) -> int:
+    """Which way to choose a policy comes from: pairs, or where it compares answers, all that may."""
+    agreements = frontier.policies.agreements
+    compares = agreements is not None and np.asarray(agreements.compares)[point].any()
+    return rows - 1 if compares else min(1, rows - 1)
 
 
 def _for_price(comparison: Comparison, members: list[str], compared: str, price: int) -> str:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rcjax
+from rcjax._base.extras import how_to_install
 from rcjax._base.wording import check_name
 from rcjax.cli.app import app
 from rcjax.cli.check_tables import show_diagnosis
@@ -95,7 +96,7 @@ def test_a_folder_that_cannot_be_had_is_refused(logs, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("no_fit")
 def test_figures_need_matplotlib(logs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert fail(logs[0], "--plots", tmp_path).endswith("--plots needs matplotlib: pip install 'rcjax[plots]'")
+    assert fail(logs[0], "--plots", tmp_path).endswith(f"--plots needs matplotlib: {how_to_install('plots')}")
 
 
 @pytest.mark.usefixtures("no_fit")

@@ -51,7 +51,7 @@ def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     out = tmp_path / "new.json"
     result = retune(folder, "few.csv", "--out", out)
     assert (result.exit_code, out.exists()) == (1, False)
-    assert "lowers error + λ·cost by -0.9 ± 18.9 %" in result.stdout
+    assert "raises error + λ·cost by 0.9 ± 18.9 %" in result.stdout
     assert "Policy written" not in result.stdout
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {out}: not written: on queries left out policies tuned again raise error + λ·cost")

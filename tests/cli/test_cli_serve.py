@@ -103,8 +103,8 @@ USAGE = {
     f"{GOOD} --nonsense": "No such option",
 }
 FILES = {
-    "absent.json --models models.toml": "absent.json: No such file or directory",
-    "policy.json --models absent.toml": "absent.toml: No such file or directory",
+    "absent.json --models models.toml": "absent.json: there is no such file: rcjax tune writes a policy",
+    "policy.json --models absent.toml": "absent.toml: there is no such file: give a table",
     "folder --models models.toml": "folder: Is a directory",
     f"{GOOD} --log folder": "cannot write folder: it is a folder",
     f"{GOOD} --log absent/calls.jsonl": "cannot write absent/calls.jsonl: there is no folder absent: create it first",

@@ -33,12 +33,11 @@ def words(result):
 def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(place):
     out = place / "policy.json"
     tune = ("tune", place / "log.csv", "--task", "choice", "--no-bands", "--out", out, "--budget")
-    for text in ("60", "$60", "60/k", "0.1"):
+    for text, meant in (("60", "60/M"), ("$60", "60/M"), ("60/k", "60/M"), ("0.1", "100/M")):
         result = run(*tune, text)
         assert result.exit_code == 2, (text, words(result))
-        assert f"give --budget {money(text):.6g}/M; if it is right, --budget {money(text):.6g} --really" in words(
-            result
-        )
+        advice = f"Then give --budget {meant}; if it is right, --budget {money(text):.6g} --really"
+        assert advice in words(result), (text, words(result))
         assert not out.exists()
     result = run(*tune, "60", "--json")
     assert json.loads(result.stdout)["error"]["kind"] == "usage"
@@ -58,7 +57,7 @@ def test_a_budget_above_the_dearest_policy_decides_nothing_and_is_asked_about(pl
     for times in (3, 50):
         result = run(*line, f"{1e6 * times * DEAREST}/M")
         assert result.exit_code == 2
-        assert "any policy meets it: give less; if it is right" in words(result)
+        assert "any policy meets it: give less, such as --budget" in words(result)
         assert run(*line, f"{1e6 * times * DEAREST}/M", "--really").exit_code == 0
 
 

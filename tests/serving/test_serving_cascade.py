@@ -14,6 +14,7 @@ from misses import in_turn
 from scripted_cascade import POLICY, PRICES, QUICK, ask, broken, cascade_policy, good, script
 
 from rcjax import signals
+from rcjax._base.extras import how_to_install
 from rcjax.policy import Policy, Rule
 from rcjax.policy.mixture import Mixture
 from rcjax.serving.call_log import CallLog
@@ -295,4 +296,5 @@ def test_running_needs_neither_jax_nor_numpy():
 def test_without_the_client_the_error_says_what_to_install():
     program = "import sys; sys.modules['openai'] = None\nimport rcjax.serving.cascade"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.stderr.strip().endswith("running a cascade needs the client of OpenAI: pip install 'rcjax[run]'")
+    said = result.stderr.strip()
+    assert said.endswith(f"running a cascade needs the client of OpenAI: {how_to_install('run')}")

@@ -9,6 +9,7 @@ from command_line import rows_of, run, write_log
 from misses import in_turn
 
 import rcjax
+from rcjax._base.extras import how_to_install
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -51,8 +52,8 @@ def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "night.toml").write_text('logs = ["log.csv"]')
     result = run("sweep", tmp_path / "night.toml", "--on", "ray", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["error"]["message"] == "--on ray needs ray: pip install 'rcjax[ray]'"
-    with pytest.raises(ImportError, match=r"this needs ray: pip install 'rcjax\[ray\]'"):
+    assert json.loads(result.stdout)["error"]["message"] == f"--on ray needs ray: {how_to_install('ray')}"
+    with pytest.raises(ImportError, match=r"this needs ray: pip install .*\[ray\]'"):
         rcjax.sweeps.sweep([tmp_path / "log.csv"], tmp_path / "out", on="ray")
 
 

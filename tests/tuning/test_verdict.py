@@ -10,7 +10,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
+from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Gain, Gains, Luck
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_choice, tell_corrections
 
@@ -20,6 +20,7 @@ NAMES = ("small", "middle", "large")
 COST = {1: 1.0, 2: 10.0, 3: 100.0}
 MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "chain": [1, 1, 1], "answers": [1, 1, 1], "refusing": [1, 1, 0]}
 ROWS = tuple(MEMBERS)
+ALONE = np.array([0.3, 0.2, 0.08])  # how often each model errs
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +52,16 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.0
     if rival is not None:  # what may compare answers saves twice as much
         less[2] = 2 * less[2]
     at = AtBudgets(np.geomspace(1, 100, 3), Gain(less, spreads))
+    money = 1e-4 * less  # of bills of 1e-4: a share of them is told as it is of errors
+    spared = Gain(money, 1e-4 * spreads)
+    errors = AtErrors(np.array([0.05, 0.1, 0.15]), np.full((arms, 3), 1e-4), spared, ALONE)
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
     none = Gain(0.0, 0.0)
     compared = None if rival is None else Gains(Gain(amid(rival), np.full(3, gain_se)), none, none)
     arrays = np.arange(1, lengths + 1), np.geomspace(1, 100, 3), nothing, nothing, own, spread, overall, overall
-    return Comparison(*arrays, agreement=compared, at_budgets=at, luck=Luck(0 * lucks, lucks, 2 * lucks))
+    return Comparison(
+        *arrays, agreement=compared, at_budgets=at, at_errors=errors, luck=Luck(0 * lucks, lucks, 2 * lucks)
+    )
 
 
 def say(frontier, kind, target, **figures):
@@ -64,7 +70,7 @@ def say(frontier, kind, target, **figures):
 
 SENTENCES = [
     ("single", {"budget": 10.0}, {}, "use middle alone: no cascade is shown to be better at this budget"),
-    ("single", {"max_error": 0.1}, {}, "use middle alone: no cascade is shown to be better at this error"),
+    ("single", {"max_error": 0.1}, {}, "use middle alone: no cascade is shown to cost less at this error"),
     ("single", {"lam": 10.0}, {}, "use middle alone: no cascade is shown to be better"),
     ("single", {}, {"rival": 0.1},
      "use middle alone: no cascade is shown to be better, nor is going by whether answers agree"),
@@ -74,8 +80,15 @@ SENTENCES = [
      "use small → large: that it beats the best single model for the same money is not shown: "
      "1.7 ± 0.9 points fewer errors on queries left out"),
     ("pair", {"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009},
-     "use small → large: that it beats the best single model for the same money is not shown: "
-     "2.0 ± 0.9 points more errors on queries left out"),
+     "use small → large: that it costs less than large alone (which errs least) is not shown: "
+     "$2.00 ± 0.900 per million queries (2 %) more on queries left out"),
+    ("pair", {"max_error": 0.1}, {"saved": 0.031, "saved_se": 0.009},
+     "use small → large: $3.10 ± 0.900 per million queries (3 %) less than large alone (which errs least)"),
+    ("pair", {"max_error": 0.05}, {},
+     "use small → large: no single model keeps to this error: large errs on 8.0 %, at $177 per million queries"),
+    ("answers", {"max_error": 0.1}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
+     "use small → middle → large, asking large where small and middle differ: "
+     "$6.00 ± 1.00 per million queries (6 %) less than large alone (which errs least)"),
     ("pair", {"error_cost": 0.1}, {"gain": 0.0312, "gain_se": 0.0123},
      "use small → large: 3.12 ± 1.23 points of error + λ·cost better than the best single model"),
     ("pair", {"lam": 10.0}, {"gain": 0.02, "gain_se": 0.0123},
@@ -106,21 +119,22 @@ def test_each_arm_of_the_sentence(frontier, kind, target, figures, sentence):
     assert say(frontier, kind, target, **figures) == sentence
 
 
-def test_a_budget_is_told_at_its_own_figures_and_a_limit_at_the_bill(frontier):
-    """At budgets of 1 and 100 the made-up contest shows something else."""
+def test_a_target_is_told_at_its_own_figures(frontier):
+    """At budgets of 1 and 100, and at an error of 15 %, the made-up contest shows something else."""
     for budget, words in ((1.0, "900.0 ± 1.0 points fewer"), (1e3, "900.0 ± 1.0 points more"), (9.0, "3.0 ± 1.0")):
         assert words in say(frontier, "pair", {"budget": budget}, saved=0.03)
-    assert "3.0 ± 1.0" in say(frontier, "pair", {"max_error": 0.5}, saved=0.03)  # its point costs 10
+    said = say(frontier, "pair", {"max_error": 0.25}, saved=0.03)
+    assert "that it costs less than middle alone (the cheapest that keeps to this error) is not shown: $900" in said
 
 
 def test_words_and_figures_never_contradict_each_other(frontier):
     """The sign of the words is that of the figure, and only what is above two standard errors is shown."""
     misses = []
-    limits = [{"budget": 10.0}, {"max_error": 0.1}, {"lam": 10.0}, {"error_cost": 0.1}, {}]
+    limits = [{"budget": 10.0}, {"lam": 10.0}, {"error_cost": 0.1}, {}]
     values = [-0.3, -0.02, -1e-5, 0.0, 1e-5, 0.004, 0.0201, 0.3]
     for kind, target, value in itertools.product(("pair", "chain", "answers"), limits, values):
         said = say(frontier, kind, target, gain=value, saved=value, rival=value)
-        limited = {*target} & {"budget", "max_error"}
+        limited = "budget" in target
         figure = value * (2 if limited and kind == "answers" else 1)
         sure = figure > 0.02
         told = re.search(r"([\d.]+) ± ([\d.]+) points", said)

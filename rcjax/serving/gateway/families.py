@@ -11,6 +11,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from rcjax._base.extras import how_to_install
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
@@ -21,9 +23,6 @@ SINCE = "rcjax_since_taken_up"  # not shown: what the figures of `rcjax.serving.
 
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus-client takes the folder from
-
-
-_MISSING = "the gateway's figures need prometheus-client: pip install 'rcjax[serve]'"
 
 
 _REQUEST_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -138,7 +137,7 @@ def load_prometheus(folder: str | None) -> ModuleType:
         import prometheus_client
         from prometheus_client import values
     except ImportError:
-        raise ImportError(_MISSING) from None
+        raise ImportError(f"the gateway's figures need prometheus-client: {how_to_install('serve')}") from None
     into_files = values.ValueClass is not values.MutexValue
     if into_files != (folder is not None) or (into_files and os.environ.get(_FOLDER) != folder):
         where = os.environ.get(_FOLDER) if into_files else "memory"

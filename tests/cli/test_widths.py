@@ -1,0 +1,83 @@
+"""Tables keep to a terminal of 80 or 120 columns, whatever errors are called, and no row beats another one there."""
+
+import pytest
+from misses import in_turn
+
+from rcjax._core.thinning import best_as_printed
+from rcjax.cli import tables
+from rcjax.cli.printing import own_words, say_as
+from rcjax.policy.reference import Reference
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+NAMES = ["llama3.2-1b", "llama3.1-8b-instruct", "llama3.1-405b-fp8"]
+ROWS = [{"model": name, "accuracy": 0.7, "cost": 2e-4, "calibration_error": 0.02, "certain": 0.0} for name in NAMES]
+
+
+def point(cost, error, models=NAMES, **more):
+    cuts = {name: 0.0 if name == models[-1] else 0.43 for name in models}
+    return {"cost": cost, "error": error, "models": models, "thresholds": cuts, "lam": 1.0, **more}
+
+
+INTERVAL = {"error_interval": [0.123, 0.157]}
+SECONDS = {"seconds": 1.25, "seconds_p95": 13.5}
+KINDS = {
+    "plain": {},
+    "intervals": INTERVAL,
+    "refusals": {**INTERVAL, "abstention": 0.2},
+    "seconds": {**INTERVAL, **SECONDS},
+    "waiting": {**INTERVAL, **SECONDS, "money": 1e-4},
+}
+
+
+@in_turn("width", ["80", "120"])
+@in_turn("words", [None, "large"])
+@in_turn("kind", list(KINDS))
+def test_no_row_is_cut(capsys, monkeypatch, width, words, kind):
+    monkeypatch.setenv("COLUMNS", width)
+    points = [point(2e-5 * (i + 1), 0.5 - 0.1 * i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
+    with own_words():
+        say_as(str if words is None else Reference(words).say)
+        tables.show_tuning("A log.", ROWS, points)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    shown = " ".join(" ".join(lines).split())
+    assert "…" not in shown
+    for i in range(4):
+        assert f"{20 * (i + 1)}.0" in shown
+    if (kind, width) != ("waiting", "80"):  # where names are folded
+        assert all(name in shown for name in [*NAMES, "a confidence"])
+        assert shown.count(">0.43") == sum(len(one["models"]) - 1 for one in points)
+
+
+def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
+    """At $20.0 both: who reads the table would not know why the first is there; nor the last, which is dearer."""
+    points = [
+        point(2.0001e-5, 0.50, NAMES[:1]),
+        point(2.0004e-5, 0.43, NAMES[:2]),
+        point(4e-5, 0.31, NAMES[1:]),
+        point(5e-5, 0.3099, NAMES),
+    ]
+    tables.show_tuning("A log.", ROWS, points, chosen={"cost": 4e-5, "error": 0.31})
+    out = capsys.readouterr().out
+    table = out[out.index("The frontier") :]
+    assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
+    assert "(2 of 4)" in table
+
+
+def test_points_that_are_printed_alike_count_by_the_better():
+    assert best_as_printed([1.0, 1.0, 2.0, 3.0], [0.3, 0.3, 0.3, 0.1]) == [0, 3]
+    assert best_as_printed([], []) == []
+
+
+def test_the_row_for_the_target_stays(capsys):
+    points = [point(2.0001e-5, 0.50, NAMES[:1]), point(2.0004e-5, 0.43, NAMES[:2])]
+    tables.show_tuning("A log.", ROWS, points, chosen={"cost": 2.0001e-5, "error": 0.5})
+    assert "* 20.0" in capsys.readouterr().out
+
+
+def test_the_brink_of_a_better_price_is_no_best_policy():
+    """A pair at 98 % of the price of a model that errs on three points less; in steps of less it stays."""
+    assert best_as_printed([20.0, 40.4, 41.2], [0.5, 0.40, 0.367]) == [0, 2]
+    assert best_as_printed([20.0, 40.4, 41.2], [0.5, 0.40, 0.39]) == [0, 1, 2]
+    assert best_as_printed([20.0, 35.0, 41.2], [0.5, 0.40, 0.367]) == [0, 1, 2]

@@ -1,0 +1,108 @@
+"""What a run says before its first call, beside what it came to: money, time and calls, once it has seen some."""
+
+import json
+import time
+
+import pytest
+from chat_server import completion
+from collecting_runs import collect
+from models_of_a_test import Models, lot, money, questions
+
+from rcjax.cli.collect_progress import _how_far
+from rcjax.collecting.run import Tally
+
+pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+def of_text(n):
+    rows = questions(n)
+    for row in rows:
+        del row["choices"]
+        row["prompt"] = f"Question {row['query'][1:]}? " + "Why so? " * (1 + int(row["query"][1:]) % 5)
+    return rows
+
+
+class Long(Models):
+    """A model whose answers have 900 to 1,900 tokens, where 200 are usual."""
+
+    def __init__(self, failures=0.0, delay=0.0):
+        super().__init__(failures, delay, logprobs=False)
+
+    def answer(self, name, prompt, counts):
+        if not prompt.startswith("Question"):
+            return super().answer(name, prompt, counts)
+        read, written = counts[0], 900 + int(1000 * lot("length", prompt))
+        self.charged += money(name, read, written) - money(name, *counts)
+        return completion("well " * written, None, (read, written))
+
+
+def before(result):
+    document = json.loads(result.stdout)
+    return document, sum(row["likely_cost"] for row in document["estimate"])
+
+
+@pytest.mark.parametrize("seen", [3, 12])
+def test_a_few_answers_tell_what_the_others_cost(place, seen):
+    """They were not looked at before there were twenty, and an answer was taken to have 200 tokens."""
+    behave, rows = Long(), of_text(60)
+    how = ("--signal", "length", "--max-tokens", "4000", "--json")
+    first, _ = collect(place, behave, *how, rows=rows[:seen], names=("small", "large"))
+    spent = float(json.loads(first.stdout)["spent"])
+    second, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
+    document, likely = before(second)
+    came = float(document["spent"]) - spent
+    assert likely == pytest.approx(came, rel=0.35), (likely, came)
+    unseen, _ = collect(
+        place, behave, *how, "--dry-run", "--out", place / "new.jsonl", rows=rows, names=("small", "large")
+    )
+    assert before(unseen)[1] < 0.35 * came
+
+
+def test_judges_are_counted_before_and_after_there_are_some(place):
+    behave, rows = Long(), of_text(40)
+    how = ("--signal", "length", "--max-tokens", "4000", "--grade", "judge:large", "--json")
+    told = {}
+    for judge in ((), how[4:6]):
+        options = [word for word in how if judge or word not in how[4:6]]
+        result, _ = collect(place, behave, *options, "--dry-run", rows=rows, names=("small", "large"))
+        told[bool(judge)] = before(result)[0]["estimate"]
+    for without, judged in zip(told[False], told[True], strict=True):
+        for name in ("likely_cost", "most_cost"):
+            assert judged[name] > without[name]
+        assert judged["likely_cost"] < judged["most_cost"]
+    collect(place, behave, *how, rows=rows[:8], names=("small", "large"))
+    spent = sum(row["at_most"] + row["grading_cost"] for row in rows_of(place))
+    result, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
+    document, likely = before(result)
+    assert likely == pytest.approx(float(document["spent"]) - spent, rel=0.35)
+
+
+def rows_of(place):
+    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
+
+
+def test_how_long_it_takes_is_said_once_it_is_known(place):
+    behave = Models(delay=0.1)
+    how = ("--signal", "choice", "--concurrency", "2")
+    first, _ = collect(place, behave, *how, "--json", n=12, names=("tiny", "small"))
+    assert json.loads(first.stdout)["seconds"] is None
+    start = time.monotonic()
+    second, _ = collect(place, behave, *how, "--json", n=52, names=("tiny", "small"))
+    took = time.monotonic() - start
+    assert 0.4 * 40 * 0.1 / 2 < json.loads(second.stdout)["seconds"] < 1.5 * took
+    third, _ = collect(place, behave, *how, n=60, names=("tiny", "small"))
+    assert "about 0 s" in third.stderr or "about 1 s" in third.stderr
+
+
+def test_the_slowest_model_tells_how_long_a_run_still_takes():
+    class Run:
+        def __init__(self, **tallies):
+            self.tallies = tallies
+
+    quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
+    assert _how_far(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
+    assert _how_far(Run(quick=quick, slow=Tally(to_do=100)), 60.0) == "100 of 200, 50 %"
+    stopped = Tally(to_do=100, done=10, stopped="HTTP 401")
+    assert _how_far(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
+    failing = Tally(to_do=100, done=25, failed=25)
+    assert _how_far(Run(failing=failing), 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"

@@ -1,0 +1,90 @@
+"""The command of a page is the one that gives the very policy which the page shows."""
+
+import dataclasses
+import html
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+from command_line import TOKEN_PRICES, rows_of, succeed, write_log
+from page_samples import embedded
+from reference_logs import write_answers
+
+import rcjax
+from rcjax._base.wording import percent
+from rcjax.policy.reference import Reference
+from rcjax.policy.targets import Target
+from rcjax.report.page import _command, _model, _option, _said, _target
+from rcjax.tuning.tune import describe_models
+
+pytestmark = pytest.mark.usefixtures("own_settings", "float64")
+
+TOKENS = "query,model,logprob,correct,input_tokens,output_tokens"
+
+
+def shown(path):
+    """(the command of a page, its points, the place of the one that it begins with)."""
+    page = path.read_text("utf-8")
+    code = re.search(r'<pre id="command".*?><code>(.*?)</code>', page, re.DOTALL)
+    assert code
+    command = html.unescape(re.sub(r"<[^>]+>", "", code[1]))
+    points = embedded(page)
+    return command, points, len(points) - 1 - int(re.search(r'id="slider".*?value="(\d+)"', page)[1])
+
+
+def rules(policy):
+    return policy["models"], policy["rules"], policy["cost"]
+
+
+def test_the_command_gives_the_policies_of_the_page(tmp_path):
+    log = write_log(tmp_path / "my log.csv", rows_of(seed=0, n=96), TOKENS)
+    prices, out = tmp_path / "prices.json", tmp_path / "out.html"
+    prices.write_text(json.dumps({name: {"input": price, "output": price} for name, price in TOKEN_PRICES.items()}))
+    how = ("--prices", prices, "--models", "small,large", "--task", "choice", "--copula", "frank")
+    succeed("report", log, *how, "--budget", "0.08/k", "--out", out)
+    command, points, start = shown(out)
+    assert command.startswith(f"rcjax tune '{log}' --prices {prices} --task choice --models small,large --copula frank")
+    assert command.endswith(" --budget 80/M --out policy.json")  # as it was asked, not what it comes to
+    other = next(index for index, point in enumerate(points) if point["target"] and index != start)
+    for index in (start, other):
+        words = shlex.split(command.replace(points[start]["target"], points[index]["target"], 1))
+        succeed(*words[1:-1], tmp_path / "policy.json", "--no-bands")
+        tuned = json.loads((tmp_path / "policy.json").read_text())
+        assert rules(tuned) == rules(points[index]["policy"]), words
+
+
+def test_no_other_kind_of_target_is_named(report):
+    """Errors of cascades are corrected for the kind that they were tuned for: another one may choose another."""
+    frontier = report.frontier
+    for kind, option in (("budget", "--budget"), ("max_error", "--max-error"), ("lam", "--lam")):
+        selection = dataclasses.replace(report.selection, target=kind)
+        found = [_target(dataclasses.replace(report, selection=selection), i) for i in range(len(frontier.lam))]
+        for index, text in enumerate(found):
+            if not text:
+                continue
+            name, value = text.split(" ")
+            amount = float(value.removesuffix("/M")) / (1e6 if kind == "budget" else 1)
+            assert name == option
+            assert frontier.choose(**{kind: amount}) == index
+        assert sum(map(bool, found)) > (1 if kind == "lam" else 0.8 * len(found))
+    lam = float(np.asarray(frontier.lam)[3])
+    begun = dataclasses.replace(report, target=Target("lam", lam))
+    assert _target(begun, begun.chosen) == f"--lam {lam:.10g}"  # as it was asked
+
+
+def test_differences_are_limited_by_their_own_option(tmp_path):
+    path = write_answers(tmp_path / "log.csv", 60, seed=0)
+    log = rcjax.read_log(path, task="choice", reference=Reference("large", counts="differences"))
+    assert _option(log, Target("max_error", 0.12)) == "--max-difference 0.12"
+    assert _option(log, Target("budget", 1.5e-4)) == "--budget 150/M"
+    assert _command(log) == "rcjax tune log.csv --task choice --reference large"
+    scored = _said("<p>an error</p><code>rcjax tune --max-error 5%</code>", Reference("large"))
+    assert scored == "<p>a difference</p><code>rcjax tune --max-error 5%</code>"
+
+
+def test_the_model_table_has_the_figures_of_tune(report):
+    tuned = {one.model: percent(one.calibration_error) for one in describe_models(report.log, report.model)}
+    rows = [_model(report, j, report.money) for j in range(len(tuned))]
+    assert {row["model"]: row["calibration"] for row in rows} == tuned

@@ -1,0 +1,96 @@
+"""What limits on the error save: money, on queries left out, beside the single model that keeps to them."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from misses import in_turn
+
+import rcjax
+from rcjax.tuning.comparison import AtErrors
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+LIMITS = np.array([0.1, 0.2, 0.3])
+
+
+@in_turn(
+    "alone, limit, position",
+    [
+        ([0.15, 0.25], 0.16, 1),  # 0.1 is as near, but no model keeps to it
+        ([0.15, 0.25], 0.24, 1),
+        ([0.15, 0.25], 0.26, 2),
+        ([0.5, 0.6], 0.26, 2),
+        ([0.5, 0.6], 0.9, 2),
+        ([0.01, 0.02], 0.0, 0),  # nowhere does none keep to it
+    ],
+)
+def test_limits_are_told_by_one_that_as_many_models_keep_to(alone, limit, position):
+    nothing = np.zeros((2, 3))
+    assert AtErrors(LIMITS, nothing, nothing, nothing, np.array(alone)).nearest(limit) == position
+
+
+@pytest.fixture(scope="module")
+def selection(float64):
+    log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    return rcjax.tuning.select_frontier(log, max_length=2, target="max_error"), log
+
+
+def test_what_is_saved_is_a_bill_below_that_of_the_best_single_model(selection):
+    chosen, log = selection
+    at = chosen.comparison.at_errors
+    np.testing.assert_allclose(at.alone, 1 - np.asarray(log.correct).mean(0), atol=1e-12)
+    np.testing.assert_allclose(at.saved, at.cost[0] - at.cost, rtol=1e-9, atol=1e-18)
+    assert (at.saved[0] == 0).all()
+    assert (at.saved_se[0] == 0).all()
+    assert (at.saved[1] > 2 * at.saved_se[1]).any()
+    assert (np.diff(at.limits) > 0).all()
+
+
+def test_a_limit_is_told_in_money_never_against_its_figures(selection):
+    chosen, _ = selection
+    frontier, at = chosen.frontier, chosen.comparison.at_errors
+    names, costs = frontier.models, np.asarray(frontier.model.cost, float)
+    told = set()
+    for limit in np.linspace(float(frontier.error.min()) + 1e-9, at.alone.max(), 25):
+        point = frontier.choose(max_error=float(limit))
+        said = chosen.verdict(point, {"max_error": float(limit)})
+        assert "money" not in said
+        assert "errors" not in said
+        keeps = at.alone <= limit
+        if np.asarray(frontier.members)[point].sum() == 1:
+            assert said.endswith("alone: no cascade is shown to cost less at this error")
+            told.add("alone")
+            continue
+        if not keeps.any():
+            assert "no single model keeps to this error" in said
+            told.add("none")
+            continue
+        rival = int(np.where(keeps, costs, np.inf).argmin())
+        place = at.nearest(float(limit))
+        saved, spread = 1e6 * at.saved[1, place], 1e6 * at.saved_se[1, place]
+        assert f"than {names[rival]} alone" in said
+        figures = re.search(r"\$([\d.]+) ± ([\d.]+) per million queries .* (less|more)", said)
+        assert figures
+        assert float(figures[1]) == pytest.approx(abs(saved), rel=0.01)
+        assert float(figures[2]) == pytest.approx(spread, rel=0.01)
+        assert ("is not shown" in said) == (saved <= 2 * spread)
+        told.add("shown" if saved > 2 * spread else "not shown")
+        surest = int(at.alone.argmin())
+        assert ("which errs least" in said) == ("is not shown" not in said or rival == surest)
+    assert {"shown"} <= told, told
+
+
+def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
+    chosen, _ = selection
+    frontier, at = chosen.frontier, chosen.comparison.at_errors
+    limit = float(np.sort(at.alone)[1]) + 1e-6  # two models keep to it
+    better = dataclasses.replace(at, saved=np.full_like(at.saved, 1e-5), saved_se=np.full_like(at.saved, 1e-7))
+    comparison = dataclasses.replace(chosen.comparison, at_errors=better)
+    pair = int(np.flatnonzero(np.asarray(frontier.members).sum(1) == 2)[0])
+    said = dataclasses.replace(chosen, comparison=comparison).verdict(pair, {"max_error": limit})
+    surest = frontier.models[int(at.alone.argmin())]
+    assert re.search(
+        rf"\(the cheapest that keeps to this error\), and \d+ % less than {surest}, which errs least$", said
+    )
