@@ -87,7 +87,7 @@ class Mixture(AnyPolicy):
         lot = random.random() if query is None else draw_lot("mixture", query)
         return self.policies[bisect_right(self._ends, lot)]
 
-    def with_parts(self, change: Callable[[Policy], Policy]) -> Mixture:
+    def _with_parts(self, change: Callable[[Policy], Policy]) -> Mixture:
         """The same, each policy of which is what a function makes of it."""
         return Mixture(tuple(map(change, self.policies)), self.weights)
 

@@ -112,7 +112,7 @@ class AnyPolicy(Saved):
     """The share of the traffic that each segment has."""
 
     def choose(self, query: int | str | None = None) -> Policy:
-        """The policy that answers a query of no known segment: of a `Mixture` one by lot, else the first."""
+        """The policy that answers a query where no segment decides: of a `Mixture` one by lot, else the first."""
         return self.policies[0]
 
     def part(self, query: int | str | None = None, segment: str | None = None) -> Policy:
@@ -133,7 +133,7 @@ class AnyPolicy(Saved):
         """The segments that have a policy of their own: one that does not do what the common one does."""
         return tuple(name for name, policy in self.segments.items() if not _does_as(policy, self.policies[0]))
 
-    def with_parts(self, change: Callable[[Policy], Policy]) -> Any:
+    def _with_parts(self, change: Callable[[Policy], Policy]) -> Any:
         """The same, each policy of which is what a function makes of it."""
         return change(self.policies[0])
 
@@ -145,7 +145,7 @@ class AnyPolicy(Saved):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """All models that may be asked, by expected cost of a call."""
+        """All models that may be asked: of a policy in its order, of several by expected cost of a call."""
         cost = self.cost
         return tuple(sorted(cost, key=cost.__getitem__))
 

@@ -123,7 +123,7 @@ def with_record(policy: P, **entries: Any) -> P:
         tuning = {**part.provenance.get("tuning", {}), **entries}
         return dataclasses.replace(part, provenance={**part.provenance, "tuning": tuning})
 
-    return policy.with_parts(recording)
+    return policy._with_parts(recording)
 
 
 def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:

@@ -94,7 +94,7 @@ class SegmentedPolicy(AnyPolicy):
         """Decide after an answer of `model` to a query of no known segment: `Policy.step` of the common policy."""
         return self.common.step(model, **answer)
 
-    def with_parts(self, change: Callable[[Policy], Policy]) -> SegmentedPolicy:
+    def _with_parts(self, change: Callable[[Policy], Policy]) -> SegmentedPolicy:
         """The same, each policy of which is what a function makes of it."""
         segments = {name: change(policy) for name, policy in self.segments.items()}
         return replace(self, common=change(self.common), segments=segments)

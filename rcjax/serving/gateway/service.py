@@ -96,8 +96,8 @@ class Gateway:
             with self.admission.slot(), self.metrics.in_flight.track_inprogress():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
-                told = request, query, responder, segment
-                conversation = Conversation(self.settings, self.lineup, self.metrics, *told, start)
+                exchange = request, query, responder, segment
+                conversation = Conversation(self.settings, self.lineup, self.metrics, *exchange, start)
                 await unless_client_leaves(conversation.answer(), receive, responder)
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)
