@@ -347,7 +347,7 @@ def test_a_log_without_answers_is_searched_as_ever(log, monkeypatch):
     plain = dataclasses.replace(log, answer=None)
     expected = rcjax.tuning.select_frontier(plain).frontier.to_json()["frontier"]
     monkeypatch.setattr("rcjax.tuning.choices.judge_answers", never)
-    monkeypatch.setattr("rcjax.tuning.contest.expected_on_log", never)
+    monkeypatch.setattr("rcjax.tuning.cross_validation.expected_on_log", never)
     monkeypatch.setattr("rcjax.tuning.trials.judge_answers", never)
     assert rcjax.tuning.select_frontier(plain).frontier.to_json()["frontier"] == expected
 
