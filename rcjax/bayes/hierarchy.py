@@ -70,7 +70,7 @@ def _spline_slopes(count: int) -> np.ndarray:
 _SPLINE = _spline_slopes(len(KNOTS))
 
 
-class Evidence(NamedTuple):
+class Observations(NamedTuple):
     """What the model is conditioned on: k models, n queries, P pairs. Masked entries hold any finite number."""
 
     z: jax.Array  # (k, n) standardised ξ; 0 throughout for a model whose φ̂ does not vary
@@ -103,7 +103,7 @@ def gather(
     answered: jax.Array,
     labelled: jax.Array,
     priors: Priors = PRIORS,
-) -> Evidence:
+) -> Observations:
     """The evidence in a log, on the scale of the calibrators that were fitted to it.
 
     Args:
@@ -134,7 +134,7 @@ def gather(
         confidence = jax.vmap(Calibrator.__call__)(calibrators, finite)
     x, placed = _located(marginals, confidence, answered)
     left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
-    return Evidence(
+    return Observations(
         z=(features - center[:, None]) * steepness[:, None],
         center=center,
         steepness=steepness,
@@ -217,7 +217,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
     return y0 + t * (m0 + t * ((3 * (y1 - y0) - 2 * m0 - m1) + t * (2 * (y0 - y1) + m0 + m1)))
 
 
-def starting_point(fitted: Fitted, evidence: Evidence) -> dict[str, jax.Array]:
+def starting_point(fitted: Fitted, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, held to where the priors leave some probability."""
     calibrators, marginals, copulas = fitted
     intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
@@ -243,7 +243,7 @@ def starting_point(fitted: Fitted, evidence: Evidence) -> dict[str, jax.Array]:
     }
 
 
-def hierarchical_model(evidence: Evidence) -> None:
+def hierarchical_model(evidence: Observations) -> None:
     """The model at the head of this module as a NumPyro program, without the masses, which are conjugate.
 
     Sites by model: `intercept` α, `slope` β, `share` of the upper component, `lower` m, `gap` d and `concentration`
@@ -276,7 +276,7 @@ def hierarchical_model(evidence: Evidence) -> None:
     numpyro.factor("pairs", interpolate(evidence.pairs, dependence).sum())
 
 
-def mixture_terms(evidence: Evidence, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """(k, n) log-likelihood of the confidences between the extremes.
 
     Args:
@@ -315,7 +315,7 @@ def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
     return special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), 0.05, 0.95))
 
 
-def draw_masses(evidence: Evidence, key: jax.Array, draws: int) -> jax.Array:
+def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array:
     """(draws, k, 3 + A) probabilities of φ_min, the smooth part, φ_max and the atoms, given how many answers lie there.
 
     Where all are equal, which `fit_marginal` takes for φ_max, there is nothing but that.
@@ -346,7 +346,7 @@ def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, ja
     }
 
 
-def assemble(fitted: Fitted, evidence: Evidence, draw: dict[str, jax.Array]) -> Fitted:
+def assemble(fitted: Fitted, evidence: Observations, draw: dict[str, jax.Array]) -> Fitted:
     """One draw, `described` and with its `masses`, in the form of what was fitted; `vmap` it over draws."""
     calibrators, marginals, copulas = fitted
     slope = draw["slope"] * evidence.steepness

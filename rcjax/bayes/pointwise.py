@@ -18,7 +18,7 @@ from jax.scipy import special
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax.bayes.hierarchy import KNOTS, LEAST_SHAPE, Evidence, interpolate, knots_of, mixture_terms, pair_terms
+from rcjax.bayes.hierarchy import KNOTS, LEAST_SHAPE, Observations, interpolate, knots_of, mixture_terms, pair_terms
 from rcjax.copulas import Copula
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, SMOOTH
 from rcjax.model.pairs import pairs
@@ -27,7 +27,7 @@ _BATCH = 64  # draws at a time, whose terms of all answers are held
 
 
 @partial(compiled, static_argnames="family")
-def query_log_likelihood(family: type[Copula], evidence: Evidence, draws: dict[str, jax.Array]) -> jax.Array:
+def query_log_likelihood(family: type[Copula], evidence: Observations, draws: dict[str, jax.Array]) -> jax.Array:
     """(D, n) log-likelihood of each query under each draw, up to a constant of the query.
 
     Args:
@@ -51,7 +51,7 @@ def query_log_likelihood(family: type[Copula], evidence: Evidence, draws: dict[s
     return lax.scan(add, alone, (jnp.asarray(left), jnp.asarray(right), jnp.moveaxis(weights, 1, 0)))[0]
 
 
-def _of_answers(evidence: Evidence, draw: dict[str, jax.Array]) -> jax.Array:
+def _of_answers(evidence: Observations, draw: dict[str, jax.Array]) -> jax.Array:
     """(n,) what queries say of answers on their own under one draw: their labels, and where their confidences lie."""
     logits = draw["intercept"][:, None] + draw["slope"][:, None] * evidence.z
     labels = jnp.where(evidence.labelled, jax.nn.log_sigmoid(jnp.where(evidence.correct, logits, -logits)), 0.0)

@@ -16,8 +16,8 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.extras import required
 from rcjax._core.compilation import compiled
 from rcjax.bayes.hierarchy import (
-    Evidence,
     Fitted,
+    Observations,
     assemble,
     described,
     draw_masses,
@@ -78,7 +78,7 @@ class Posterior:
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
     effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
-    evidence: Evidence | None = None  # what the draws are conditioned on, the priors among it
+    evidence: Observations | None = None  # what the draws are conditioned on, the priors among it
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -211,13 +211,13 @@ def _prepare(
     answered: jax.Array,
     labelled: jax.Array,
     priors: Priors,
-) -> tuple[Evidence, dict[str, jax.Array]]:
+) -> tuple[Observations, dict[str, jax.Array]]:
     evidence = gather(fitted, logprob, correct, answered, labelled, priors)
     return evidence, starting_point(fitted, evidence)
 
 
 def _potential(
-    evidence: Evidence, start: dict[str, jax.Array]
+    evidence: Observations, start: dict[str, jax.Array]
 ) -> tuple[Callable[..., Any], jax.Array, Callable[..., Any]]:
     """(energy of unconstrained parameters (d,), the start as such, back to the sites): what both methods work on."""
     from numpyro.infer import util
@@ -235,7 +235,7 @@ def _potential(
 
 
 @compiled
-def _approximate(evidence: Evidence, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """(mode (d,), S (d, d)) with S Sᵀ the inverse of the energy's Hessian there, by Newton's method."""
     energy, flat, _ = _potential(evidence, start)
     lengths = jnp.asarray((*_LENGTHS, 0.0), flat.dtype)
@@ -266,7 +266,7 @@ def _approximate(evidence: Evidence, start: dict[str, jax.Array]) -> tuple[jax.A
 
 
 def _run_nuts(
-    evidence: Evidence,
+    evidence: Observations,
     start: dict[str, jax.Array],
     mode: jax.Array,
     scale: jax.Array,
@@ -295,7 +295,7 @@ def _run_nuts(
 
 @compiled
 def _describe(
-    fitted: Fitted, evidence: Evidence, start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
+    fitted: Fitted, evidence: Observations, start: dict[str, jax.Array], flat: jax.Array, key: jax.Array
 ) -> tuple[dict[str, jax.Array], Fitted]:
     """(sites (C, N, …), the same as `Fitted` with leading axis D = C N) of draws (C, N, d)."""
     *_, constrain = _potential(evidence, start)

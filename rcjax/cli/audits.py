@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rcjax.policy.reference import SAME_AS
 
 if TYPE_CHECKING:
-    from rcjax.collecting.answer_file import Answers
+    from rcjax.collecting.answer_file import AnswerRows
     from rcjax.collecting.questions import Question
 
 __all__ = ["audited", "table_beside"]
@@ -27,7 +27,7 @@ def table_beside(answers: Path, reference: str | None = None) -> Path:
 
 def audited(
     table: Path,
-    answers: Answers,
+    answers: AnswerRows,
     questions: Mapping[str, Question],
     size: int,
     seed: int,

@@ -19,7 +19,7 @@ from rcjax.cli.printing import warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rcjax.collecting.answer_file import AnswerFile, Answers
+    from rcjax.collecting.answer_file import AnswerFile, AnswerRows
     from rcjax.collecting.estimate import Estimate
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
@@ -91,7 +91,7 @@ def run_collection(collection: Collection) -> None:
 
 async def _work(collection: Collection) -> dict[str, Any]:
     """The estimate, and unless that is all, the run."""
-    from rcjax.collecting.answer_file import AnswerFile, Answers, read_answer_file
+    from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
     from rcjax.collecting.plan import Crew
     from rcjax.collecting.purse import Purse
 
@@ -107,13 +107,13 @@ async def _work(collection: Collection) -> dict[str, Any]:
                 return await _go_on(collection, crew, file, there)
             finally:
                 file.close()
-        there = Answers() if begun.path is None else read_answer_file(begun.path)
+        there = AnswerRows() if begun.path is None else read_answer_file(begun.path)
         return _estimated(collection, crew, _holding(collection, crew, there))
     finally:
         await crew.close()
 
 
-async def _go_on(collection: Collection, crew: Crew, file: AnswerFile, there: Answers) -> dict[str, Any]:
+async def _go_on(collection: Collection, crew: Crew, file: AnswerFile, there: AnswerRows) -> dict[str, Any]:
     """The estimate, then the run, which begins with the answers that are there."""
     from rcjax.cli.collect_tables import show_estimate
     from rcjax.collecting.changes import begin_log
@@ -130,9 +130,9 @@ async def _go_on(collection: Collection, crew: Crew, file: AnswerFile, there: An
     return document | came | {"notes": document["notes"] + came["notes"]}
 
 
-def _holding(collection: Collection, crew: Crew, answers: Answers) -> Answers:
+def _holding(collection: Collection, crew: Crew, answers: AnswerRows) -> AnswerRows:
     """The answers that the run begins with. Raises LogError where some are to something else than is asked now."""
-    from rcjax.collecting.answer_file import Answers
+    from rcjax.collecting.answer_file import AnswerRows
     from rcjax.collecting.changes import changes, refuse, set_aside
     from rcjax.collecting.plan import assume_signals
 
@@ -143,7 +143,7 @@ def _holding(collection: Collection, crew: Crew, answers: Answers) -> Answers:
     if not (again or new):
         refuse(differing, path)
     answers = set_aside(answers, differing)
-    return answers if new is None else Answers({row["call"]: row for row in answers.answered.values()})
+    return answers if new is None else AnswerRows({row["call"]: row for row in answers.answered.values()})
 
 
 def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
@@ -158,7 +158,7 @@ def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
         file.write(change.set_aside)
 
 
-def _estimated(collection: Collection, crew: Crew, answers: Answers) -> dict[str, Any]:
+def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
     from rcjax.collecting.changes import without_digest
     from rcjax.collecting.estimate import as_document, estimate, reach
     from rcjax.collecting.plan import assume_signals

@@ -14,8 +14,8 @@ import typer
 
 from rcjax._base.json_checks import load
 from rcjax.cli.printing import say_as, warn
-from rcjax.policy.files import KINDS, policy_from_json
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy_files import KINDS, policy_from_json
 from rcjax.policy.reference import recorded_reference
 from rcjax.policy.scores import recorded_scores
 
@@ -32,7 +32,7 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     Where it is read with a reference, or has scores, what is printed from now on has the words for that.
     """
     import rcjax
-    from rcjax.collecting.sameness import same_by
+    from rcjax.collecting.same_answers import same_by
     from rcjax.logs.errors import MissingPricesError
 
     if options.get("reference") is not None:
@@ -147,7 +147,7 @@ def is_training_log(
     reading: Mapping[str, Any] | None = None,
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
-    from rcjax.collecting.sameness import same_by
+    from rcjax.collecting.same_answers import same_by
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_answers
     from rcjax.tuning.retune import recorded_tuning

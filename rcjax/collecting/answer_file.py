@@ -28,7 +28,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LOST", "AnswerFile", "Answers", "read_answer_file", "require_call", "sample_of"]
+__all__ = ["LOST", "AnswerFile", "AnswerRows", "read_answer_file", "require_call", "sample_of"]
 
 #: Put aside on the disk, so that what was paid for can be written when it is full.
 _RESERVE = 1 << 20
@@ -37,7 +37,7 @@ LOST = "the run ended while the call was under way: its cost is the most that it
 
 
 @dataclass(slots=True)
-class Answers:
+class AnswerRows:
     """What is in a file of answers: its rows in order, a later one about the same call in place of the earlier."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -86,9 +86,9 @@ def money_of(row: Mapping[str, Any]) -> Decimal:
     return Decimal(str(row.get("at_most") or 0)) + Decimal(str(row.get("grading_cost") or 0))
 
 
-def read_answer_file(path: Path) -> Answers:
+def read_answer_file(path: Path) -> AnswerRows:
     """What is in a file of answers; nothing where there is none. Raises LogError where it is something else."""
-    answers = Answers()
+    answers = AnswerRows()
     _require_file(path)
     if not path.exists():
         return answers

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import count
-from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
@@ -44,7 +44,7 @@ class Change:
         return {**self.row, "error": f"{ASKED_ANEW}: the {self.what} was {_shown(self.then)}, not {_shown(self.now)}"}
 
 
-def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Answers) -> list[Change]:
+def changes(models: Iterable[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[Change]:
     """The answers that are to something else than is asked now, each with the first thing that differs.
 
     Args:
@@ -120,12 +120,12 @@ def refuse(differing: Sequence[Change], path: Path) -> None:
     raise LogError(f"{where}: {what}; {count(len(differing), 'answer')} differ so ({several}): {ways}")
 
 
-def set_aside(answers: Answers, differing: Iterable[Change]) -> Answers:
+def set_aside(answers: AnswerRows, differing: Iterable[Change]) -> AnswerRows:
     """The same rows, in which the answers that differ are calls that are paid for and no answers."""
-    return Answers({**answers.rows, **{change.row["call"]: change.set_aside for change in differing}})
+    return AnswerRows({**answers.rows, **{change.row["call"]: change.set_aside for change in differing}})
 
 
-def begin_log(file: AnswerFile, answers: Answers) -> None:
+def begin_log(file: AnswerFile, answers: AnswerRows) -> None:
     """Begin a log with the answers of another one. Raises LogError where there is something in it already."""
     if file.answers.rows or file.answers.broken:
         raise LogError(f"{file.path} is there already: give it as --out to go on with it, or another --new-out")
@@ -133,7 +133,7 @@ def begin_log(file: AnswerFile, answers: Answers) -> None:
         file.write(row)
 
 
-def without_digest(questions: Iterable[Question], answers: Answers) -> int:
+def without_digest(questions: Iterable[Question], answers: AnswerRows) -> int:
     """How many answers to these questions do not tell what was asked."""
     queries = {question.query for question in questions}
     return sum(row["query"] in queries and row.get("question_digest") is None for row in answers.answered.values())

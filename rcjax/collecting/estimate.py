@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import Answers, money_of
+from rcjax.collecting.answer_file import AnswerRows, money_of
 from rcjax.collecting.calls import Asked, second_options, worst_of
 from rcjax.collecting.purse import most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
@@ -46,7 +46,7 @@ class Estimate:
 def estimate(
     asked: Asked,
     questions: Sequence[Question],
-    answers: Answers,
+    answers: AnswerRows,
     judge: Callable[[Question], Respondent | None] = lambda question: None,
 ) -> Estimate:
     """What the questions that a model has not answered will cost.
@@ -72,7 +72,7 @@ _NONE = Decimal(0)
 
 
 def _observed(
-    asked: Asked, questions: Sequence[Question], answers: Answers, judge: Callable[[Question], Respondent | None]
+    asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
 ) -> tuple[Decimal, float | None]:
     """(what answers of a model have cost, as a multiple of what is usual; seconds of one, None where there are none).
 

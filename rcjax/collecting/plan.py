@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked
 from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.judge import Ask
@@ -140,7 +140,7 @@ async def probe_all(crew: Crew) -> list[Abilities]:
     return list(await asyncio.gather(*probes))
 
 
-def assume_signals(crew: Crew, questions: Sequence[Question], answers: Answers) -> list[Asked]:
+def assume_signals(crew: Crew, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
     """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
     asked = []
     for name in crew.respondents:
@@ -206,7 +206,7 @@ def _named_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> st
     return crew.respondents[name].settings.signal or crew.plan.signal or (None if before is None else before["signal"])
 
 
-def _asked_before(answers: Answers, model: str) -> dict[str, Any] | None:
+def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any] | None:
     """How a model was asked that has answered already."""
     rows = (row for (_, name, _), row in answers.answered.items() if name == model)
     row = next(rows, None)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from rcjax.collecting.answer_file import AnswerFile, Answers
+from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.registry import Graders
 from rcjax.collecting.grading import graded, is_score, question_of, score_remarks
@@ -140,7 +140,7 @@ async def regrade(
     return _regrading(judged, file.answers, into, problems, purse)
 
 
-def questions_against(answers: Answers, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
+def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
     """The questions with what a model answered in place of the right answers, of those that it has answered.
 
     Args:
@@ -192,7 +192,7 @@ def _question(row: Mapping[str, Any], questions: Mapping[str, Question]) -> Ques
 
 def _regrading(
     judged: Sequence[Mapping[str, Any]],
-    answers: Answers,
+    answers: AnswerRows,
     into: str,
     problems: Sequence[GraderError],
     purse: Purse,

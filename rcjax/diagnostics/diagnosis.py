@@ -16,13 +16,6 @@ from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement
 from rcjax.diagnostics.bootstrap import MOST_QUERIES
-from rcjax.diagnostics.calibration import (
-    accuracy_above,
-    accuracy_p_value,
-    calibration_test,
-    reliability_curve,
-    separation,
-)
 from rcjax.diagnostics.copula_rows import copula_rows
 from rcjax.diagnostics.dependence import check_dependence, table_rows
 from rcjax.diagnostics.marginal_fit import marginal_test
@@ -37,6 +30,13 @@ from rcjax.diagnostics.prediction import (
     predict,
 )
 from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.reliability import (
+    accuracy_above,
+    accuracy_p_value,
+    calibration_test,
+    reliability_curve,
+    separation,
+)
 from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
@@ -52,7 +52,7 @@ from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.select import find_frontier
 
 if TYPE_CHECKING:
-    from rcjax.diagnostics.calibration import CalibrationTest
+    from rcjax.diagnostics.reliability import CalibrationTest
     from rcjax.model.marginals import Marginal
 
 FEWEST_QUERIES = 20

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rcjax.importing.answers import Answer
 from rcjax.importing.confidences import TokenSignals, of_content
+from rcjax.importing.foreign_answers import ImportedAnswer
 
 __all__ = ["UNANSWERED", "looked_up", "messages_of", "prompt_of", "query_of", "replies_of"]
 
@@ -85,7 +85,7 @@ def looked_up(record: Mapping[str, Any], path: str) -> Any:
     return None
 
 
-def replies_of(body: Mapping[str, Any], answer: Answer, cost: float | None = None) -> list[Answer]:
+def replies_of(body: Mapping[str, Any], answer: ImportedAnswer, cost: float | None = None) -> list[ImportedAnswer]:
     """The answers of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
 
     Args:

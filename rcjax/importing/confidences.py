@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rcjax.importing.answers import Answer
+from rcjax.importing.foreign_answers import ImportedAnswer
 from rcjax.signals import SignalError, Token, mean_logprob, normalise_answer, vote_share
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import read_choice
@@ -19,7 +19,7 @@ __all__ = [
     "SIGNALS",
     "UNTOLD",
     "Confident",
-    "Signal",
+    "ImportedSignal",
     "TokenSignals",
     "alone_signal",
     "has_samples",
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class TokenSignals(NamedTuple):
-    """What a file tells of the confidence of an answer: fields of `Answer`."""
+    """What a file tells of the confidence of an answer: fields of `ImportedAnswer`."""
 
     logprobs: dict[str, float]
     unusable: str | None = None
@@ -40,17 +40,17 @@ class TokenSignals(NamedTuple):
 class Confident(NamedTuple):
     """The answer that stands for several to one query, and how confident the model was."""
 
-    answer: Answer
+    answer: ImportedAnswer
     logprob: float
 
 
-class Signal(NamedTuple):
+class ImportedSignal(NamedTuple):
     """One way from answers to a confidence."""
 
     name: str
     says: str
     """In words, for the note that tells which one was used."""
-    read: Callable[[Sequence[Answer]], Confident | None]
+    read: Callable[[Sequence[ImportedAnswer]], Confident | None]
     """The confidence of the answers (not empty) to a query; None where they do not allow it."""
 
 
@@ -102,12 +102,12 @@ def _mean(tokens: Sequence[Token]) -> dict[str, float]:
     return {"mean": mean_logprob(tokens)}
 
 
-def _as_stated(name: str, answers: Sequence[Answer]) -> Confident | None:
+def _as_stated(name: str, answers: Sequence[ImportedAnswer]) -> Confident | None:
     first = answers[0]
     return Confident(first, first.logprobs[name]) if name in first.logprobs else None
 
 
-def _votes(answers: Sequence[Answer]) -> Confident | None:
+def _votes(answers: Sequence[ImportedAnswer]) -> Confident | None:
     """The answer of most samples; where only the first was scored, that one, whatever its share."""
     if len(answers) < 2:
         return None
@@ -120,7 +120,7 @@ def _votes(answers: Sequence[Answer]) -> Confident | None:
     return _share(next(answer for answer in answers if normalise_answer(answer.text or "") == winner), answers)
 
 
-def _share(answer: Answer, samples: Sequence[Answer]) -> Confident | None:
+def _share(answer: ImportedAnswer, samples: Sequence[ImportedAnswer]) -> Confident | None:
     """An answer with the share of the samples that give it too."""
     if not normalise_answer(answer.text or ""):
         return None
@@ -130,29 +130,33 @@ def _share(answer: Answer, samples: Sequence[Answer]) -> Confident | None:
 
 #: In the order of preference.
 SIGNALS = (
-    Signal(
+    ImportedSignal(
         "own",
         "what the files tell: of lm-eval the likelihood of the choice among all choices",
         partial(_as_stated, "own"),
     ),
-    Signal("choice", "the probability of the choice made", partial(_as_stated, "choice")),
-    Signal("mean", "the mean log-probability of the tokens", partial(_as_stated, "mean")),
-    Signal("votes", "the share of the samples that give the answer", _votes),
+    ImportedSignal("choice", "the probability of the choice made", partial(_as_stated, "choice")),
+    ImportedSignal("mean", "the mean log-probability of the tokens", partial(_as_stated, "mean")),
+    ImportedSignal("votes", "the share of the samples that give the answer", _votes),
 )
 
 
-def _nothing(answers: Sequence[Answer]) -> Confident:
+def _nothing(answers: Sequence[ImportedAnswer]) -> Confident:
     return Confident(answers[0], 0.0)
 
 
 #: The confidence of one answer where the files tell none, which is the same for all.
-ALONE = Signal("none", "1 for each answer by itself, as the files tell none: only how many agree does", _nothing)
+ALONE = ImportedSignal(
+    "none", "1 for each answer by itself, as the files tell none: only how many agree does", _nothing
+)
 
 #: The same where no query has several answers.
-UNTOLD = Signal("none", "1 for each answer, as the files tell none: whether models agree is all that tells", _nothing)
+UNTOLD = ImportedSignal(
+    "none", "1 for each answer, as the files tell none: whether models agree is all that tells", _nothing
+)
 
 
-def has_samples(queries: Sequence[Sequence[Answer]]) -> bool:
+def has_samples(queries: Sequence[Sequence[ImportedAnswer]]) -> bool:
     """Whether most queries have several answers, and all of these a score: some programs score one of them alone.
 
     Args:
@@ -163,7 +167,7 @@ def has_samples(queries: Sequence[Sequence[Answer]]) -> bool:
     return scored and 2 * sum(several) > len(several)
 
 
-def alone_signal(queries: Iterable[Sequence[Answer]]) -> Signal:
+def alone_signal(queries: Iterable[Sequence[ImportedAnswer]]) -> ImportedSignal:
     """What tells the confidence of each answer by itself: the first signal that most of them allow, or none.
 
     Args:

@@ -15,12 +15,12 @@ import polars as pl
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count, not_likeliest
-from rcjax.importing.answers import Answer
-from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, Signal, alone_signal, has_samples
+from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, ImportedSignal, alone_signal, has_samples
+from rcjax.importing.foreign_answers import ImportedAnswer
+from rcjax.importing.foreign_scores import label_of
 from rcjax.importing.frames import any_score, as_frame
 from rcjax.importing.gathering import Attempts, gather
 from rcjax.importing.how import How
-from rcjax.importing.scores import label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
@@ -231,7 +231,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
 
 
-def _sounds(queries: Mapping[str, Attempts]) -> list[list[Answer]]:
+def _sounds(queries: Mapping[str, Attempts]) -> list[list[ImportedAnswer]]:
     """The answers to each query that did not fail, of queries that have some."""
     return [sound for sound in map(_sound, queries.values()) if sound]
 
@@ -244,7 +244,7 @@ def _apart(queries: Mapping[str, Attempts]) -> list[tuple[str, Attempts]]:
 def _rows_of(
     model: str,
     queries: Mapping[str, Attempts] | list[tuple[str, Attempts]],
-    signal: Signal,
+    signal: ImportedSignal,
     how: How,
     left_out: Counter[str],
 ) -> Iterator[dict[str, Any]]:
@@ -268,19 +268,19 @@ def _rows_of(
         yield _row(query, model, right, confident, sound if signal.name == "votes" else None)
 
 
-def _lacking(answers: Sequence[Answer], signal: Signal) -> str:
+def _lacking(answers: Sequence[ImportedAnswer], signal: ImportedSignal) -> str:
     """That there is no confidence, and why, where a file holds something in its place."""
     why = next((answer.unusable for answer in answers if answer.unusable is not None), None)
     return "without a confidence" if why is None or signal.name == "votes" else f"without a confidence ({why})"
 
 
-def _sound(attempts: Attempts) -> list[Answer]:
+def _sound(attempts: Attempts) -> list[ImportedAnswer]:
     """The answers that did not fail, by their attempt."""
     return [answer for answer, _ in (attempts[number] for number in sorted(attempts)) if answer.failure is None]
 
 
 def _row(
-    query: str, model: str, right: float | None, confident: Confident, samples: list[Answer] | None
+    query: str, model: str, right: float | None, confident: Confident, samples: list[ImportedAnswer] | None
 ) -> dict[str, Any]:
     """A row of the table; of votes, all samples are paid for."""
     paid = samples or [confident.answer]
@@ -315,7 +315,7 @@ def _row(
     }
 
 
-def _signal(model: str, answers: Sequence[Sequence[Answer]], how: How) -> Signal:
+def _signal(model: str, answers: Sequence[Sequence[ImportedAnswer]], how: How) -> ImportedSignal:
     """The signal that most answers of a model allow, the first of equals; none where they can only be compared.
 
     Args:

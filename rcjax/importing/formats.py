@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
-from rcjax.importing.answers import DamageError, Format, require, require_sound
+from rcjax.importing.foreign_answers import DamageError, Format, require, require_sound
 from rcjax.logs.errors import LogError
 
 __all__ = ["FORMATS", "format_named", "format_of", "usable_files"]

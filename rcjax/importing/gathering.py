@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rcjax._base.wording import count
-from rcjax.importing.answers import Answer, Choices, DamageError
+from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer
 from rcjax.importing.formats import format_named, format_of, usable_files
 from rcjax.importing.how import How
 from rcjax.logs.errors import LogError
@@ -19,7 +19,7 @@ from rcjax.logs.listing import brief, listed, near
 __all__ = ["Attempts", "Gathered", "gather"]
 
 #: The answers of a model to a query, by their attempt, each with its place.
-Attempts = dict[int, tuple[Answer, str]]
+Attempts = dict[int, tuple[ImportedAnswer, str]]
 
 #: Messages about damage that a warning quotes.
 _QUOTED = 3
@@ -62,7 +62,7 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
         lost: list[DamageError] = []
         any_answer = False
         for answer in _read(path, how):
-            if isinstance(answer, Answer):
+            if isinstance(answer, ImportedAnswer):
                 any_answer = True
                 _put(gathered.answers, answer, path.name)
             elif how.strict:
@@ -80,7 +80,7 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
     return gathered
 
 
-def _read(path: Path, how: How) -> Iterator[Answer | DamageError]:
+def _read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file; damage to the whole of it, or to its rest, comes last."""
     choices = Choices(how.scorer, tuple(how.columns.items()), how.split)
     try:
@@ -90,7 +90,7 @@ def _read(path: Path, how: How) -> Iterator[Answer | DamageError]:
         yield damage
 
 
-def _put(answers: dict[str, dict[str, Attempts]], answer: Answer, where: str) -> None:
+def _put(answers: dict[str, dict[str, Attempts]], answer: ImportedAnswer, where: str) -> None:
     attempts = answers.setdefault(answer.model, {}).setdefault(answer.query, {})
     number = len(attempts) + 1 if answer.attempt is None else answer.attempt
     if number in attempts:

@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.confidences import TokenSignals, of_content
+from rcjax.importing.foreign_answers import (
+    Choices,
+    DamageError,
+    ImportedAnswer,
+    pieces,
+    require,
+    require_sound,
+    seconds_of,
+)
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -26,7 +34,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return path.name == _STATE or all(key in head for key in (b'"adapter_spec"', b'"request_states"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a run, one per instance, perturbation and trial."""
     state, stats = _parsed(path), _parsed(path.with_name(_STATS))
     try:
@@ -37,7 +45,7 @@ def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
         raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
     require_sound(bool(requests), path.name, "holds no requests")
 
-    def answers(request: Mapping[str, Any], where: str) -> list[Answer]:
+    def answers(request: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
         alone = request.get("reference_index") is None
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         key = _key({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
@@ -80,7 +88,7 @@ def _answer(
     named: tuple[str, str],
     choices: Choices,
     where: str,
-) -> Answer:
+) -> ImportedAnswer:
     model, scenario = named
     instance, perturbation, trial = key
     result = request.get("result") or {}
@@ -89,7 +97,7 @@ def _answer(
     offered = tuple(request.get("output_mapping") or ())
     text = completion.get("text") or ""
     prompt = (request.get("request") or {}).get("prompt") or ""
-    return Answer(
+    return ImportedAnswer(
         query="/".join(part for part in (scenario, instance, perturbation) if part),
         model=model,
         attempt=trial + 1,
@@ -119,7 +127,7 @@ def _failure(split: str | None, wanted: str, result: Mapping[str, Any]) -> str |
 
 
 def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
-    """The score of an answer, and by which figure it is: fields of `Answer`."""
+    """The score of an answer, and by which figure it is: fields of `ImportedAnswer`."""
     if scorer is not None:
         require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
         return {"score": figures[scorer], "scorer": scorer}

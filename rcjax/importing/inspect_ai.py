@@ -14,9 +14,17 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax._base.json_stream import members
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.chats import messages_of, prompt_of
 from rcjax.importing.confidences import TokenSignals, of_choice, of_content
+from rcjax.importing.foreign_answers import (
+    Choices,
+    DamageError,
+    ImportedAnswer,
+    pieces,
+    require,
+    require_sound,
+    seconds_of,
+)
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -46,7 +54,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
     evaluation = None
@@ -128,7 +136,7 @@ def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: head, samples()
 
 
-def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: Choices, where: str) -> Answer:
+def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: Choices, where: str) -> ImportedAnswer:
     scores = _scores(sample.get("scores") or {})
     output = sample.get("output") or {}
     first = (output.get("choices") or [{}])[0]
@@ -138,7 +146,7 @@ def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: C
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
     text = answer or output.get("completion") or ""
     usage = _usage(sample, evaluation)
-    return Answer(
+    return ImportedAnswer(
         query=f"{evaluation.get('task')}/{sample['id']}",
         model=evaluation["model"],
         attempt=int(sample.get("epoch", 1)),

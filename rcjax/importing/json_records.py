@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, DamageError, pieces
+from rcjax.importing.foreign_answers import DamageError, ImportedAnswer, pieces
 
 __all__ = ["answers_of", "records"]
 
@@ -35,8 +35,8 @@ def records(path: Path, program: str) -> Iterator[tuple[str, Mapping[str, Any] |
 
 
 def answers_of(
-    path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[Answer]]
-) -> Iterator[Answer | DamageError]:
+    path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[ImportedAnswer]]
+) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of all objects in a file, and the damage of those that cannot be read.
 
     Args:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import looked_up, messages_of, prompt_of, query_of, replies_of
+from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, require_sound, seconds_of
 from rcjax.importing.json_records import answers_of
 
 name, files = "litellm", "LiteLLM (standard logging payloads)"
@@ -28,18 +28,18 @@ def recognises(path: Path, head: bytes) -> bool:
     return begins in (b"{", b"[") and all(key in head for key in (b'"call_type"', b'"response_cost"', b'"model_group"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a log, one per call."""
     by = dict(choices.columns).get("query")
     return answers_of(path, "LiteLLM", lambda record, where: _answers(record, by, where))
 
 
-def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[Answer]:
+def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[ImportedAnswer]:
     payload = record.get("standard_logging_object", record)
     messages = messages_of(payload.get("messages"))
     named = query_of(messages) if by is None else looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
-    answer = Answer(str(named), payload.get("model_group") or payload["model"], attempt=None)
+    answer = ImportedAnswer(str(named), payload.get("model_group") or payload["model"], attempt=None)
     failure = _failure(payload, messages)
     if failure is not None:
         return [replace(answer, failure=failure)]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound
+from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, pieces, require, require_sound
 from rcjax.importing.json_records import records
 from rcjax.importing.likelihoods import choice_made
 
@@ -36,12 +36,12 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") and all(key in head for key in (b'"doc_id"', b'"resps"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file, one per document; of a text with several replies, one per reply."""
     task, model = _named(path)
     filters: dict[str, None] = {}
 
-    def answers(row: Mapping[str, Any], where: str) -> list[Answer]:
+    def answers(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
         filtered = str(row.get("filter", _UNFILTERED))
         filters[filtered] = None
         if choices.scorer not in (None, *_metrics(row), filtered):
@@ -101,7 +101,9 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
     return [key for key, value in row.items() if key != "doc_id" and isinstance(value, bool | int | float)]
 
 
-def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None, where: str) -> Iterator[Answer]:
+def _answers(
+    row: Mapping[str, Any], query: str, model: str, scorer: str | None, where: str
+) -> Iterator[ImportedAnswer]:
     metrics = _metrics(row)
     usual = [metric for metric in _METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
@@ -114,7 +116,7 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
         sent = None if prompt is None else (prompt, 1)
         choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
-        yield Answer(query, model, score=score, scorer=metric, prompt=asked, characters=sent, **choice)
+        yield ImportedAnswer(query, model, score=score, scorer=metric, prompt=asked, characters=sent, **choice)
         return
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies else ""
@@ -122,12 +124,12 @@ def _answers(row: Mapping[str, Any], query: str, model: str, scorer: str | None,
     sent = [None if prompt is None else (prompt, len(text or "")) for text in texts]  # a reply may be null
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         fields = {"scorer": metric, "text": answer, "prompt": asked, "characters": next(iter(sent), None)}
-        yield Answer(query, model, score=score, **fields)
+        yield ImportedAnswer(query, model, score=score, **fields)
         return
     others = [text for number, text in enumerate(texts) if number != texts.index(answer)]
     for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
         fields = {"scorer": metric, "text": text, "prompt": asked, "characters": length}
-        yield Answer(query, model, attempt, score if text == answer else None, **fields)
+        yield ImportedAnswer(query, model, attempt, score if text == answer else None, **fields)
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:

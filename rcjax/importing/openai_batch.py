@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError
 from rcjax.importing.chats import replies_of
+from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer
 from rcjax.importing.json_records import answers_of
 
 name, files = "openai-batch", "OpenAI's batches (their output)"
@@ -24,15 +24,15 @@ def recognises(path: Path, head: bytes) -> bool:
     return begins in (b"{", b"[") and all(key in head for key in (b'"custom_id"', b'"response"', b'"error"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file, one per line."""
     return answers_of(path, "OpenAI", lambda record, where: _answers(record))
 
 
-def _answers(line: Mapping[str, Any]) -> list[Answer]:
+def _answers(line: Mapping[str, Any]) -> list[ImportedAnswer]:
     response = line["response"] or {}
     body = response.get("body") or {}
-    answer = Answer(str(line["custom_id"]), str(body.get("model") or "?"), attempt=None)
+    answer = ImportedAnswer(str(line["custom_id"]), str(body.get("model") or "?"), attempt=None)
     if line.get("error") or response.get("status_code") != 200 or body.get("error"):
         return [replace(answer, failure="with an error")]
     if "choices" not in body and "output" not in body:

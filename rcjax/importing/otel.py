@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import Answer, Choices, DamageError, require_sound, seconds_of
 from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of
+from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, require_sound, seconds_of
 from rcjax.importing.json_records import answers_of
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
@@ -34,13 +34,13 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"resourceSpans"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file, one per span of a call of a model."""
     by = dict(choices.columns).get("query")
     return answers_of(path, "OpenTelemetry", lambda record, where: _answers(record, by, where))
 
 
-def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[Answer]:
+def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[ImportedAnswer]:
     for resource in record["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():
             for span in scope.get("spans") or ():
@@ -54,7 +54,7 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[
 
 def _of_span(
     span: Mapping[str, Any], attributes: Mapping[str, Any], model: str, by: str | None, where: str
-) -> Iterator[Answer]:
+) -> Iterator[ImportedAnswer]:
     """The answers of a span, which share its tokens; most have one."""
     system = [("system", text) for _, text in messages_of(_parsed(attributes.get("gen_ai.system_instructions")))]
     asked = system + _messages(attributes, _ASKED)
@@ -65,7 +65,7 @@ def _of_span(
     nothing = UNANSWERED if asked else f"without messages ({_CAPTURE})"
     finish = attributes.get("gen_ai.response.finish_reasons")
     for _, text in said:
-        yield Answer(
+        yield ImportedAnswer(
             query=str(query),
             model=model,
             attempt=None,

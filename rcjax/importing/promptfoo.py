@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.answers import Answer, Choices, DamageError, pieces, require, require_sound, seconds_of
 from rcjax.importing.confidences import of_numbers
+from rcjax.importing.foreign_answers import (
+    Choices,
+    DamageError,
+    ImportedAnswer,
+    pieces,
+    require,
+    require_sound,
+    seconds_of,
+)
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 
@@ -27,7 +35,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"evalId"' in head and b'"results"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file; a provider that answered the same prompt again did so in another attempt."""
     try:
         rows = parsed(path.read_bytes())["results"]["results"]
@@ -36,10 +44,10 @@ def read(path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
     require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
 
-    def numbered(row: Mapping[str, Any], where: str) -> list[Answer]:
+    def numbered(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
         answer = _answer(row, choices, where)
         attempts[answer["query"], answer["model"]] += 1
-        return [Answer(**answer, attempt=attempts[answer["query"], answer["model"]])]
+        return [ImportedAnswer(**answer, attempt=attempts[answer["query"], answer["model"]])]
 
     for number, row in enumerate(rows, 1):
         where = f"{path.name}, result {number}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from rcjax.importing.answers import Answer, Choices, DamageError, require
+from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed, near
@@ -65,7 +65,7 @@ def _as_text(value: Any) -> str | None:
     return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer]:
     """The answers of a table, a row each."""
     theirs = dict(choices.columns)
     unknown = [own for own in theirs if own not in (*_NEEDED, *OPTIONAL)]
@@ -93,7 +93,7 @@ def read(path: Path, choices: Choices) -> Iterator[Answer]:
             yield answer_of(cells, f"{path.name}, row {row}")
 
 
-def answer_of(values: Mapping[str, Any], where: str) -> Answer:
+def answer_of(values: Mapping[str, Any], where: str) -> ImportedAnswer:
     """The answer that a row tells, by the names that are ours. Raises LogError for what is no number, or no query."""
     for field in ("query", "model"):
         require(values[field] is not None, where, f"no {field}")
@@ -103,7 +103,7 @@ def answer_of(values: Mapping[str, Any], where: str) -> Answer:
     require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
     waits = _number(values, both[0], where) if both else None
     require(waits is None or 0 <= waits < math.inf, where, f"{both[0] if both else ''} is not a time of 0 or more")
-    return Answer(
+    return ImportedAnswer(
         query=str(values["query"]),
         model=str(values["model"]),
         attempt=int(_number(values, "attempt", where) or 1),

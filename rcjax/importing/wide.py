@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.importing import table
-from rcjax.importing.answers import Answer, Choices, require
+from rcjax.importing.foreign_answers import Choices, ImportedAnswer, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.dialects import SEPARATED, open_text
 from rcjax.logs.errors import LogError
@@ -40,7 +40,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return False
 
 
-def read(path: Path, choices: Choices) -> Iterator[Answer]:
+def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer]:
     """The answers of a table, by row and model."""
     theirs = dict(choices.columns)
     unknown = [field for field in theirs if field not in ("query", "prompt", *_TELLS)]
@@ -103,7 +103,7 @@ def _first_index(columns: list[str], of_model: Mapping[str, str]) -> int:
     return min(columns.index(column) for column in of_model.values())
 
 
-def _answer(cells: Mapping[str, Any], model: str, where: str) -> Answer:
+def _answer(cells: Mapping[str, Any], model: str, where: str) -> ImportedAnswer:
     whole = {"correct": None, **cells, "model": model, "answer": _unwrapped(cells.get("answer"))}
     answer = table.answer_of(whole, where)
     prompt = _unwrapped(cells["prompt"])

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 
 from rcjax._base.wording import visible
 from rcjax.integrations.router_client import WITH, RouterClient, router_client
-from rcjax.policy.files import load_policy
+from rcjax.policy.policy_files import load_policy
 from rcjax.serving.asking import known_prices
 from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.api_errors import ApiError

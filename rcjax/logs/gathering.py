@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax.logs.answers import Compared, read_answer_table
+from rcjax.logs.answer_codes import Compared, read_answer_table
 from rcjax.logs.beside import Beside
 from rcjax.logs.checked_rows import Rows, logprobs, require_models, seconds_cells
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
@@ -21,9 +21,9 @@ from rcjax.logs.listing import listed
 from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning, PartsWarning
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
+from rcjax.logs.query_segments import Segments
 from rcjax.logs.sameness import Sameness
 from rcjax.logs.sampled_rows import SampledRows
-from rcjax.logs.segments import Segments
 from rcjax.logs.ways_of_asking import UNTOLD
 
 __all__ = ["Gathered", "gather"]

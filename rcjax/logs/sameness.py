@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rcjax._base.wording import count
-from rcjax.logs.answers import UNKNOWN
+from rcjax.logs.answer_codes import UNKNOWN
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, LABEL_PROBABILITY, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError

@@ -20,8 +20,8 @@ from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp, total
 from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
-from rcjax.model.stated import Stated, estimate
-from rcjax.policy.calibration import Calibration, Transform
+from rcjax.model.stated import StatedValues, estimate
+from rcjax.policy.calibrations import Calibration, Transform
 
 
 class CalibrationStatus(Status):
@@ -100,7 +100,7 @@ class Calibrator:
     p_values: jax.Array  # (2,) two-sided Wald tests of a coefficient against 0
     status: jax.Array  # () a `CalibrationStatus`
     transform: Transform
-    stated: Stated | None = None  # None: the model states no values
+    stated: StatedValues | None = None  # None: the model states no values
 
     def __call__(self, logprob: jax.Array) -> jax.Array:
         """Calibrated confidence of a raw log-probability: scalar mathematics, elementwise on arrays."""

@@ -11,7 +11,7 @@ import numpy as np
 from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import Stated, padded, size_for
+from rcjax.model.stated import StatedValues, padded, size_for
 
 
 def calibrators_to_json(calibrators: Calibrator) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def calibrators_from_json(data: Mapping[str, Any], transform: Transform) -> Cali
     logprobs = [[-np.inf if value is None else value for value in row] for row in data["stated"]["logprob"]]
     size = size_for(max(map(len, logprobs)))
     columns = (_padded_rows(rows, size, np.nan) for rows in (logprobs, data["stated"]["confidence"]))
-    return dataclasses.replace(calibrators, stated=Stated(*columns))
+    return dataclasses.replace(calibrators, stated=StatedValues(*columns))
 
 
 def marginals_from_json(data: Mapping[str, Any], calibrators: Calibrator) -> Marginal:

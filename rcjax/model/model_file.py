@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.json_checks import amount, number, of_length, optional, require, share
-from rcjax.policy.calibration import TRANSFORMS
+from rcjax.policy.calibrations import TRANSFORMS
 from rcjax.policy.record import fit_record, recorded_count
 
 FORMAT, SCHEMA = "rcjax-model", 2

@@ -21,7 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide, total
-from rcjax.policy.calibration import NEAR
+from rcjax.policy.calibrations import NEAR
 
 #: The most values of a model is the last; programmes are made for arrays of these sizes.
 SIZES = (4, 8, 16, 32)
@@ -41,7 +41,7 @@ _MOST_OTHERS = 0.1  # of the answers at no stated value, where certainty is one
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Stated:
+class StatedValues:
     """The values that one model states, by rising raw confidence. Places that none takes are NaN, and come last."""
 
     logprob: jax.Array  # (V,) raw log-probability
@@ -50,7 +50,7 @@ class Stated:
     def at(self, logprob: ArrayLike) -> jax.Array:
         """(…, V) bool: which value, at most one, a raw log-probability is.
 
-        >>> stated = Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
+        >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
         [[False, True], [False, False]]
         """
@@ -66,7 +66,7 @@ class Stated:
             logprob: raw log-probabilities.
             curve: the calibrated confidences there by the curve through all values.
 
-        >>> stated = Stated(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
+        >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
         [0.4, 0.6, 0.8]
         """
@@ -121,7 +121,7 @@ def padded(values: Sequence[float] | np.ndarray, size: int, behind: float) -> np
     return np.pad(row, (0, size - len(row)), constant_values=behind)
 
 
-def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -> Stated | None:
+def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -> StatedValues | None:
     """The values of k models, (k, V), from pairs of a raw and a calibrated confidence; None where no model has any.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
@@ -133,7 +133,7 @@ def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -
     columns = ([padded([pair[column] for pair in row], size, np.nan) for row in rows] for column in (0, 1))
     raw, confidence = (np.stack(column).astype(dtype) for column in columns)
     with np.errstate(divide="ignore"):
-        return Stated(np.log(raw), confidence)  # pyright: ignore[reportArgumentType]
+        return StatedValues(np.log(raw), confidence)  # pyright: ignore[reportArgumentType]
 
 
 def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
@@ -164,7 +164,7 @@ def estimate(
     values: jax.Array,
     curve: tuple[jax.Array, jax.Array],
     axis: str | None = None,
-) -> Stated:
+) -> StatedValues:
     """The calibrated confidence of each value of one model.
 
     Args:
@@ -175,7 +175,7 @@ def estimate(
             direction the estimates keep.
         axis: the name of the devices that the answers are spread over, if they are.
     """
-    stated = Stated(values, curve[0])
+    stated = StatedValues(values, curve[0])
     weight, right = counted
     held = stated.at(logprob).astype(weight.dtype)
     answers, correct = total(jnp.stack([weight @ held, right @ held]), axis)
@@ -184,7 +184,7 @@ def estimate(
     # Behind the last value a place must not lower it: it has the most, and no weight to speak of.
     turned = jnp.where(taken, jnp.where(falling, -mean, mean), 1.0)
     monotone = isotonic(turned, jnp.where(taken, answers + CURVE, 1e-9))
-    return Stated(values, jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan))
+    return StatedValues(values, jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan))
 
 
 def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:

@@ -4,7 +4,6 @@ Takes what `rcjax tune` wrote, and what a model answered and how sure it was; gi
 another model, or to refuse."""
 
 from rcjax.policy.agreement import Agreement
-from rcjax.policy.files import load_policy
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import (
     Abstain,
@@ -18,6 +17,7 @@ from rcjax.policy.policy import (
     Rule,
     Transform,
 )
+from rcjax.policy.policy_files import load_policy
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
 from rcjax.policy.segmented import SegmentedPolicy

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax.policy.agreement import Agreement, check_agreements
-from rcjax.policy.calibration import Calibration, Transform
+from rcjax.policy.calibrations import Calibration, Transform
 from rcjax.policy.rules import Action, Rule, check_forks, check_rules, odds_of, rule_for, threshold_of
 from rcjax.policy.saved import Saved
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal
 
-from rcjax.policy.calibration import Transform
+from rcjax.policy.calibrations import Transform
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName

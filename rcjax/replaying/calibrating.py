@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax.model.calibration import Calibrator, Transform
-from rcjax.model.stated import Stated
+from rcjax.model.stated import StatedValues
 
 __all__ = ["calibrated"]
 
@@ -31,7 +31,7 @@ def _calibrate(
     coefficients: jax.Array,
     smallest: jax.Array,
     largest: jax.Array,
-    stated: Stated | None,
+    stated: StatedValues | None,
     logprob: jax.Array,
 ) -> jax.Array:
     unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here

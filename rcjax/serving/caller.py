@@ -25,7 +25,7 @@ from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
 from rcjax.signals import Check, Reading, Reply, SignalError
 
-__all__ = ["Attempt", "Caller", "CascadeWarning", "Observe"]
+__all__ = ["Caller", "CascadeWarning", "ModelAttempt", "Observe"]
 
 
 Observe = Callable[[Call], None]
@@ -39,7 +39,7 @@ _REMEMBERED, _ENOUGH = 50, 20  # calls of a model whose seconds are remembered, 
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ModelAttempt:
     """A model that was asked."""
 
     call: Call
@@ -123,7 +123,7 @@ class Caller:
         policy: Policy | None,
         seconds: float | None = None,
         before: tuple[Call, ...] | None = None,
-    ) -> Attempt:
+    ) -> ModelAttempt:
         """Ask a model, its second question included, and log it; nothing that a server does is raised.
 
         Args:
@@ -151,7 +151,7 @@ class Caller:
         begun = progress.delivery is not None and progress.delivery.begun
         if progress.delivery is not None and progress.delivery.problem is not None:
             self._warn_once("deliver", f"deliver= failed: {progress.delivery.problem}: the answer is in the result")
-        return Attempt(call, progress.completion, progress.failure, progress.usage, begun)
+        return ModelAttempt(call, progress.completion, progress.failure, progress.usage, begun)
 
     async def _ask(self, question: Prompt, model: str, progress: _Progress) -> None:
         endpoint, completion = self.endpoints[model], None

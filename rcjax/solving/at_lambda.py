@@ -23,7 +23,7 @@ from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.solving.bellman import Cut, best_cascades, gain_tolerance
 from rcjax.solving.objective import Tables, build_tables, evaluate
 from rcjax.solving.paper import best_cascades_paper
-from rcjax.solving.paths import Plan
+from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import Grid
 from rcjax.solving.thresholds import settle_threshold
 
@@ -73,7 +73,9 @@ class Solutions(Points):
     path: Any = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: jax.Array | None = None) -> Optima:
+def optimise(
+    tables: Tables, lam: jax.Array, plan: CascadePlan, chain: Chain, refusal: jax.Array | None = None
+) -> Optima:
     """The best path for each λ, and its cuts.
 
     Args:
@@ -97,7 +99,7 @@ def optimise(tables: Tables, lam: jax.Array, plan: Plan, chain: Chain, refusal: 
 
 
 def thresholds_at(
-    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: Plan, refusing: bool = False
+    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: CascadePlan, refusing: bool = False
 ) -> Settled:
     """Cascades with thresholds at given cuts.
 
@@ -122,7 +124,7 @@ def thresholds_at(
 
 
 def points_at(
-    marginals: Marginal, tables: Tables, optima: Optima, plan: Plan, chain: Chain, refusing: bool = False
+    marginals: Marginal, tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, refusing: bool = False
 ) -> Solutions:
     """The optima with their thresholds, and what is exactly to be expected of them.
 

@@ -24,7 +24,7 @@ from jax.typing import ArrayLike, DTypeLike
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.solving.objective import Tables, arrivals
-from rcjax.solving.paths import MANY_STEPS, Plan
+from rcjax.solving.paths import MANY_STEPS, CascadePlan
 from rcjax.solving.quadrature import Grid
 
 _ROUNDS = 8
@@ -71,7 +71,7 @@ class _Search:
 
 
 def best_cascades(
-    tables: Tables, lam: jax.Array, plan: Plan, refusal: jax.Array | None = None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None
 ) -> tuple[jax.Array, Cut, jax.Array]:
     """(number of the best path (L,), its cuts (L, k), what the last round gained (L,)) for each λ.
 
@@ -117,7 +117,7 @@ def _together(count: int, most: int) -> int:
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
-def _improve(tables: Tables, lam: jax.Array, plan: Plan, search: _Search, refusal: jax.Array | None) -> _Search:
+def _improve(tables: Tables, lam: jax.Array, plan: CascadePlan, search: _Search, refusal: jax.Array | None) -> _Search:
     """One more round for every λ of a search (L,)."""
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
@@ -154,7 +154,7 @@ def _beside(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
     return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
-def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: jax.Array | None = None) -> Cut:
+def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> Cut:
     """The cuts (N, L, k) of every path at every λ, the best one among them or not: by one backward pass.
 
     Cuts are chosen as if all queries reached every model, which is the optimum wherever answering gains on deferring as
@@ -177,7 +177,7 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: Plan, refusal: jax.Array
 
 
 def _best_paths(
-    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: jax.Array | None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
     """(value (L,), number (L,), cuts (L, k), whether no path has a better one (L,)) of the best path.
 
@@ -197,7 +197,7 @@ def _best_paths(
 
 
 def _backward(
-    tables: Tables, lam: jax.Array, plan: Plan, density: jax.Array, refusal: jax.Array | None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
     """(integrands (E, L, G) of the ends, the cuts (k,) of models that ask nobody, those (S, L) of the steps, None where
     there are none, and what each step can gain (S, L)).
@@ -244,7 +244,7 @@ def _most_arrivals(tables: Tables) -> jax.Array:
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
 
 
-def _is_sure(values: jax.Array, to_gain: jax.Array, plan: Plan) -> jax.Array:
+def _is_sure(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
     """(L,) whether the best of the paths is so whatever the cuts of all.
 
     What a path can gain is at most the sum, over its models, of what deferring or answering otherwise would gain there

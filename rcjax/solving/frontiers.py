@@ -15,7 +15,7 @@ from rcjax.solving.lambda_grid import Problem, check_lam, lay_out_problem, selec
 from rcjax.solving.paths import plan_cascades
 
 if TYPE_CHECKING:
-    from rcjax.solving.paths import Plan
+    from rcjax.solving.paths import CascadePlan
 
 __all__ = ["solve_frontier"]
 
@@ -96,7 +96,7 @@ def solve_problem(
 
 
 def _named(
-    cascades: Search, max_length: int | None, plan: "Plan | None", names: tuple[str, ...]
+    cascades: Search, max_length: int | None, plan: "CascadePlan | None", names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...] | str:
     """The search as it is kept: a word, or the names of all cascades."""
     if plan is None or (isinstance(cascades, str) and max_length is None):

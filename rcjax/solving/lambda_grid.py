@@ -25,7 +25,7 @@ from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
-from rcjax.solving.paths import Plan, pair_indices
+from rcjax.solving.paths import CascadePlan, pair_indices
 
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
@@ -49,13 +49,13 @@ class Problem(NamedTuple):
 
     marginals: Marginal
     tables: Tables
-    plan: Plan | None  # None for adaptive policies
+    plan: CascadePlan | None  # None for adaptive policies
     chain: Chain
     refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
 
 
 def lay_out_problem(
-    model: CascadeModel, plan: Plan | None, chain: Chain, refusal: jax.Array | None, panels: int | None = None
+    model: CascadeModel, plan: CascadePlan | None, chain: Chain, refusal: jax.Array | None, panels: int | None = None
 ) -> Problem:
     """What every λ shares, for a fitted model, on so many panels (None: all).
 

@@ -36,7 +36,7 @@ from rcjax.solving.outcome_search import (
     settle,
     weigh,
 )
-from rcjax.solving.paths import Plan, candidate_paths, make_plan
+from rcjax.solving.paths import CascadePlan, candidate_paths, make_plan
 from rcjax.solving.translation import check_alike, stacked
 
 #: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
@@ -147,7 +147,7 @@ def minimise(
     return make_frontier(models[0], points, search="minimised", abstain_price=price)
 
 
-def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[Plan, int]:
+def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[CascadePlan, int]:
     """The cascades that compete, and how many; ValueError where no model of them has anything to decide."""
     paths = candidate_paths(names, cascades)
     if paths is None:

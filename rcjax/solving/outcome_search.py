@@ -25,7 +25,7 @@ from rcjax.solving.bellman import Cut, cuts_of_paths
 from rcjax.solving.descent import Bounds, descend, slope_left
 from rcjax.solving.expected_outcome import Outcome, exact_outcomes, outcome_of_cuts, without_models
 from rcjax.solving.objective import Tables
-from rcjax.solving.paths import Plan
+from rcjax.solving.paths import CascadePlan
 from rcjax.solving.steps import MassSteps, best_steps, on_steps, smooth_pieces, steps_of
 from rcjax.solving.translation import RankMap, rank_map
 
@@ -39,7 +39,7 @@ class OutcomeProblem(NamedTuple):
     tables: Tables  # (M, …)
     maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others; None where there are none
     steps: MassSteps
-    plan: Plan
+    plan: CascadePlan
     refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
 
 
@@ -103,7 +103,7 @@ def _under_all(maps: RankMap | None, u: jax.Array) -> jax.Array:
 def propose(
     tables: Tables,
     fits: tuple[Calibrator, Marginal],
-    plan: Plan,
+    plan: CascadePlan,
     prices: jax.Array,
     refusal: jax.Array | None,
     paths: int,

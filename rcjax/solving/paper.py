@@ -14,7 +14,7 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables, evaluate, truncated_transition
-from rcjax.solving.paths import Plan
+from rcjax.solving.paths import CascadePlan
 
 _STEPS = 6
 
@@ -28,7 +28,7 @@ _MAX_MOVE = 0.05
 _NEVER = -1e30
 
 
-def best_cascades_paper(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, Cut, jax.Array]:
+def best_cascades_paper(tables: Tables, lam: jax.Array, plan: CascadePlan) -> tuple[jax.Array, Cut, jax.Array]:
     """As `bellman.best_cascades`, under the paper's factorisation."""
     path, cuts = _best_paths(tables, lam, plan)
     low, high = tables.grid.smooth
@@ -76,7 +76,7 @@ def _newton(
     return u, gains[-1]
 
 
-def _best_paths(tables: Tables, lam: jax.Array, plan: Plan) -> tuple[jax.Array, jax.Array]:
+def _best_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> tuple[jax.Array, jax.Array]:
     """(number of the best path (L,), its cuts (L, k)) with every threshold at an edge of a cell.
 
     With J(u_i) what deferring from i to j below u_i is worth to a query, and G(v given u) = C(u, v)/u,

@@ -21,7 +21,7 @@ _SMALLEST = 4
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class CascadePlan:
     """Candidate cascades as paths through the models; k models, N paths, E ends of paths, S steps, P pairs.
 
     An end of a path is solved once for all paths that share it, after the end that it defers to. Sizes are rounded up:
@@ -52,7 +52,7 @@ class Plan:
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
-def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
+def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     """The plan of distinct paths, each of rising positions among k models."""
     everyone = tuple(sorted({j for path in paths for j in path}))
     ends = sorted({path[i:] for path in paths for i in range(len(path))}, key=lambda end: (len(end), -end[0], end))
@@ -87,10 +87,10 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> Plan:
         "right": right,
         "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
     }
-    return Plan(**jax.device_put(arrays))
+    return CascadePlan(**jax.device_put(arrays))
 
 
-def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> Plan | None:
+def plan_cascades(model: CascadeModel, cascades: Search, max_length: int | None = None) -> CascadePlan | None:
     """The cascades that a search of `solve_frontier` goes through; None for adaptive policies."""
     paths = candidate_paths(model.models, cascades, max_length)
     return None if paths is None else make_plan(paths, len(model.models))
@@ -123,7 +123,7 @@ def candidate_paths(
     return list(dict.fromkeys(paths))
 
 
-def only(plan: Plan, rows: Sequence[int] | np.ndarray) -> Plan:
+def only(plan: CascadePlan, rows: Sequence[int] | np.ndarray) -> CascadePlan:
     """The plan with some of its paths (M,), by number: what they share is laid out as before.
 
     As many as the plan has, some of them repeated, share its compiled programmes. Steps of longer paths are not taken.
@@ -136,7 +136,7 @@ def only(plan: Plan, rows: Sequence[int] | np.ndarray) -> Plan:
     return dataclasses.replace(plan, **jax.device_put(fields))
 
 
-def pair_indices(plan: Plan, k: int) -> np.ndarray:
+def pair_indices(plan: CascadePlan, k: int) -> np.ndarray:
     """(P,) the indices of the plan's pairs among all pairs of k models."""
     index = {pair: n for n, pair in enumerate(pairs(k))}
     return np.array([index[i, j] for i, j in np.stack([plan.left, plan.right], 1).tolist()], int)

@@ -29,7 +29,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at
 from rcjax.solving.objective import Tables, evaluate
-from rcjax.solving.paths import Plan, pair_indices, plan_cascades
+from rcjax.solving.paths import CascadePlan, pair_indices, plan_cascades
 
 #: Newton steps that settle the thresholds on the gradient of the loss itself.
 _STEPS = 5
@@ -132,7 +132,7 @@ class _Route(NamedTuple):
     defers: jax.Array  # (k,) bool
 
 
-def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: Plan, chosen: tuple[Any, Any, Any]) -> Solution:
+def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan, chosen: tuple[Any, Any, Any]) -> Solution:
     """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,)), all pairs of the plan `chosen`."""
     (marginals, copulas, cost), lam = varying_together((arrays, lam))
     tables = dataclasses.replace(lay_out(marginals, copulas, cost, chosen), copulas=None)

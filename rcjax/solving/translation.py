@@ -19,7 +19,7 @@ from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import Stated
+from rcjax.model.stated import StatedValues
 from rcjax.solving.quadrature import Grid
 
 #: How far beside a stated value its neighbours are looked for, in units in the last place of 1: more than
@@ -160,7 +160,7 @@ def stacked(models: Sequence[CascadeModel]) -> tuple[Calibrator, Marginal]:
     return stack(calibrators), stack(marginals)
 
 
-def _stated(model: CascadeModel, models: Sequence[CascadeModel]) -> Stated | None:
+def _stated(model: CascadeModel, models: Sequence[CascadeModel]) -> StatedValues | None:
     """The stated values of a model, with places for as many as any model has."""
     every = [fitted.calibrators.stated for fitted in models]
     width = max((one.logprob.shape[-1] for one in every if one is not None), default=0)
@@ -168,7 +168,7 @@ def _stated(model: CascadeModel, models: Sequence[CascadeModel]) -> Stated | Non
         return None
     stated = model.calibrators.stated
     nothing = np.full((len(model.models), width), np.nan, model.cost.dtype)
-    return Stated(
+    return StatedValues(
         *(_fill(nothing, None if stated is None else getattr(stated, name)) for name in ("logprob", "confidence"))
     )
 

@@ -34,7 +34,7 @@ from rcjax.model.ties import pairs_by_likelihood
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
-from rcjax.solving.paths import Plan
+from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
 from rcjax.tuning.choices import as_cascades, best_candidates
 from rcjax.tuning.judging import AS_USUAL
@@ -149,7 +149,11 @@ def refit_problem(
 
 
 def solve_problem(
-    plans: tuple[Plan | None, ...], problem: tuple[Fit, jax.Array], *, families: tuple[type[Copula], ...], panels: int
+    plans: tuple[CascadePlan | None, ...],
+    problem: tuple[Fit, jax.Array],
+    *,
+    families: tuple[type[Copula], ...],
+    panels: int,
 ) -> tuple[Points, ...]:
     """The points of one problem for each search, with leading axes (C, L), of copulas and λ.
 
@@ -197,7 +201,7 @@ def _tables(fit: Fit, families: tuple[type[Copula], ...], family: jax.Array, pan
     return Tables(grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
 
 
-def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: Plan | None) -> FrontierPoints:
+def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(fit.marginals, tables, lam)
     k = fit.cost.shape[0]

@@ -16,7 +16,7 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.fitting import stated_in
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.solving.paths import Plan, make_plan
+from rcjax.solving.paths import CascadePlan, make_plan
 from rcjax.solving.quadrature import ORDER
 from rcjax.sweeps.batch_program import (
     Data,
@@ -132,7 +132,7 @@ def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
     return np.concatenate([values, rest])
 
 
-def _width(batch: Batch, plans: Sequence[Plan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
+def _width(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
     """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
     device = mesh.devices.flat[0]
     if device.platform == "cpu":

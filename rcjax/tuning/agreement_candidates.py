@@ -36,7 +36,7 @@ from rcjax.frontier.policies import (
 from rcjax.model.calibration import Calibrator
 from rcjax.tuning.agreement_odds import Answers, Models, groups, models_of, second_right, third_right
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import MOST_THRESHOLDS, Rows, alone_right
+from rcjax.tuning.label_candidates import MOST_THRESHOLDS, CandidateRows, alone_right
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 #: Thresholds tried for all triples together, about, and for each of many.
@@ -86,7 +86,7 @@ def thirds(k: int, refusal: bool) -> np.ndarray:
     return np.array(triples, int).reshape(-1, 3)
 
 
-def agreeing(rows: Rows, answer: jax.Array, judging: Judging) -> Agreeing:
+def agreeing(rows: CandidateRows, answer: jax.Array, judging: Judging) -> Agreeing:
     """Every triple of models, by rising cost, at every threshold of its first, judged on n queries.
 
     Args:
@@ -97,7 +97,8 @@ def agreeing(rows: Rows, answer: jax.Array, judging: Judging) -> Agreeing:
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
-    >>> rows = Rows(confidence, jnp.full((3, 4), 0.5), right, jnp.ones((4, 3), bool), jnp.array([1.0, 1.0, 8.0]))
+    >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
+    >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money)
     >>> trial = agreeing(rows, answer, Judging())   # as all are unsure, the second is always asked
     >>> best = int(trial.error.argmin())
     >>> float(trial.threshold[best]), float(trial.cost[best])
@@ -216,7 +217,7 @@ def judge_agreement(
         calibrators, rows, charge, judging: as of `rcjax.tuning.label_candidates.judge`.
         answer: (n, k) codes of answers.
     """
-    return agreeing(Rows.of(calibrators, rows, charge), answer, judging)
+    return agreeing(CandidateRows.of(calibrators, rows, charge), answer, judging)
 
 
 _judge_filled = compiled(judge_agreement, runs="long")

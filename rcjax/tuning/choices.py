@@ -20,7 +20,7 @@ from rcjax.tuning.label_candidates import Candidates, judge_log
 
 __all__ = [
     "RESERVE",
-    "Choice",
+    "ArmChoice",
     "Targets",
     "as_cascades",
     "best_candidates",
@@ -67,7 +67,7 @@ class Targets(NamedTuple):
         return slice(self.within.stop, self.within.stop + len(self.errors))
 
 
-class Choice(NamedTuple):
+class ArmChoice(NamedTuple):
     """What an arm has for each of T targets; numpy's arrays."""
 
     policies: Policies
@@ -101,7 +101,7 @@ def judge_all(
     return pairs, answers
 
 
-def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> Choice:
+def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int) -> ArmChoice:
     """The best for each target, of numpy's arrays.
 
     Args:
@@ -117,19 +117,19 @@ def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int
             by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
     error, cost = np.asarray(row.error), np.asarray(row.cost)
     chosen = np.concatenate([by_price, _within_limits(targets, error, cost, cost + reserve(row))])
-    best = Choice(as_cascades(row, chosen, k, np).simplest(), error[chosen], cost[chosen])
+    best = ArmChoice(as_cascades(row, chosen, k, np).simplest(), error[chosen], cost[chosen])
     if answers is None:
         return best
     comparing, needed = _choose_comparing(answers, targets, k, refusing=pairs.refused is not None)
     return _better(comparing, needed, best, targets)
 
 
-def _choose_comparing(answers: Agreeing, targets: Targets, k: int, refusing: bool) -> tuple[Choice, np.ndarray]:
+def _choose_comparing(answers: Agreeing, targets: Targets, k: int, refusing: bool) -> tuple[ArmChoice, np.ndarray]:
     """(the best policy that compares answers for each target, the money (T,) that a budget needs for it)."""
     error, cost, needed = answers.error, answers.cost, answers.cost + RESERVE * answers.cost_se
     by_price = (error + targets.lam[:, None] * cost).argmin(1)
     chosen = np.concatenate([by_price, _within_limits(targets, error, cost, needed)])
-    return Choice(as_policies(answers, chosen, k, refusing), error[chosen], cost[chosen]), needed[chosen]
+    return ArmChoice(as_policies(answers, chosen, k, refusing), error[chosen], cost[chosen]), needed[chosen]
 
 
 def _within_limits(targets: Targets, error: np.ndarray, cost: np.ndarray, needed: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def _within_limits(targets: Targets, error: np.ndarray, cost: np.ndarray, needed
     return np.concatenate([within(targets.budgets, needed, error), within(targets.errors, error, cost)])
 
 
-def _better(choice: Choice, needed: np.ndarray, rival: Choice, targets: Targets) -> Choice:
+def _better(choice: ArmChoice, needed: np.ndarray, rival: ArmChoice, targets: Targets) -> ArmChoice:
     """One choice where it is better than its rival, else that; `needed` (T,) is what a budget must have for it."""
     prices, budgets, limits = targets.prices, targets.within, targets.limits
     loss, rival_loss = (of.error[prices] + targets.lam * of.cost[prices] for of in (choice, rival))
@@ -153,7 +153,7 @@ def _better(choice: Choice, needed: np.ndarray, rival: Choice, targets: Targets)
         ]
     )
     error, cost = np.where(better, choice.error, rival.error), np.where(better, choice.cost, rival.cost)
-    return Choice(either(choice.policies, rival.policies, better), error, cost)
+    return ArmChoice(either(choice.policies, rival.policies, better), error, cost)
 
 
 def tune_by_labels(

@@ -21,10 +21,10 @@ from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import expected_log, expected_right, expected_without, is_whole
 from rcjax.solving.at_lambda import Solutions
 from rcjax.solving.lambda_grid import lam_range, lay_out_problem, solve_at
-from rcjax.solving.paths import Plan, make_plan, only
+from rcjax.solving.paths import CascadePlan, make_plan, only
 from rcjax.tuning.agreement_candidates import comparable_models
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.choices import Choice, Targets, choose, judge_all, within
+from rcjax.tuning.choices import ArmChoice, Targets, choose, judge_all, within
 from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Luck
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.judging import Judging
@@ -42,7 +42,7 @@ class Longer:
     """The cascades of three models and more that compete, by length."""
 
     lengths: tuple[int, ...]
-    plan: Plan  # of these and all shorter cascades
+    plan: CascadePlan  # of these and all shorter cascades
     rows: np.ndarray  # (lengths, N) numbers of the plan's paths of each length, again and again
 
 
@@ -151,7 +151,7 @@ def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]
     return [Entry(*figures) for figures in zip(answers, (choice.error for choice in choices), expected, strict=True)]
 
 
-def _choices(fitted: CascadeModel, rows: Any, field: _Field) -> dict[str, Choice]:
+def _choices(fitted: CascadeModel, rows: Any, field: _Field) -> dict[str, ArmChoice]:
     """What each arm chooses, by its name, under a model and by the labels of `rows`, as `judge_all` takes them."""
     # Chains at the same time, as they compile, the first time.
     chains, (pairs, answers) = at_once(
@@ -166,7 +166,7 @@ def _choices(fitted: CascadeModel, rows: Any, field: _Field) -> dict[str, Choice
     return choices if answers is None else choices | {"answers": choose(pairs, answers, targets, k)}
 
 
-def _solve_chains(fitted: CascadeModel, field: _Field) -> list[Choice]:
+def _solve_chains(fitted: CascadeModel, field: _Field) -> list[ArmChoice]:
     """Of the longer cascades of each length, the best under the model."""
     if not field.longer.lengths:
         return []
@@ -176,12 +176,12 @@ def _solve_chains(fitted: CascadeModel, field: _Field) -> list[Choice]:
     return [_chosen(chains, field) for chains in solved]
 
 
-def _chosen(solved: Solutions, field: _Field) -> Choice:
+def _chosen(solved: Solutions, field: _Field) -> ArmChoice:
     cost = np.asarray(solved.expected.cost, float)
     error = np.asarray(solved.expected.penalty(field.price), float)
     limited = within(field.targets.budgets, cost, error), within(field.targets.errors, error, cost)
     rows = np.concatenate([np.arange(len(cost)), *limited])
-    return Choice(solved.policies.take(rows), error[rows], cost[rows])
+    return ArmChoice(solved.policies.take(rows), error[rows], cost[rows])
 
 
 def _compared(losses: Losses, lengths: Sequence[int], alone: np.ndarray) -> Comparison:

@@ -59,7 +59,7 @@ class Candidates:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class CandidateRows:
     """What is known of n queries, and P pairs of k models."""
 
     confidence: Any  # (n, k) calibrated
@@ -69,7 +69,9 @@ class Rows:
     charge: Any  # (n, k) money of each answer, or (k,) of any
 
     @classmethod
-    def of(cls, calibrators: Calibrator, rows: tuple[jax.Array, jax.Array, jax.Array], charge: jax.Array) -> "Rows":
+    def of(
+        cls, calibrators: Calibrator, rows: tuple[jax.Array, jax.Array, jax.Array], charge: jax.Array
+    ) -> "CandidateRows":
         """With what their own labels and raw confidences tell of one model by another; arguments as of `judge`."""
         logprob, correct, present = rows
         crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
@@ -119,7 +121,7 @@ class _Pair:
     present: jax.Array  # (n,) whether the query counts
 
 
-def candidates(rows: Rows, judging: Judging) -> Candidates:
+def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
     """Every single model and pair, judged on n queries. `vmap` it over resampled or masked logs.
 
     Args:
@@ -128,7 +130,7 @@ def candidates(rows: Rows, judging: Judging) -> Candidates:
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
     >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
-    >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
+    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
     >>> cascades = candidates(rows, Judging())
     >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
@@ -140,7 +142,7 @@ def candidates(rows: Rows, judging: Judging) -> Candidates:
     return _in_a_row(alone, tried)
 
 
-def _single_models(rows: Rows) -> dict[str, jax.Array]:
+def _single_models(rows: CandidateRows) -> dict[str, jax.Array]:
     """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are."""
     cost, cost_se = _bills(rows)
     error = _errors(rows)
@@ -149,7 +151,7 @@ def _single_models(rows: Rows) -> dict[str, jax.Array]:
 
 
 def _pairs(
-    rows: Rows, judging: Judging, cost: jax.Array, judge_pair: Callable[[_Pair], dict[str, jax.Array]]
+    rows: CandidateRows, judging: Judging, cost: jax.Array, judge_pair: Callable[[_Pair], dict[str, jax.Array]]
 ) -> dict[str, jax.Array]:
     """Figures (P, …) of each pair, as fields of `Candidates`, judged one at a time.
 
@@ -179,13 +181,13 @@ def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candi
     )
 
 
-def _errors(rows: Rows) -> jax.Array:
+def _errors(rows: CandidateRows) -> jax.Array:
     """(k,) how often each model errs; inf for one that has not answered."""
     answered = rows.present.sum(0)
     return jnp.where(answered > 0, 1 - divide((rows.present * rows.correct).sum(0), answered, 0.5), jnp.inf)
 
 
-def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
+def _bills(rows: CandidateRows) -> tuple[jax.Array, jax.Array]:
     """(mean, standard error), each (k,), of what the answers of each model cost; of one without answers, as charged."""
     charge = jnp.broadcast_to(rows.charge, rows.confidence.shape)
     count = rows.present.sum(0)
@@ -195,7 +197,7 @@ def _bills(rows: Rows) -> tuple[jax.Array, jax.Array]:
     return mean, jnp.sqrt(spread) / jnp.maximum(count, 1)
 
 
-def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candidates:
+def refusing_candidates(rows: CandidateRows, lam: jax.Array, judging: Judging) -> Candidates:
     """Every single model and pair where models may refuse to answer, for each λ: (L, C).
 
     A single model refuses up to where that gains most. Of a pair the second refuses up to where the pair is best at the
@@ -207,7 +209,7 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
         judging: how they are judged, with what a refusal is worth.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> rows = Rows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
+    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
     >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=jnp.array(0.8)))
     >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused)]
     >>> small                                              # refuses one of two queries, and is right on the other
@@ -234,7 +236,7 @@ def refusing_candidates(rows: Rows, lam: jax.Array, judging: Judging) -> Candida
     return jax.vmap(at)(lam)
 
 
-def alone_right(rows: Rows, judging: Judging) -> jax.Array:
+def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
     """(n, k) how likely each answer is right, its label blended with what is expected of it."""
     by_model = jax.vmap(partial(centred, xp=jnp), 1, 1)
     expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
@@ -304,7 +306,7 @@ def judge(
         lam: (L,) for `refusing_candidates`; None where nobody may refuse.
         judging: how they are judged.
     """
-    calibrated = Rows.of(calibrators, rows, charge)
+    calibrated = CandidateRows.of(calibrators, rows, charge)
     if judging.refusal is None:
         return candidates(calibrated, judging)
     assert lam is not None

@@ -24,7 +24,7 @@ from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import expected_log
 from rcjax.solving.lambda_grid import lay_out_problem, solve_at
-from rcjax.solving.paths import MANY_STEPS, Plan, only, plan_cascades
+from rcjax.solving.paths import MANY_STEPS, CascadePlan, only, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging
@@ -93,7 +93,7 @@ class _ByModel(NamedTuple):
     """How the model solves cascades for G prices."""
 
     model: CascadeModel
-    plan: Plan | None  # of the cascades; None: of adaptive policies
+    plan: CascadePlan | None  # of the cascades; None: of adaptive policies
     chain: Chain
     refusal: jax.Array | None
     lam: np.ndarray  # (G,)
@@ -192,7 +192,7 @@ def _without_refusals(cascades: Policies) -> Policies:
     return Policies.of_cascades(cascades.thresholds, cascades.members, **how)
 
 
-def _plan_of_lengths(k: int, lengths: set[int]) -> Plan:
+def _plan_of_lengths(k: int, lengths: set[int]) -> CascadePlan:
     """The cascades of k models of some lengths, 3 and more."""
     longer = longer_cascades(k, None)
     if not lengths <= set(longer.lengths):

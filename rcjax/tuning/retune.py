@@ -17,7 +17,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
-from rcjax.logs.segments import UNTOLD
+from rcjax.logs.query_segments import UNTOLD
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log

@@ -51,7 +51,7 @@ class Allocation(NamedTuple):
     """At which they are the best, in errors per unit of money."""
 
 
-class Steps(NamedTuple):
+class AllocationSteps(NamedTuple):
     """Allocations of rising cost, T of them, each of which differs from the one before in one policy."""
 
     positions: np.ndarray  # (T, M)
@@ -67,11 +67,11 @@ class Steps(NamedTuple):
         return sum((share * reserve[column] for share, reserve, column in reserves if reserve is not None), np.zeros(1))
 
 
-def _columns(menus: Sequence[Menu], steps: Steps) -> zip:
+def _columns(menus: Sequence[Menu], steps: AllocationSteps) -> zip:
     return zip(menus, steps.positions.T, strict=True)
 
 
-def spending_steps(menus: Sequence[Menu]) -> Steps:
+def spending_steps(menus: Sequence[Menu]) -> AllocationSteps:
     """From the cheapest policies everywhere to those of least error, each step that which saves most errors per money.
 
     >>> menus = [Menu(0.5, *[np.array([0.5, 0.1]), np.array([1.0, 2.0])] * 2)]
@@ -93,7 +93,7 @@ def spending_steps(menus: Sequence[Menu]) -> Steps:
         corner[step] = corner[step - 1]
         corner[step, owner[one]] += 1
     positions = np.stack([hull[column] for hull, column in zip(hulls, corner.T, strict=True)], axis=1)
-    return Steps(positions, _between(every[order]))
+    return AllocationSteps(positions, _between(every[order]))
 
 
 def _between(slopes: np.ndarray) -> np.ndarray:
@@ -104,7 +104,7 @@ def _between(slopes: np.ndarray) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def best_sums(menus: Sequence[Menu]) -> Steps:
+def best_sums(menus: Sequence[Menu]) -> AllocationSteps:
     """Allocations that no other beats in both error and cost of the whole traffic, by rising cost.
 
     At one λ for all lie the corners of their convex hull. Where a step is dear, as when a whole segment goes from one
@@ -125,7 +125,7 @@ def best_sums(menus: Sequence[Menu]) -> Steps:
         row = before[row]
     steps = spending_steps(menus)
     after = np.searchsorted(steps.total(menus, "cost"), total[0] * (1 + _ROUNDING), side="right") - 1
-    return Steps(np.stack(columns[::-1], axis=1), steps.lam[np.maximum(after, 0)])
+    return AllocationSteps(np.stack(columns[::-1], axis=1), steps.lam[np.maximum(after, 0)])
 
 
 def allocate(menus: Sequence[Menu], target: Target) -> Allocation:

@@ -15,7 +15,7 @@ import numpy as np
 from rcjax._core.size_classes import fill_up, size_class
 from rcjax._core.threads import side_by_side
 from rcjax.logs.log import Log
-from rcjax.logs.segments import UNTOLD
+from rcjax.logs.query_segments import UNTOLD
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.solving.lambda_grid import lam_range

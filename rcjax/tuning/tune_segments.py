@@ -18,7 +18,7 @@ from rcjax.frontier.policy_provenance import describe_tuning
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
-from rcjax.logs.segments import UNTOLD
+from rcjax.logs.query_segments import UNTOLD
 from rcjax.policy.policy import Policy
 from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec

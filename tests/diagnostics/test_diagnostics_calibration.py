@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from statsmodels.stats.proportion import proportion_confint, proportions_ztest
 
-from rcjax.diagnostics.calibration import (
+from rcjax.diagnostics.reliability import (
     accuracy_above,
     accuracy_p_value,
     calibration_test,

@@ -11,8 +11,8 @@ from misses import in_turn
 
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
+from rcjax.importing.foreign_scores import label_of
 from rcjax.importing.frames import kept_text
-from rcjax.importing.scores import label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.summaries import summarise
 from rcjax.policy.answers import comparable

@@ -4,7 +4,7 @@ import pytest
 
 from rcjax import LogError
 from rcjax.importing import helm, inspect_ai, promptfoo, read_evaluations
-from rcjax.importing.answers import Choices
+from rcjax.importing.foreign_answers import Choices
 
 HEAD = "query,model,correct,confidence,cost"
 

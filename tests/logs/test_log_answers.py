@@ -8,7 +8,7 @@ import pytest
 from misses import in_turn
 
 from rcjax.logs import LogError, read_log
-from rcjax.logs.answers import equal_answers
+from rcjax.logs.answer_codes import equal_answers
 from rcjax.logs.kept_sample import describe_reference, read_reference
 
 MODELS = ("small", "medium", "large")

@@ -16,7 +16,7 @@ from tiers import thorough
 
 import rcjax
 from rcjax.model.calibration import fit_calibrator
-from rcjax.model.stated import CURVE, SIZES, Stated, isotonic, stated_logprobs
+from rcjax.model.stated import CURVE, SIZES, StatedValues, isotonic, stated_logprobs
 from rcjax.policy import Calibration
 
 FLOATS = ("logprob", "query_cost", "cost")
@@ -135,7 +135,7 @@ calibrations = st.builds(
 @given(pairs=calibrations, raw=st.lists(st.floats(0, 1) | st.integers(0, 100).map(lambda n: n / 100), min_size=1))
 def test_a_policy_calibrates_as_the_model_does(pairs, raw):
     line = Calibration("generation", 0.25, 0.75, -6.0, 5.5, stated=pairs)
-    own = Stated(column([p for p, _ in pairs])[:, 0], np.array([phi for _, phi in pairs]))
+    own = StatedValues(column([p for p, _ in pairs])[:, 0], np.array([phi for _, phi in pairs]))
     curve = Calibration("generation", 0.25, 0.75, -6.0, 5.5)
     for p in raw:
         logprob = math.log(p) if p > 0 else -math.inf

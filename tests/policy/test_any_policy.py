@@ -10,7 +10,7 @@ from policy_samples import make_policy
 
 from rcjax._base.arguments import instance
 from rcjax.policy import AnyPolicy, Mixture, SegmentedPolicy
-from rcjax.policy.files import KINDS, policy_from_json
+from rcjax.policy.policy_files import KINDS, policy_from_json
 from rcjax.policy.record import with_record
 
 ONE, OTHER = make_policy(), make_policy(provenance={"tuning": {"chain": "paper"}})

@@ -25,7 +25,7 @@ from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import tune_by_labels
 from rcjax.tuning.comparison import COMPARING, Comparison, Gain, Gains
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
-from rcjax.tuning.label_candidates import Rows
+from rcjax.tuning.label_candidates import CandidateRows
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -39,7 +39,7 @@ judged_by = jax.jit(agreeing)
 def judged(log, refusal=None, charge=COST, blend=AS_USUAL.blend):
     """`agreeing` of (confidence, crossed, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(Rows(*rows, np.asarray(charge)), answer, Judging(blend, refusal))
+    return judged_by(CandidateRows(*rows, np.asarray(charge)), answer, Judging(blend, refusal))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -186,7 +186,7 @@ def test_many_models_share_the_thresholds(monkeypatch):
     monkeypatch.setattr(module, "_MOST", 20)
     monkeypatch.setattr(module, "_FEWEST_THRESHOLDS", 3)
     *rows, answer = random_log(7)
-    trial = jax.jit(lambda answer, *arrays: agreeing(Rows(*arrays), answer, AS_USUAL))(answer, *rows, COST)
+    trial = jax.jit(lambda answer, *arrays: agreeing(CandidateRows(*arrays), answer, AS_USUAL))(answer, *rows, COST)
     assert len(trial.error) == 4 * 5
 
 

@@ -13,7 +13,7 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.logs import LogError
 from rcjax.model.calibration import Calibrator
-from rcjax.model.stated import Stated
+from rcjax.model.stated import StatedValues
 from rcjax.tuning import bootstrapping as resampling
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.intervals import on_scale
@@ -278,8 +278,8 @@ def test_a_calibration_without_slope_has_no_scale():
 
 def test_thresholds_between_stated_values_stay_between_them():
     values = jnp.log(jnp.array([[0.5, 0.8, 0.9, jnp.nan]]))
-    own = Stated(values[None], jnp.array([[[0.2, 0.4, 0.8, jnp.nan]]]))
-    scale = Stated(values, jnp.array([[0.3, 0.5, 0.6, jnp.nan]]))
+    own = StatedValues(values[None], jnp.array([[[0.2, 0.4, 0.8, jnp.nan]]]))
+    scale = StatedValues(values, jnp.array([[0.3, 0.5, 0.6, jnp.nan]]))
     calibrators = lines(np.array([[[0.3, 1.0]]]), own), lines(np.array([[0.0, 1.0]]), scale)
     thresholds = np.array([[[0.1], [0.2], [0.3], [0.7], [0.9]]])
     ours = np.asarray(on_scale(thresholds, *calibrators))

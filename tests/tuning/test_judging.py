@@ -15,7 +15,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning.choices import RESERVE, as_cascades, best_candidates, reserve, within
 from rcjax.tuning.judging import AS_USUAL, ATOM, Blend, Judging, centred
-from rcjax.tuning.label_candidates import Candidates, Rows, candidates, judge_log, refusing_candidates
+from rcjax.tuning.label_candidates import CandidateRows, Candidates, candidates, judge_log, refusing_candidates
 from rcjax.tuning.label_weights import charges, estimate_blend, has_atoms, judging_of
 from rcjax.tuning.trials import pairs_on_trial
 
@@ -115,7 +115,7 @@ def random_rows(confidences, n, seed, missing=0.2):
     present = (rng.uniform(size=(n, K)) >= missing) | (np.arange(n) < 2)[:, None]
     correct = (rng.uniform(size=(n, K)) < 0.6) & present
     charge = COST * rng.uniform(0.5, 2, (n, K)) * (2 - confidence[:, :1])
-    return Rows(confidence, rng.uniform(size=(len(pairs(K)), n)), correct, present, charge)
+    return CandidateRows(confidence, rng.uniform(size=(len(pairs(K)), n)), correct, present, charge)
 
 
 def passed_on(rows, found, place):

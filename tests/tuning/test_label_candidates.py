@@ -17,7 +17,7 @@ from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
 from rcjax.tuning.choices import as_cascades, best_candidates, tune_by_labels
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging, cross_calibrate
-from rcjax.tuning.label_candidates import Candidates, Rows, candidates
+from rcjax.tuning.label_candidates import CandidateRows, Candidates, candidates
 from rcjax.tuning.label_weights import charges
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("float64")
 K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "error", "cost")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
-tried = jax.jit(lambda *rows: candidates(Rows(*rows), AS_USUAL))
+tried = jax.jit(lambda *rows: candidates(CandidateRows(*rows), AS_USUAL))
 crossing = jax.jit(cross_calibrate, static_argnums=3)
 fit_one = jax.jit(fit_calibrator, static_argnums=3)
 
 
 def tried_anew(*rows):
     """`tried`, traced again, as what it looks up in its module has changed."""
-    return jax.jit(lambda *arrays: candidates(Rows(*arrays), AS_USUAL))(*rows)
+    return jax.jit(lambda *arrays: candidates(CandidateRows(*arrays), AS_USUAL))(*rows)
 
 
 def random_log(seed, levels=5, missing=0.2):
@@ -108,7 +108,7 @@ def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
     """Whatever is expected, and without any of that the error too, as the queries' own charges have it."""
     confidence, crossed, correct, present = random_log(seed, missing=0.0)
     charge = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
-    rows = Rows(confidence, crossed, correct, present, charge)
+    rows = CandidateRows(confidence, crossed, correct, present, charge)
     found, plain = (judged_by(rows, Judging(blend)) for blend in (Blend(0.5, 0.2), Blend(0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
     fates = jax.jit(outcomes)(confidence, correct, charge, every_cascade(found))

@@ -13,7 +13,7 @@ from rcjax.replaying.walk import outcomes
 from rcjax.tuning import label_refusals
 from rcjax.tuning.choices import as_cascades, best_candidates, merged
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
-from rcjax.tuning.label_candidates import Rows, candidates, refusing_candidates
+from rcjax.tuning.label_candidates import CandidateRows, candidates, refusing_candidates
 from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -22,7 +22,7 @@ K, N = 3, 9
 COST = np.array([1.0, 10.0, 40.0])
 LAM = np.array([1e-4, 2e-3, 1e-2, 3e-2])
 judged_by = jax.jit(refusing_candidates)
-without_refusals = jax.jit(lambda *rows: candidates(Rows(*rows), AS_USUAL))
+without_refusals = jax.jit(lambda *rows: candidates(CandidateRows(*rows), AS_USUAL))
 
 
 def random_log(seed, levels=6, missing=0.2):
@@ -40,7 +40,7 @@ def price_of(price):
 def tried(*arguments):
     """Of (confidence, crossed, correct, present, charge, λ, refusal), judged as is usual."""
     *rows, lam, refusal = arguments
-    return judged_by(Rows(*rows), lam, Judging(refusal=refusal))
+    return judged_by(CandidateRows(*rows), lam, Judging(refusal=refusal))
 
 
 def loss(candidates):
@@ -118,7 +118,7 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk():
     """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
     confidence, crossed, correct, present = random_log(1, missing=0.0)
     charge = COST * np.random.default_rng(1).uniform(0.2, 5, (N, K))
-    rows = Rows(confidence, crossed, correct, present, charge)
+    rows = CandidateRows(confidence, crossed, correct, present, charge)
     candidates = judged_by(rows, LAM, Judging(Blend(0.0, 0.0), price_of(0.3)))
     flat = jax.jit(merged)(candidates)
     cascades = jax.jit(lambda flat: as_cascades(flat, jnp.arange(len(flat.error)), K))(flat)

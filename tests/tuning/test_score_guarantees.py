@@ -7,7 +7,7 @@ import pytest
 from scored_logs import scored_frame
 
 import rcjax
-from rcjax.diagnostics.calibration import calibration_test, separation
+from rcjax.diagnostics.reliability import calibration_test, separation
 from rcjax.diagnostics.two_samples import spiegelhalter_z
 from rcjax.model.calibration import transform_confidence
 from rcjax.tuning.betting import betting_p_value, scored_losses

@@ -16,7 +16,7 @@ from rcjax.collecting.graders.judge import Ask, Judge
 from rcjax.collecting.graders.numbers import final_number, right_number
 from rcjax.collecting.graders.patterns import Matching
 from rcjax.collecting.graders.programs import Program, function_grader, program_grader
-from rcjax.collecting.graders.texts import Comparison, contains, exact, right_choice
+from rcjax.collecting.graders.texts import ComparisonGrader, contains, exact, right_choice
 from rcjax.collecting.questions import Question
 
 __all__ = ["COMPARISONS", "Graders", "make_graders", "suited_grader"]
@@ -157,7 +157,7 @@ def make_graders(
     Raises GraderError for a name that is none, for two common graders, and for a full score that nobody gives.
     """
     most = None if whole else score_max or 1.0
-    by_name: dict[str, Grader] = {name: Comparison(compare) for name, compare in COMPARISONS.items()}
+    by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     kinds: dict[str, str] = {}
     common: str | None = None
     for text in named:

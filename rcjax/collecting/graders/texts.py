@@ -10,7 +10,7 @@ from rcjax.collecting.graders.attempt import Attempt
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.final_answer import final_answer, is_denied, last_box, tidied, without_thoughts
 
-__all__ = ["Comparison", "contains", "exact", "plain_answer", "right_choice"]
+__all__ = ["ComparisonGrader", "contains", "exact", "plain_answer", "right_choice"]
 
 _WRAPPING = " \t\r\n*_`\"'“”‘’«»„()[]{}$.,;:!?。、！？「」"
 
@@ -32,7 +32,7 @@ _SCRIPTS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # without b
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonGrader:
     """A grader by a comparison of a reply with the right answers."""
 
     compare: Callable[[Attempt], bool]

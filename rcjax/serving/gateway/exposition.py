@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rcjax.serving.gateway.drift import distance, distance_by_chance
-from rcjax.serving.gateway.families import SINCE, label
+from rcjax.serving.gateway.figure_families import SINCE, label
 from rcjax.serving.gateway.since import Key, Served
 
 if TYPE_CHECKING:

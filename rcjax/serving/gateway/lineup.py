@@ -10,8 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
 
-from rcjax.policy.files import load_policy
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy_files import load_policy
 from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.policy.reference import recorded_reference
 from rcjax.serving.asking import Endpoint, checked_options

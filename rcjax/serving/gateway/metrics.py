@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import LOGGED
 from rcjax.serving.gateway.exposition import expose
-from rcjax.serving.gateway.families import SINCE, load_prometheus, make_families
+from rcjax.serving.gateway.figure_families import SINCE, load_prometheus, make_families
 from rcjax.serving.gateway.since import Served
 
 if TYPE_CHECKING:

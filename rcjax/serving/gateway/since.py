@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.gateway.drift import bins_of
 from rcjax.serving.gateway.expectations import expect
-from rcjax.serving.gateway.families import Children, label
+from rcjax.serving.gateway.figure_families import Children, label
 
 if TYPE_CHECKING:
     from rcjax.serving.cascade import Result

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from rcjax.logs.errors import LogError
 
-__all__ = ["Answer", "Choices", "DamageError", "Format", "pieces", "require", "require_sound", "seconds_of"]
+__all__ = ["Choices", "DamageError", "Format", "ImportedAnswer", "pieces", "require", "require_sound", "seconds_of"]
 
 
 class DamageError(LogError):
@@ -18,7 +18,7 @@ class DamageError(LogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ImportedAnswer:
     """One answer of a model to a query, as an evaluation kept it; None for what its file does not say."""
 
     query: str
@@ -92,7 +92,7 @@ class Format(Protocol):
         """Whether a file is of this format, by its first bytes, and by its name where the content does not tell."""
         ...
 
-    def read(self, path: Path, choices: Choices) -> Iterator[Answer | DamageError]:
+    def read(self, path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
         """The answers of a file, in its order, and what of it cannot be read.
 
         Raises DamageError where the file cannot be read at all, and LogError where a person must choose something.
@@ -123,7 +123,9 @@ def require_sound(condition: bool, where: str, what: str) -> None:
         raise DamageError(f"{where}: {what}")
 
 
-def pieces(where: str, program: str, read: Callable[[], Iterable[Answer]]) -> Iterator[Answer | DamageError]:
+def pieces(
+    where: str, program: str, read: Callable[[], Iterable[ImportedAnswer]]
+) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of one piece of a file, or the damage where it is not as its program writes it.
 
     Args:
@@ -132,7 +134,7 @@ def pieces(where: str, program: str, read: Callable[[], Iterable[Answer]]) -> It
         read: gives the answers; its KeyError and the like mean that the piece is damaged.
     """
     try:
-        answers: list[Answer | DamageError] = [*read()]
+        answers: list[ImportedAnswer | DamageError] = [*read()]
     except DamageError as damage:
         answers = [damage]
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as problem:
