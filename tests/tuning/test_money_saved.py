@@ -8,7 +8,7 @@ import pytest
 from misses import in_turn
 
 import rcjax
-from rcjax.tuning.comparison import AtErrors
+from rcjax.tuning.comparison import AtErrors, Gain
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -28,7 +28,7 @@ LIMITS = np.array([0.1, 0.2, 0.3])
 )
 def test_limits_are_told_by_one_that_as_many_models_keep_to(alone, limit, position):
     nothing = np.zeros((2, 3))
-    assert AtErrors(LIMITS, nothing, nothing, nothing, np.array(alone)).nearest(limit) == position
+    assert AtErrors(LIMITS, nothing, Gain(nothing, nothing), np.array(alone)).nearest(limit) == position
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def test_what_is_saved_is_a_bill_below_that_of_the_best_single_model(selection):
     chosen, log = selection
     at = chosen.comparison.at_errors
     np.testing.assert_allclose(at.alone, 1 - np.asarray(log.correct).mean(0), atol=1e-12)
-    np.testing.assert_allclose(at.saved, at.cost[0] - at.cost, rtol=1e-9, atol=1e-18)
-    assert (at.saved[0] == 0).all()
-    assert (at.saved_se[0] == 0).all()
-    assert (at.saved[1] > 2 * at.saved_se[1]).any()
+    np.testing.assert_allclose(at.saved.mean, at.cost[0] - at.cost, rtol=1e-9, atol=1e-18)
+    assert (at.saved.mean[0] == 0).all()
+    assert (at.saved.se[0] == 0).all()
+    assert (at.saved.mean[1] > 2 * at.saved.se[1]).any()
     assert (np.diff(at.limits) > 0).all()
 
 
@@ -68,8 +68,8 @@ def test_a_limit_is_told_in_money_never_against_its_figures(selection):
             told.add("none")
             continue
         rival = int(np.where(keeps, costs, np.inf).argmin())
-        place = at.nearest(float(limit))
-        saved, spread = 1e6 * at.saved[1, place], 1e6 * at.saved_se[1, place]
+        column = at.nearest(float(limit))
+        saved, spread = (1e6 * figure[1, column] for figure in at.saved)
         assert f"than {names[rival]} alone" in said
         figures = re.search(r"\$([\d.]+) ± ([\d.]+) per million queries .* (less|more)", said)
         assert figures
@@ -86,7 +86,7 @@ def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
     chosen, _ = selection
     frontier, at = chosen.frontier, chosen.comparison.at_errors
     limit = float(np.sort(at.alone)[1]) + 1e-6  # two models keep to it
-    better = dataclasses.replace(at, saved=np.full_like(at.saved, 1e-5), saved_se=np.full_like(at.saved, 1e-7))
+    better = dataclasses.replace(at, saved=Gain(np.full_like(at.cost, 1e-5), np.full_like(at.cost, 1e-7)))
     comparison = dataclasses.replace(chosen.comparison, at_errors=better)
     pair = int(np.flatnonzero(np.asarray(frontier.members).sum(1) == 2)[0])
     said = dataclasses.replace(chosen, comparison=comparison).verdict(pair, {"max_error": limit})
