@@ -120,14 +120,14 @@ def test_no_file_is_overwritten(path):
 
 def test_who_takes_a_name_first_has_it(path, monkeypatch):
     """Another programme makes the file between the look and the rename."""
-    really = log_parts._places
+    really = log_parts._dated_parts
 
-    def places(real):
+    def dated_parts(real):
         result = really(real)
         path.with_name(f"calls.{DAY}.0001.jsonl").write_text("mine")
         return result
 
-    monkeypatch.setattr(log_parts, "_places", places)
+    monkeypatch.setattr(log_parts, "_dated_parts", dated_parts)
     write(path, call(0), call(1), roll=Roll(size=1))
     assert path.with_name(f"calls.{DAY}.0001.jsonl").read_text() == "mine"
     assert path.with_name(f"calls.{DAY}.0002.jsonl").read_bytes().count(b"\n") == 1
