@@ -98,7 +98,7 @@ def takes_both(function: Any) -> bool:
     """Whether a log and something fitted are among the arguments, or the log and the method's own object."""
     parameters = list(inspect.signature(function).parameters.values())
     kinds = [str(each.annotation) for each in parameters]
-    fitted = any(re.search(r"\b(CascadeModel|Policy|Mixture|Frontier)\b", kind) for kind in kinds)
+    fitted = any(re.search(r"\b(CascadeModel|AnyPolicy|Policy|Mixture|Frontier)\b", kind) for kind in kinds)
     return any(re.search(r"\bLog\b", kind) for kind in kinds) and (fitted or parameters[0].name == "self")
 
 

@@ -30,7 +30,7 @@ def test_a_page_says_what_differs_and_what_is_wrong(page):
     assert re.search(r"differs from large in \d.* errs in \d.* \(large itself in \d", page.beside)
     html = render(page)
     assert page.beside in html
-    assert "rcjax tune log.csv --task choice --reference large" in html
+    assert "rcjax tune log.csv --reference large" in html
     texts = re.sub(r"<(script|style)\b.*?</\1>", "", html.replace(page.beside, ""), flags=re.DOTALL)
     texts = " ".join(re.sub(r"<[^>]*>", " ", texts).split())
     wrong = re.findall(
