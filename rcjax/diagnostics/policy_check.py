@@ -346,7 +346,10 @@ def _against_promise(
         low, high = map(float, ends)  # type: ignore[arg-type]
         promises = [(low + high) / 2, *(min(max(promise, low), high) for promise in promises)]
         expected_se = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-    spread = math.hypot(se, expected_se)
+    # A few queries may show no error at all, and no spread then: it is at least that of errors as they are promised.
+    nearest = min(max(min(promises, key=lambda promise: abs(mean - promise)), 0.0), 1.0)
+    least = math.sqrt(nearest * (1 - nearest) / len(now)) if name == "error" and np.isin(now, (0, 1)).all() else 0.0
+    spread = math.hypot(max(se, least), expected_se)
     above, below = (_chance(gap, spread) for gap in (mean - max(promises), min(promises) - mean))
     chance = {"p_value": min(1.0, 2 * min(above, below))} if name == "error" else {"p_value": above, "p_below": below}
     return {

@@ -56,3 +56,14 @@ def test_a_service_at_half_the_price_and_in_half_the_time_is_fine():
         check.name for check in rcjax.check_policy(policy, worse, retuning=False).checks if check.verdict == "bad"
     }
     assert drifted == {"cost", "seconds"}
+
+
+def test_no_error_among_a_dozen_queries_is_no_drift():
+    """Their spread is 0, and any promise was then missed by many standard errors."""
+    log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    train, fresh = log.take(slice(300)), log.take(slice(300, 600))
+    policy = rcjax.tune(train, lam=1000.0, cascade="full", intervals=False).policy
+    right = np.flatnonzero(np.asarray(fresh.correct).all(1))[:12]
+    error = rcjax.check_policy(policy, fresh.take(right), tuned_on=train, retuning=False).error
+    assert (error["seen"], error["se"]) == (0.0, 0.0)
+    assert error["p_value"] > 0.05, error  # 0.8 to the power of 12 is 0.07
