@@ -109,7 +109,9 @@ def lost(frontier: rcjax.Frontier, train: rcjax.Log, population: rcjax.Log) -> l
             [float(getattr(replayed, what)[at[budget]]) for replayed, at in zip(replays, chosen, strict=True)]
             for what in ("error", "spent")
         )
-        rows.append({"error": errors[0] / errors[1] if errors[1] else None, "cost": costs[0] / costs[1]})
+        # No error at all counts as half a one: ratios have a geometric mean.
+        of, to = (max(error, 0.5 / population.n_queries) for error in errors)
+        rows.append({"error": of / to, "cost": costs[0] / costs[1]})
     return rows
 
 
