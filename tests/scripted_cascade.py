@@ -25,7 +25,7 @@ QUICK = {"retry-after-ms": "1"}
 
 def script(**by_model):
     """Behaviour by model: a Response, or a list of them, of which the last one stays."""
-    left = {model: list(each) if isinstance(each, list) else [each] for model, each in by_model.items()}
+    left = {model: list(replies) if isinstance(replies, list) else [replies] for model, replies in by_model.items()}
 
     def behave(request, headers):
         responses = left[request["model"]]
@@ -52,9 +52,9 @@ def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None
             Cascade(policy, client, signal=signal or signals.Choice(), **options) as cascade,
         ):
             try:
-                found = [await cascade.ask(messages, query) for _ in range(times)]
+                answers = [await cascade.ask(messages, query) for _ in range(times)]
             except CascadeError as error:
                 return error, server
-            return found[0] if times == 1 else found, server
+            return answers[0] if times == 1 else answers, server
 
     return asyncio.run(main())

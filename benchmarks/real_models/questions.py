@@ -67,46 +67,18 @@ ITEMS = ("red", "blue", "green", "small", "large", "old", "new", "wooden")
 MISSES = 50  # draws in vain until a kind is taken to be used up
 
 
-def capital(rng: random.Random) -> tuple[str, str]:
-    """What a model knows or does not."""
-    country = rng.choice([*CAPITALS])
-    return f"What is the capital of {country}?", CAPITALS[country]
+Kind = Callable[[random.Random], tuple[str, str]]
 
 
-def opposite(rng: random.Random) -> tuple[str, str]:
-    """What most texts tell."""
-    word = rng.choice([*OPPOSITES])
-    return f"What is the opposite of {word}?", OPPOSITES[word]
+def asking(question: str, answers: dict[str, str], about_answers: bool = False) -> Kind:
+    """Questions with the words of a table, whose answers stand beside them; or about these, the other way round."""
+    pairs = [(answer, word) if about_answers else (word, answer) for word, answer in answers.items()]
 
+    def kind(rng: random.Random) -> tuple[str, str]:
+        word, answer = rng.choice(pairs)
+        return question.format(word), answer
 
-def country(rng: random.Random) -> tuple[str, str]:
-    """A capital's country, which is easier than the other way round."""
-    name = rng.choice([*CAPITALS])
-    return f"{CAPITALS[name]} is the capital of which country?", name
-
-
-def language(rng: random.Random) -> tuple[str, str]:
-    """What the name of a country mostly tells."""
-    name = rng.choice([*LANGUAGES])
-    return f"Which language is spoken in {name}?", LANGUAGES[name]
-
-
-def young(rng: random.Random) -> tuple[str, str]:
-    """A word for a young animal."""
-    animal = rng.choice([*YOUNG])
-    return f"What is a young {animal} called?", YOUNG[animal]
-
-
-def plural(rng: random.Random) -> tuple[str, str]:
-    """A plural, most of them irregular."""
-    word = rng.choice([*PLURALS])
-    return f'What is the plural of "{word}"?', PLURALS[word]
-
-
-def past(rng: random.Random) -> tuple[str, str]:
-    """An irregular past tense."""
-    word = rng.choice([*PASTS])
-    return f'What is the past tense of "{word}"?', PASTS[word]
+    return kind
 
 
 def calendar(rng: random.Random) -> tuple[str, str]:
@@ -137,9 +109,18 @@ def total(rng: random.Random) -> tuple[str, str]:
     return f"What is {a} plus {b}?", str(a + b)
 
 
-KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
-    kind.__name__: kind
-    for kind in (capital, country, language, opposite, young, plural, past, calendar, larger, total, holder)
+KINDS: dict[str, Kind] = {
+    "capital": asking("What is the capital of {}?", CAPITALS),
+    "country": asking("{} is the capital of which country?", CAPITALS, about_answers=True),
+    "language": asking("Which language is spoken in {}?", LANGUAGES),
+    "opposite": asking("What is the opposite of {}?", OPPOSITES),
+    "young": asking("What is a young {} called?", YOUNG),
+    "plural": asking('What is the plural of "{}"?', PLURALS),
+    "past": asking('What is the past tense of "{}"?', PASTS),
+    "calendar": calendar,
+    "larger": larger,
+    "total": total,
+    "holder": holder,
 }
 
 

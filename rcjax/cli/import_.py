@@ -11,8 +11,8 @@ import typer
 
 from rcjax.cli.common import require_distinct, require_writable
 from rcjax.cli.failures import attempt, conclude, reported
-from rcjax.cli.options import AsJson, Prices
-from rcjax.cli.parsers import pairs, positive, score, token_counts
+from rcjax.cli.options import AsJson, Prices, full_score
+from rcjax.cli.parsers import pairs, score, token_counts
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import warn
 
@@ -68,7 +68,7 @@ def import_(
     ] = None,
     score_max: Annotated[
         Any,
-        typer.Option(parser=positive, metavar="NUMBER", help="The full score, where scores stay scores. [default: 1]"),
+        full_score("The full score, where scores stay scores. [default: 1]"),
     ] = None,
     signal: Annotated[
         str | None,

@@ -87,15 +87,17 @@ SameBy = Annotated[
 ]
 
 
+def full_score(words: str, panel: str | None = None) -> Any:
+    """The option of the full score, where scores are what is read or given."""
+    return typer.Option(
+        "--score-max", parser=positive, show_default=False, metavar="NUMBER", help=words, rich_help_panel=panel
+    )
+
+
 ScoreMax = Annotated[
     Any,
-    typer.Option(
-        "--score-max",
-        parser=positive,
-        show_default=False,
-        metavar="NUMBER",
-        help="The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is lost.",
-        rich_help_panel=READ,
+    full_score(
+        "The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is lost.", READ
     ),
 ]
 

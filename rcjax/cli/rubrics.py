@@ -5,22 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from rcjax.cli.parsers import positive
+from rcjax.cli.options import full_score
 
 __all__ = ["GradeScale", "read_rubric"]
 
 
 GradeScale = Annotated[
     Any,
-    typer.Option(
-        "--score-max",
-        parser=positive,
-        show_default=False,
-        metavar="NUMBER",
-        help="The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a "
-        "judge says right or wrong, the scores of others go from 0 to 1]",
+    full_score(
+        "The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a judge "
+        "says right or wrong, the scores of others go from 0 to 1]"
     ),
 ]
 

@@ -173,8 +173,8 @@ def test_folds_part_the_queries(model, logs):
     held = held_out(model, log, folds=True, seed=3)
     assert len(held) == FOLDS
     assert sorted(query for _, part, _ in held for query in part.queries) == list(range(N))
-    for each, some, _ in held:
-        assert each.provenance["answers"] == dict.fromkeys(MODELS, N - some.n_queries)
+    for fitted, some, _ in held:
+        assert fitted.provenance["answers"] == dict.fromkeys(MODELS, N - some.n_queries)
         assert some.n_queries == N / FOLDS
     confidence, correct = held_out_confidence(held)
     assert confidence.shape == correct.shape == (N, 3)
@@ -308,9 +308,9 @@ def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
     held = held_out(model, logs[0], folds=True)
     again = diagnosis._promise(model, held, logs[0], N, 0, search, None)
     solved = [rcjax.solve_frontier(fitted, lam=lam, cascades=search) for fitted, *_ in held]
-    seen = [rcjax.replay(each, part) for each, (_, part, _) in zip(solved, held, strict=True)]
-    np.testing.assert_allclose(again["predicted_error"], np.mean([each.error for each in solved], 0), rtol=1e-6)
-    np.testing.assert_allclose(again["error"], np.mean([each.error for each in seen], 0), rtol=1e-6)
+    replays = [rcjax.replay(one, part) for one, (_, part, _) in zip(solved, held, strict=True)]
+    np.testing.assert_allclose(again["predicted_error"], np.mean([one.error for one in solved], 0), rtol=1e-6)
+    np.testing.assert_allclose(again["error"], np.mean([one.error for one in replays], 0), rtol=1e-6)
     assert again["search"] != "selected"
 
 

@@ -229,5 +229,5 @@ def test_published_statistics(shared_data, shared_reference, benchmark, task):
         path = shared_data / f"{benchmark}_{models}_test.csv"
         log = rcjax.read_log(path, prices=shared_data / "prices.toml", task=task)
         columns = log.logprob.T
-        seen = [statistic(columns[i], columns[j], jax.random.key(i)) for i, j in pairs(len(log.models))]
-        assert np.mean(seen) == pytest.approx(figure, abs=0.004)
+        figures = [statistic(columns[i], columns[j], jax.random.key(i)) for i, j in pairs(len(log.models))]
+        assert np.mean(figures) == pytest.approx(figure, abs=0.004)

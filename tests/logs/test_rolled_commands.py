@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from call_samples import DAY, call, parts_in_one, write
+from call_samples import DAY, calls_of_sample, parts_in_one, write
 from command_line import run
 
-import rcjax
 from rcjax._base.log_parts import parts_of
 from rcjax.serving.call_log import Roll
 
@@ -14,15 +13,9 @@ from rcjax.serving.call_log import Roll
 @pytest.fixture
 def rolled(tmp_path):
     """(a service's log in parts, labels) of 120 queries to two models."""
-    log = rcjax.sample_log(120, 0).select(["llama3.2-1b", "llama3.1-70b"])
-    calls = []
-    for i in range(120):
-        for j, (model, cost) in enumerate((("small", 1e-5), ("large", 2e-4))):
-            answer = "yes" if log.correct[i, j] else "no"
-            calls.append(call(i, model, logprob=float(log.logprob[i, j]), answer=answer, cost=cost))
     labels = tmp_path / "labels.csv"
     labels.write_text("query,answer\n" + "".join(f"{i},yes\n" for i in range(120)))
-    return write(tmp_path / "calls.jsonl", *calls, roll=Roll(size=30_000)), labels
+    return write(tmp_path / "calls.jsonl", *calls_of_sample(120), roll=Roll(size=30_000)), labels
 
 
 def test_commands_read_the_parts_and_say_so(rolled, tmp_path):

@@ -60,15 +60,15 @@ def test_no_other_kind_of_target_is_named(report):
     frontier = report.frontier
     for kind, option in (("budget", "--budget"), ("max_error", "--max-error"), ("lam", "--lam")):
         selection = dataclasses.replace(report.selection, target=kind)
-        found = [_target(dataclasses.replace(report, selection=selection), i) for i in range(len(frontier.lam))]
-        for index, text in enumerate(found):
+        texts = [_target(dataclasses.replace(report, selection=selection), i) for i in range(len(frontier.lam))]
+        for index, text in enumerate(texts):
             if not text:
                 continue
             name, value = text.split(" ")
             amount = float(value.removesuffix("/M")) / (1e6 if kind == "budget" else 1)
             assert name == option
             assert frontier.choose(**{kind: amount}) == index
-        assert sum(map(bool, found)) > (1 if kind == "lam" else 0.8 * len(found))
+        assert sum(map(bool, texts)) > (1 if kind == "lam" else 0.8 * len(texts))
     lam = float(np.asarray(frontier.lam)[3])
     begun = dataclasses.replace(report, target=Target("lam", lam))
     assert _target(begun, begun.chosen) == f"--lam {lam:.10g}"  # as it was asked

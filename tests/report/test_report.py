@@ -289,8 +289,8 @@ def test_the_command_writes_a_page(tmp_path):
     assert said.startswith("Asking ")
     assert f"Report written to {out}" in said
     assert out.read_text("utf-8").startswith("<!doctype html>")
-    found = json.loads(succeed("report", folder / "train.csv", "-o", out, "--json"))
-    assert found["written"] == str(out)
+    document = json.loads(succeed("report", folder / "train.csv", "-o", out, "--json"))
+    assert document["written"] == str(out)
 
 
 def test_the_command_refuses_before_any_work(tmp_path):

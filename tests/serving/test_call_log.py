@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from bare_python import run_bare
-from call_samples import CALL, both, call, write
+from call_samples import CALL, both, call, calls_of_sample, write
 from command_line import fail, run, succeed
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
@@ -366,13 +366,12 @@ def test_a_log_without_answers_needs_labels_by_model(path):
 
 @pytest.mark.thorough
 def test_tune_and_evaluate_from_a_call_log(path, tmp_path):
-    log = rcjax.sample_log(300, 0).select(["llama3.2-1b", "llama3.1-70b"])
-    calls = []
-    for i in range(300):
-        for j, (model, cost) in enumerate((("small", 1e-5), ("large", 2e-4))):
-            answer = "yes" if log.correct[i, j] else "no"
-            calls.append(call(i, model, logprob=float(log.logprob[i, j]), answer=answer, cost=cost))
-    write(path, *calls, call(300, "small", error="timed out", logprob=None), call(301, "small", shadow=False))
+    write(
+        path,
+        *calls_of_sample(300),
+        call(300, "small", error="timed out", logprob=None),
+        call(301, "small", shadow=False),
+    )
     labels, policy = tmp_path / "labels.csv", tmp_path / "policy.json"
     labels.write_text("query,answer\n" + "".join(f"{i},Yes\n" for i in range(302)))
     options = ["--labels", labels, "--task", "choice"]

@@ -51,8 +51,8 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver(which):
         tables = tables_of(model)
         low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth)
         frontier = solve_frontier(model, lam=lam, cascades="full")
-        found = np.asarray(frontier.error + frontier.lam * frontier.cost)
-        for price, best in zip(lam, found, strict=True):
+        losses = np.asarray(frontier.error + frontier.lam * frontier.cost)
+        for price, best in zip(lam, losses, strict=True):
 
             def call(u, tables=tables, price=price):
                 value, slope = objective(u, tables, price)
@@ -78,8 +78,8 @@ def test_areas_against_the_published_thresholds(shared_data, shared_reference, b
         place = "-".join(map(str, cascade))
         rows = [row for row in published if (row["cascade"], row["method"]) == (place, "rational_tuning")]
         theirs = np.array([[float(row["cost_per_million_queries"]), 1 - float(row["accuracy"])] for row in rows]).T
-        seen = rcjax.replay(solve_frontier(model, cascades=[tuple(names[j] for j in cascade)]), test)
-        ours = np.array([np.asarray(seen.cost) * 1e6, seen.error])
+        replayed = rcjax.replay(solve_frontier(model, cascades=[tuple(names[j] for j in cascade)]), test)
+        ours = np.array([np.asarray(replayed.cost) * 1e6, replayed.error])
         low, high = max(ours[0].min(), theirs[0].min()), min(ours[0].max(), theirs[0].max())
         change.append(area_under_curve(*ours, low, high) / area_under_curve(*theirs, low, high) - 1)
     assert np.mean(change) < -0.002

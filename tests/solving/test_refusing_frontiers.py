@@ -69,7 +69,7 @@ def test_steps_of_a_policy_that_abstains():
 def served(policy, log):
     """(error, cost, abstention) of a service's loop over a log."""
     column = {name: j for j, name in enumerate(log.models)}
-    logprob, correct, cost = (np.asarray(each) for each in (log.logprob, log.correct, log.cost))
+    logprob, correct, cost = (np.asarray(matrix) for matrix in (log.logprob, log.correct, log.cost))
     wrong = spent = refused = 0.0
     for query in range(log.n_queries):
         model = policy.first
@@ -113,10 +113,10 @@ def test_a_replay_where_all_is_refused():
             for name in ("calibrations", "cost")
         },
     )
-    seen = replay(policy, renamed)
-    assert (float(seen.error), float(seen.abstention), float(seen.error_answered)) == (0.0, 1.0, 0.0)
-    assert float(seen.cost) == pytest.approx(float(log.cost[0]))
-    assert seen.n == 40
+    replayed = replay(policy, renamed)
+    assert (float(replayed.error), float(replayed.abstention), float(replayed.error_answered)) == (0.0, 1.0, 0.0)
+    assert float(replayed.cost) == pytest.approx(float(log.cost[0]))
+    assert replayed.n == 40
 
 
 @pytest.mark.thorough
@@ -125,10 +125,10 @@ def test_bands_of_what_is_refused(tmp_path):
     model = rcjax.fit(log)
     frontier = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3)
     bands = rcjax.tuning.bootstrap(frontier, log, replicates=40)
-    seen = np.asarray(replay(frontier, log).abstention)
+    abstention = np.asarray(replay(frontier, log).abstention)
     low, high = np.asarray(bands.abstention).T
-    assert (low < seen).all()
-    assert (seen < high).all()
+    assert (low < abstention).all()
+    assert (abstention < high).all()
     assert (high - low < 0.25).all()
     frontier.with_bands(bands).save(tmp_path / "frontier.json")
     loaded = load_frontier(tmp_path / "frontier.json")
@@ -138,7 +138,7 @@ def test_bands_of_what_is_refused(tmp_path):
 @pytest.mark.thorough
 def test_predictions_hold_on_fresh_queries(demo, refusing):
     fresh = rcjax.sample_log(20_000, seed=11)
-    seen = replay(refusing["all"], fresh)
+    replayed = replay(refusing["all"], fresh)
     for name in ("error", "abstention"):
-        gap = np.abs(np.asarray(getattr(seen, name)) - np.asarray(getattr(refusing["all"], name)))
+        gap = np.abs(np.asarray(getattr(replayed, name)) - np.asarray(getattr(refusing["all"], name)))
         assert (gap < 0.02).all(), name
