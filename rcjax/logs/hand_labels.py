@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from dataclasses import field
 
 import jax
 import numpy as np
+
+from rcjax.logs.cells import CELL, Cells
 
 __all__ = ["HandLabels"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HandLabels:
+class HandLabels(Cells):
     """Labels by hand of some of the answers of n queries by k models, and the verdicts of J judges."""
 
-    labelled: jax.Array
+    labelled: jax.Array = field(metadata=CELL)
     """(n, k) bool: a person said whether the answer is right (`Log.correct`)."""
-    probability: jax.Array
+    probability: jax.Array = field(metadata=CELL)
     """(n, k) with which probability the answer was drawn to be labelled; NaN where the log does not say."""
-    judged: jax.Array
+    judged: jax.Array = field(metadata=CELL)
     """(n, k, J) the judges' verdicts, from 0 (wrong) to 1 (right); NaN where there is none."""
     judges: tuple[str, ...]
     """Names of the J judges, as the columns are called."""
-    samples: np.ndarray | None = None
+    samples: np.ndarray | None = field(default=None, metadata=CELL)
     """(n, k) which of several samples each answer is, as the column `sample` says, and so its label; "" where there is
     no answer. None where the log has one answer of each model."""
 
@@ -53,13 +55,8 @@ class HandLabels:
 
     def take(self, rows: np.ndarray) -> HandLabels:
         """Those of some queries, by position."""
-        return self._of(lambda column: column[rows])
+        return self._along("query", rows)
 
     def select(self, columns: list[int]) -> HandLabels:
         """Those of some models, by position."""
-        return self._of(lambda column: column[:, columns])
-
-    def _of(self, part: Callable[[np.ndarray], np.ndarray]) -> HandLabels:
-        parts = [np.ascontiguousarray(part(matrix)) for matrix in self.matrices()]
-        samples = None if self.samples is None else part(self.samples)
-        return HandLabels(*jax.device_put(parts), judges=self.judges, samples=samples)
+        return self._along("model", np.array(columns))

@@ -7,13 +7,16 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import Any, Literal
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
+from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells
 from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_counts import label_counts
@@ -64,50 +67,50 @@ class PricesWarning(UserWarning):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Log:
+class Log(Cells):
     """Answers of k models to n queries, as matrices with one row per query and one column per model.
 
     Floating-point arrays have JAX's default float dtype: float32, or float64 where the user enabled it.
     """
 
-    models: tuple[str, ...]
+    models: tuple[str, ...] = field(metadata=MODEL)
     """Names of the k models, cheapest first unless `read_log` was told otherwise."""
-    logprob: jax.Array
+    logprob: jax.Array = field(metadata=CELL)
     """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer."""
-    correct: jax.Array
+    correct: jax.Array = field(metadata=CELL)
     """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
     Of a log with `scores` a float: the score as a share of the full one, 0 where there is none."""
-    query_cost: jax.Array
+    query_cost: jax.Array = field(metadata=CELL)
     """(n, k) money per query, and what waiting is worth where `waiting` says so; 0 where the model did not answer."""
-    answered: jax.Array
+    answered: jax.Array = field(metadata=CELL)
     """(n, k) bool: the log holds the model's answer to the query."""
-    cost: jax.Array
+    cost: jax.Array = field(metadata=MODEL)
     """(k,) money per query: the mean over the model's answers; NaN for a model without any."""
-    queries: tuple[int | str, ...]
+    queries: tuple[int | str, ...] = field(metadata=QUERY)
     """The n query ids by first appearance; ints where every id is a whole number, else strings."""
     task: Literal["generation", "choice"]
     """What the models did: wrote answers, or picked one of several choices."""
     source: str
     """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
-    prices: dict[str, tuple[float, float]] | None = None
+    prices: dict[str, tuple[float, float]] | None = field(default=None, metadata=MODEL)
     """(input, output) money per million tokens by model, where the costs come from prices."""
-    asked: dict[str, dict[str, Any]] | None = None
+    asked: dict[str, dict[str, Any]] | None = field(default=None, metadata=MODEL)
     """How each model was asked, where the log tells: signal, options, prices. A policy tuned on the log keeps it."""
-    answer: jax.Array | None = None
+    answer: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None where the log tells no answers."""
     compare: Comparison | None = None
     """How answers were compared, as `rcjax.policy.answers.comparable` says; None where there are none."""
     hand: HandLabels | None = None
     """Which answers a person has labelled, and what judges say; None where all answers are labelled and none is judged.
     `correct` is False where an answer has no label."""
-    seconds: jax.Array | None = None
+    seconds: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) how long each answer took, of several that vote the longest; NaN where that is not known or there is no
     answer. None where the log does not tell."""
     waiting: Waiting | None = None
     """What a second is worth, where the costs count it (`with_waiting`); None where they are money alone."""
     by: str | None = None
     """The column that told the segments; None where the log was read without."""
-    segment: tuple[str, ...] | None = None
+    segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
     """The n segments of the queries; "" in the log of a service for a query that it was told none of."""
     reference: Reference | None = None
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
@@ -151,8 +154,9 @@ class Log:
         """
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
-        matrices = self.with_waiting(0.0)._matrices() + ([] if self.hand is None else self.hand.matrices())
-        content = b"".join(matrix[order].astype("<f4").tobytes() for matrix in matrices)
+        cost = self.query_cost if self.waiting is None else self.waiting.money
+        matrices = [self.logprob, self.correct, cost, self.answered, *(self.hand.matrices() if self.hand else ())]
+        content = b"".join(np.asarray(matrix)[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 
     def take(self, queries: Any) -> Log:
@@ -171,16 +175,7 @@ class Log:
             raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
         if not rows.size:
             raise LogError(f"{self.source}: no query taken: a log needs at least one")
-        return self._with(
-            *(matrix[rows] for matrix in self._matrices()),
-            queries=tuple(self.queries[i] for i in rows),
-            segment=self.segment and tuple(self.segment[i] for i in rows),
-            hand=self.hand and self.hand.take(rows),
-            waiting=self.waiting and self.waiting.take(rows),
-            errors=self.errors and self.errors.take(rows),
-            seconds=None if self.seconds is None else np.asarray(self.seconds)[rows],
-            answer=None if self.answer is None else np.asarray(self.answer)[rows],
-        )
+        return self._along("query", rows)
 
     def split(self, fraction: float, seed: int) -> tuple[Log, Log]:
         """Split the queries at random, the same way for the same seed.
@@ -203,18 +198,7 @@ class Log:
         """
         check_arguments(Log.select, locals())
         names = _chosen(models, self.models, self.source)
-        columns = [self.models.index(name) for name in names]
-        return self._with(
-            *(matrix[:, columns] for matrix in self._matrices()),
-            models=names,
-            prices=self.prices and {name: self.prices[name] for name in names},
-            asked=self.asked and {name: self.asked[name] for name in names if name in self.asked},
-            hand=self.hand and self.hand.select(columns),
-            waiting=self.waiting and self.waiting.select(columns),
-            errors=self.errors and self.errors.select(names),
-            seconds=None if self.seconds is None else np.asarray(self.seconds)[:, columns],
-            answer=None if self.answer is None else np.asarray(self.answer)[:, columns],
-        )
+        return self._along("model", np.array([self.models.index(name) for name in names]), names)
 
     def with_waiting(self, second_cost: float) -> Log:
         """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
@@ -235,17 +219,16 @@ class Log:
             raise ValueError(f"second_cost is {second_cost}; it is money per second, 0 or more")
         if second_cost == (0.0 if self.waiting is None else self.waiting.second_cost):
             return self
-        logprob, correct, held, answered = self._matrices()
-        money = held if self.waiting is None else np.asarray(self.waiting.money)
+        money = np.asarray(self.query_cost if self.waiting is None else self.waiting.money)
         errors = self.errors and self.errors.with_waiting(second_cost)
-        facts: dict[str, Any] = {"hand": self.hand, "answer": self.answer, "seconds": self.seconds, "errors": errors}
-        if second_cost == 0:
-            return self._with(logprob, correct, money, answered, **facts)
-        seconds = None if self.seconds is None else np.asarray(self.seconds)
-        waits = require_all_seconds(self.source, seconds, answered, self.models, self.queries)
-        waiting = Waiting(float(second_cost), jax.device_put(money))
-        costs = (money + second_cost * waits).astype(held.dtype)
-        return self._with(logprob, correct, costs, answered, **facts, waiting=waiting)
+        waiting, costs = None, money
+        if second_cost > 0:
+            seconds = None if self.seconds is None else np.asarray(self.seconds)
+            waits = require_all_seconds(self.source, seconds, np.asarray(self.answered), self.models, self.queries)
+            waiting = Waiting(float(second_cost), jax.device_put(money))
+            costs = (money + second_cost * waits).astype(money.dtype)
+        changes = {"query_cost": jax.device_put(costs), "waiting": waiting, "errors": errors}
+        return dataclasses.replace(self, **changes).take(slice(None))  # which averages the costs
 
     def describe(self) -> str:
         """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
@@ -276,43 +259,17 @@ class Log:
 
     __repr__ = describe
 
-    def _matrices(self) -> list[np.ndarray]:
-        return [np.asarray(m) for m in (self.logprob, self.correct, self.query_cost, self.answered)]
-
-    def _with(self, *matrices: np.ndarray, **changes: Any) -> Log:
-        names = (
-            "models",
-            "queries",
-            "task",
-            "source",
-            "prices",
-            "asked",
-            "compare",
-            "by",
-            "segment",
-            "reference",
-            "scores",
-        )
-        facts = {name: getattr(self, name) for name in names}
-        return _log(*matrices, **facts | changes)
+    def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
+        part = super()._along(axis, index, names)
+        # Of costs as held, perhaps rounded to float32: taking every query then keeps the average.
+        return dataclasses.replace(part, cost=jax.device_put(_mean_cost(part.query_cost, part.answered)))
 
 
-def _mean_cost(cost: np.ndarray, answered: np.ndarray) -> np.ndarray:
+def _mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
     """Average over each model's answers; the exact sum does not depend on the order of the rows."""
-    counts = answered.sum(axis=0)
-    sums = np.array([math.fsum(column) for column in cost.T.astype(np.float64)])
+    counts = np.asarray(answered).sum(axis=0)
+    sums = np.array([math.fsum(column) for column in np.asarray(query_cost, np.float64).T])
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
-
-
-def _log(*matrices: np.ndarray, answer: Any = None, seconds: Any = None, **facts: Any) -> Log:
-    """Move the matrices to JAX, each in one step, and average the costs."""
-    # Not jnp.asarray, which compiles a programme for each shape.
-    codes, waits = (None if column is None else jax.device_put(column) for column in (answer, seconds))
-    logprob, correct, query_cost, answered = jax.device_put(matrices)
-    # The average is over the costs as held, perhaps rounded to float32: taking every query then keeps it.
-    cost = jax.device_put(_mean_cost(np.asarray(query_cost), matrices[3]))
-    columns = {"logprob": logprob, "correct": correct, "query_cost": query_cost, "answered": answered, "cost": cost}
-    return Log(**columns, answer=codes, seconds=waits, **facts)
 
 
 def _chosen(models: Iterable[str], available: Sequence[str], where: str) -> tuple[str, ...]:

@@ -17,13 +17,14 @@ import numpy as np
 
 from rcjax._base.arguments import check_arguments, what_it_is
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
+from rcjax.logs.cells import CELL
 from rcjax.logs.errors import LogError
 from rcjax.logs.gathering import Gathered, gather
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_cells import hand_labels_of, settle_labels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.listing import brief
-from rcjax.logs.log import IncompleteLogWarning, Log, PricesWarning, UnlabelledWarning, _log
+from rcjax.logs.log import IncompleteLogWarning, Log, PricesWarning, UnlabelledWarning
 from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
@@ -206,24 +207,22 @@ def _read(
     by_labels = _labels(held, columns) if differences and tells_errors(held, columns, name) else None
     if differences:
         count_differences(held)
-    matrices, facts = _of_models(gathered, names)
+    fields = _of_models(gathered, names)
     del held, gathered  # before jax has matrices of its own
     scores = Scores(beside.scoring.most)
-    log = _log(
-        *matrices,
-        **facts,
+    log = Log(
+        **fields,
         task=task,
         prices=rates and {name: price_for(rates, name) for name in names},
         by=beside.by,
         reference=reference,
-        scores=None if matrices[1].dtype == bool else scores,
+        scores=None if fields["correct"].dtype == bool else scores,
     )
-    beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if by_labels is not None and reference is not None:
         log = _with_errors(log, by_labels, reference, scores)
-    some = matrices[3].any(1)
-    if not some.all():  # of models that have no label
-        log = log.take(some)
+    # Not those of models without a label; take puts matrices into JAX, too, and averages the costs.
+    log = log.take(log.answered.any(1))
+    beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     if (priced := priced_words(rates, names)) is not None:
@@ -233,23 +232,24 @@ def _read(
     return log
 
 
-def _of_models(gathered: Gathered, names: tuple[str, ...]) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """(matrices, what else is told) of some models of a log, as `_log` takes them."""
+def _of_models(gathered: Gathered, names: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a `Log` that the rows tell of some models; matrices are numpy's, and costs not averaged yet."""
     held = gathered.held
     columns = [held.models[model] for model in names]
-    matrices = [held.take("logprob"), held.take("correct"), held.take("cost"), held.take("row") >= 0]
-    matrices = [np.ascontiguousarray(matrix[:, columns]) for matrix in matrices]
-    matrices[1] = as_labels(matrices[1])
+    cells = {f.name: held.take(f.name) for f in dataclasses.fields(Log) if f.metadata == CELL and held.has(f.name)}
+    cells |= {"query_cost": held.take("cost"), "answered": held.take("row") >= 0}
+    cells = {name: np.ascontiguousarray(matrix[:, columns]) for name, matrix in cells.items()}
     answer = gathered.compared.codes(held, columns)
-    return matrices, {
+    return cells | {
+        "correct": as_labels(cells["correct"]),
+        "answer": answer,
+        "cost": np.full(len(names), np.nan),
         "models": names,
         "queries": query_ids(held.queries),
         "source": gathered.source,
         "asked": {name: gathered.asked[name] for name in names if name in gathered.asked} or None,
         "hand": hand_labels_of(held, columns),
-        "answer": answer,
         "compare": None if answer is None else gathered.compared.how,
-        "seconds": np.ascontiguousarray(held.take("seconds")[:, columns]) if held.has("seconds") else None,
         "segment": gathered.segments and gathered.segments.of(held.queries),
     }
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import field
 
 import jax
 import numpy as np
 
 from rcjax._base.wording import count
+from rcjax.logs.cells import CELL, Cells
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 
@@ -16,21 +18,13 @@ __all__ = ["Waiting", "require_all_seconds", "tell_seconds"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Waiting:
+class Waiting(Cells):
     """What a second of waiting is worth, where the costs of a log count it, and what answers cost without it."""
 
     second_cost: float
     """Money per second."""
-    money: jax.Array
+    money: jax.Array = field(metadata=CELL)
     """(n, k) money per query, as `Log.query_cost` has it where waiting costs nothing."""
-
-    def take(self, rows: np.ndarray) -> Waiting:
-        """Of some queries, by position."""
-        return Waiting(self.second_cost, jax.device_put(np.asarray(self.money)[rows]))
-
-    def select(self, columns: Sequence[int]) -> Waiting:
-        """Of some models, by position."""
-        return Waiting(self.second_cost, jax.device_put(np.asarray(self.money)[:, columns]))
 
 
 def tell_seconds(models: Sequence[str], seconds: np.ndarray, answered: np.ndarray) -> str:

@@ -1,5 +1,6 @@
 """Sweeps in this process: what `sweep` finds is what `fit`, `solve_frontier` and `replay` do, one by one."""
 
+import dataclasses
 import datetime
 import json
 
@@ -209,10 +210,9 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
     log = logs["small"]
     answered = np.array(log.answered)
     answered[2:, 1] = False  # two answers: a replicate in seven draws neither
-    matrices = [
-        np.where(answered, each, empty) for each, empty in zip(log._matrices(), (np.nan, 0, 0.0, 0), strict=True)
-    ]
-    sparse = log._with(*matrices)
+    empty = {"logprob": np.nan, "correct": False, "query_cost": 0.0, "answered": False}
+    cells = {name: np.where(answered, getattr(log, name), value) for name, value in empty.items()}
+    sparse = dataclasses.replace(log, **cells).take(slice(None))
     swept = rcjax.sweeps.sweep({"sparse": sparse}, tmp_path, lam=3, replicates=11)
     found = swept.points.collect()
     failed = found.filter(pl.col("status") == PointStatus.NO_DATA)

@@ -20,6 +20,7 @@ from rcjax.tuning.overlap import overlap, overlap_with_tuned
 
 pytestmark = pytest.mark.usefixtures("float64")
 LAM = 1000.0
+CELLS = ("logprob", "correct", "query_cost", "answered")
 SPLITS = [f"{part}_{family}" for part in ("mmlu", "triviaqa") for family in ("llama", "qwen_oai")]
 
 
@@ -46,8 +47,13 @@ def policy(frontier):
 
 def with_copies(log: Log, other: Log, size: int, names: tuple | None = None) -> Log:
     """The log with its first queries replaced by those of another; under the other's names, or others."""
-    matrices = [np.concatenate([b[:size], a[size:]]) for a, b in zip(log._matrices(), other._matrices(), strict=True)]
-    return log._with(*matrices, queries=(names or other.queries[:size]) + log.queries[size:])
+    cells = {name: np.concatenate([getattr(other, name)[:size], getattr(log, name)[size:]]) for name in CELLS}
+    return with_cells(log, **cells, queries=(names or other.queries[:size]) + log.queries[size:])
+
+
+def with_cells(log: Log, **changes: Any) -> Log:
+    """The log with other cells, and their mean costs."""
+    return dataclasses.replace(log, **changes).take(slice(None))
 
 
 def drawn(rng: np.random.Generator, n: int, values: np.ndarray) -> Log:
@@ -104,8 +110,8 @@ def test_logs_with_gaps_share_what_both_hold(splits):
 
     def gappy(log):
         answered = rng.uniform(size=log.answered.shape) > 0.3
-        matrices = zip(log._matrices(), (np.nan, False, 0.0, False), strict=True)
-        return log._with(*(np.where(answered, each, empty) for each, empty in matrices))
+        empty = zip(CELLS, (np.nan, False, 0.0, False), strict=True)
+        return with_cells(log, **{name: np.where(answered, getattr(log, name), value) for name, value in empty})
 
     assert overlap(gappy(train.take(slice(100))), gappy(train)).queries > 80
     assert not overlap(gappy(splits[1]), gappy(train))
@@ -120,9 +126,8 @@ def test_few_stated_confidences_agree_by_accident(count):
         train, test = drawn(rng, 300, values), drawn(rng, 150, values)
         if number % 2:
             train, test = (
-                each.take(np.argsort(np.asarray(each.logprob[:, 0])))._with(
-                    *(m[np.argsort(np.asarray(each.logprob[:, 0]), kind="stable")] for m in each._matrices()),
-                    queries=each.queries,
+                dataclasses.replace(
+                    each.take(np.argsort(np.asarray(each.logprob[:, 0]), kind="stable")), queries=each.queries
                 )
                 for each in (train, test)
             )
