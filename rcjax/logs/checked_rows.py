@@ -16,8 +16,8 @@ import numpy as np
 from rcjax.logs.columns import (
     ANSWERS,
     CALL_COLUMNS,
+    MEASURED,
     SAMPLE,
-    SECONDS,
     TOKENS,
     advice_on,
     judge_columns,
@@ -43,12 +43,12 @@ __all__ = [
     "Table",
     "load",
     "logprobs",
+    "measured_cells",
     "numbers",
     "read_rows",
     "require_file",
     "require_models",
     "require_money",
-    "seconds_cells",
     "truth",
 ]
 
@@ -60,9 +60,6 @@ BATCH = 250_000
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
 #: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
 LEAST, MOST = 1e-18, 1e18
-
-
-_PER_SECOND = {"seconds": 1.0, "latency_ms": 1000.0}  # to divide by: 300 ms then are 0.3 s to the last bit
 
 
 _DECIMALS = "write decimals with a point, and nothing between thousands"
@@ -364,7 +361,7 @@ def logprobs(rows: Rows) -> np.ndarray:
         return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
 
 
-def seconds_cells(rows: Rows) -> dict[str, np.ndarray]:
-    """The seconds of rows by the name of their matrix, NaN where the cell is empty; nothing without such a column."""
-    column = next((name for name in SECONDS if name in rows.frame.columns), None)
-    return {} if column is None else {"seconds": numbers(rows, column, optional=True) / _PER_SECOND[column]}
+def measured_cells(rows: Rows) -> dict[str, np.ndarray]:
+    """What rows tell of `MEASURED`, by the name of the matrix: NaN where the cell is empty."""
+    there = [(column, *MEASURED[column]) for column in MEASURED if column in rows.frame.columns]
+    return {name: numbers(rows, column, optional=True) / unit for column, name, unit in there}

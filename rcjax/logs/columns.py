@@ -17,8 +17,8 @@ __all__ = [
     "ANSWERS",
     "CALL_COLUMNS",
     "LABEL_PROBABILITY",
+    "MEASURED",
     "SAMPLE",
-    "SECONDS",
     "TOKENS",
     "TO_LABEL",
     "advice_on",
@@ -70,7 +70,9 @@ ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other
 SAMPLE = "sample"  # which of several answers of a model to a query
 
 
-SECONDS = ["seconds", "latency_ms"]  # how long the answer took: one of the two, if any
+#: What an answer may tell besides: the field of `Log` that the column becomes, and what its numbers are divided by, so
+#: that 300 ms are 0.3 s to the last bit.
+MEASURED = {"seconds": ("seconds", 1.0), "latency_ms": ("seconds", 1000.0)}
 
 
 LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be labelled
@@ -160,8 +162,8 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
     if {"logprob", "confidence"} <= {*columns}:
         raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
-    if {*SECONDS} <= {*columns}:
-        raise LogError(f"{name}: columns {' and '.join(SECONDS)} both occur: drop one of the two")
+    if {"seconds", "latency_ms"} <= {*columns}:
+        raise LogError(f"{name}: columns seconds and latency_ms both occur: drop one of the two")
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(
@@ -178,7 +180,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     compared = [column for column in ANSWERS if column in columns][:1]
     labels = [column for column in ("correct", LABEL_PROBABILITY) if column in columns]
     needed += [column for column in (*compared, *labels, *judges) if column not in needed]
-    needed += [column for column in (SAMPLE, *SECONDS) if column in columns]
+    needed += [column for column in (SAMPLE, *MEASURED) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 

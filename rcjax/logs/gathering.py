@@ -12,7 +12,7 @@ import numpy as np
 
 from rcjax.logs.answer_codes import Compared, read_answer_table
 from rcjax.logs.beside import Beside
-from rcjax.logs.checked_rows import Rows, logprobs, require_models, seconds_cells
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.label_cells import empty_cell, label_cells
@@ -108,7 +108,7 @@ def _put(held: Matrices, rows: Rows, rates: Mapping | None, takers: _Takers) -> 
         takers.segments.put(rows)
     if takers.sameness is not None:
         takers.sameness.put(held, cells, rows)
-    values = {"logprob": logprobs(rows), **label_cells(rows), **seconds_cells(rows)}
+    values = {"logprob": logprobs(rows), **label_cells(rows), **measured_cells(rows)}
     values["cost"] = cost_cells(rows, list(held.models), cells[1], rates)
     ways = takers.calls.ways.of(rows)
     if SAMPLE in rows.frame.columns:
