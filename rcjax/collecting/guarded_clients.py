@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from importlib import import_module
 from typing import Any
 
-from rcjax.serving.clients import certificates, environment_for
+from rcjax.serving.clients import HTTP, certificates, environment_for
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ModelSettings
 
@@ -14,9 +13,6 @@ __all__ = ["MOST_BYTES", "TooLongError", "open_client"]
 
 MOST_BYTES = 64 * 2**20
 """Of a reply. With the 20 likeliest tokens beside each, an answer of 16,000 tokens has a third of it."""
-
-#: HTTPX, or the successor that newer clients have.
-_HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
 _PACKED = 64  # a part of that, where a server packs what it sends, unasked: a byte may stand for a thousand
 
@@ -52,7 +48,7 @@ async def _limit(response: Any) -> None:
     response.stream = _Limited(response.stream, MOST_BYTES // _PACKED if packed else MOST_BYTES)
 
 
-class _Limited(_HTTP.AsyncByteStream):
+class _Limited(HTTP.AsyncByteStream):
     """The bytes of a reply, as long as they are not too many."""
 
     def __init__(self, stream: Any, most: int) -> None:
