@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.answer_file import LOST, AnswerFile
-from rcjax.collecting.purse import BudgetSpentError, most_input_tokens, most_output_tokens, usual_input_tokens
+from rcjax.collecting.purse import BudgetSpentError, most_input_tokens, most_output_tokens
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
-from rcjax.serving.call_log import Call, call_row
-from rcjax.serving.completions import CallError
+from rcjax.serving.call_log import call_row
+from rcjax.serving.exchange import Exchange
+from rcjax.serving.prompts import Prompt
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.voting import AsInLog
-from rcjax.signals import Check, Reading, Reply, Signal, SignalError, Votes
+from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.records import LetterOf, signal_by_name
 
 __all__ = ["Asked", "call", "second_options", "worst_of"]
@@ -39,14 +38,14 @@ class Asked:
     """The name of its signal."""
     options: Mapping[str, Any]
     """Of each request, those of the signal besides."""
+    checks: Checks
+    """What runs checks, where its signal is one."""
     samples: int = 1
     """Answers to each question, by a call each."""
     apart: bool = False
     """Whether nothing but the answer is asked for, as its confidence is how many others agree."""
     check: Check | None = None
     """Its signal, where that is a check."""
-    checks: Checks | None = None
-    """What runs checks, where its signal is one."""
 
     @property
     def name(self) -> str:
@@ -85,22 +84,14 @@ class Asked:
         """The options of the first request."""
         return {**signal.options, **self.options}
 
+    def endpoint(self, question: Question) -> Endpoint:
+        """Where and how it is asked a question."""
+        settings, signal = self.respondent.settings, self.signal_for(question)
+        return Endpoint(self.respondent.client, settings.served, signal, self.options_for(signal), settings.price, None)
+
     def record(self, signal: Signal) -> str:
         """What the log keeps of it, as JSON."""
         return record_asked(signal, self.options, self.respondent.settings.price)
-
-
-@dataclass(slots=True)
-class _CallProgress:
-    """What a call has brought so far."""
-
-    text: str | None = None
-    reading: Reading | None = None
-    error: str | None = None
-    check_cost: float = 0.0
-    """Money that a check says it cost."""
-    characters: int = 0
-    start: float = field(default_factory=time.perf_counter)
 
 
 def second_options(signal: Signal) -> Mapping[str, Any] | None:
@@ -141,57 +132,40 @@ async def call(asked: Asked, question: Question, file: AnswerFile, sample: int |
     bill = Bill(lambda most: file.begin(name, question.query, asked.name, most))
     await purse.reserve(first + second)
     bill.reserved = first + second
-    progress = _CallProgress()
+    prompt = Prompt(question.query, question.messages, shadow=True)
+    exchange = Exchange(prompt, asked.name, asked.endpoint(question), bill.usage)
     try:
         if respondent.stopped is not None:  # while it waited for money
             raise StoppedError(respondent.stopped)
         bill.note(bill.reserved)
-        await _ask(asked, question, bill, progress, second)
-        row = _row(asked, question, bill, progress, name)
-    except asyncio.CancelledError:
-        progress.error = LOST
-        row = _row(asked, question, bill, progress, name)
+        await _ask(asked, exchange, bill, second)
+        row = _row(asked, question, exchange, bill, name)
     finally:
         await purse.settle(bill.reserved, bill.spent)
     return row if sample is None else {**row, "sample": sample}
 
 
-async def _ask(asked: Asked, question: Question, bill: Bill, progress: _CallProgress, after: Decimal) -> None:
-    signal, respondent = asked.signal_for(question), asked.respondent
-    options = asked.options_for(signal)
-    endpoint = Endpoint(respondent.client, respondent.settings.served, signal, options, respondent.settings.price, None)
+async def _ask(asked: Asked, exchange: Exchange, bill: Bill, after: Decimal) -> None:
+    """Hold an exchange: its requests are sent again and paid for, and who is never understood is not asked any more."""
+    respondent, endpoint = asked.respondent, exchange.endpoint
     try:
-        reply = await respondent.ask(question.messages, options, bill, after)
-        progress.text = reply.text or next(filter(None, reply.texts))
-        progress.characters = _characters(question.messages, reply)
-        if asked.check is not None and asked.checks is not None:
-            exchange = asked.check, question.messages, reply, options
-            progress.reading, progress.check_cost = await asked.checks.reading(*exchange)
-            bill.spent += Decimal(str(progress.check_cost))
-        else:
-            progress.reading = await _read(endpoint, asked, question, bill, progress, reply)
-        progress.text = progress.reading.text or progress.text
-        respondent.count_reading(None)
-    except CallError as problem:
-        progress.error = str(problem) if progress.text is None else f"the second question: {problem}"
-    except SignalError as problem:
-        progress.error = str(problem)
-        respondent.count_reading(str(problem))
+        await exchange.run(
+            respondent.ask(exchange.question.messages, endpoint.options, bill, after),
+            lambda messages, options: respondent.ask(_whole(messages), options, bill),
+            asked.checks,
+        )
+        if exchange.reading is not None or exchange.unread is not None:
+            respondent.count_reading(exchange.unread)
     except StoppedError as problem:
-        progress.error = str(problem)
+        exchange.error = str(problem)
     except BudgetSpentError:
-        progress.error = "the budget did not reach for another attempt"
-
-
-async def _read(
-    endpoint: Endpoint, asked: Asked, question: Question, bill: Bill, progress: _CallProgress, reply: Reply
-) -> Reading:
-    """What the signal reads in a reply, its second question asked."""
-    follow_up, second = endpoint.follow_up(question.messages, reply), None
-    if follow_up is not None:
-        second = await asked.respondent.ask(_whole(follow_up[0]), follow_up[1], bill)
-        progress.characters += _characters(follow_up[0], second)
-    return endpoint.read(reply, second)
+        exchange.error = "the budget did not reach for another attempt"
+    except asyncio.CancelledError:
+        exchange.error = LOST
+    bill.spent += Decimal(str(exchange.check_cost))
+    # Where the replies tell no tokens, as texts of their length usually cost.
+    usual = bill.characters // 4 * max(respondent.settings.price) / 1_000_000
+    exchange.endpoint = replace(endpoint, mean=float(min(bill.spent, usual)))
 
 
 def _whole(messages: Any) -> Any:
@@ -199,40 +173,11 @@ def _whole(messages: Any) -> Any:
     return json.loads(json.dumps(messages, ensure_ascii=False).encode(errors="replace"))
 
 
-def _characters(messages: Any, reply: Reply) -> int:
-    return 4 * usual_input_tokens(messages) + sum(map(len, reply.texts))
-
-
-def _row(asked: Asked, question: Question, bill: Bill, progress: _CallProgress, name: str) -> dict[str, Any]:
-    usage, reading = bill.usage, progress.reading
-    counted = usage.counted == usage.replies > 0
-    cost = asked.respondent.counted_money(usage)
-    if usage.replies and not counted:  # as a text of this length usually is
-        dearest = max(asked.respondent.settings.price)
-        cost = min(bill.spent, progress.characters // 4 * dearest / 1_000_000)
-    done = Call(
-        query=question.query,
-        model=asked.name,
-        served=asked.respondent.settings.served,
-        text=progress.text,
-        answer=None if reading is None else reading.answer,
-        logprob=None if reading is None else reading.logprob,
-        confidence=None,
-        cost=float(cost) + progress.check_cost,
-        input_tokens=usage.input_tokens if counted else None,
-        output_tokens=usage.output_tokens if counted else None,
-        estimated=bool(usage.replies) and not counted,
-        attempts=usage.attempts,
-        seconds=time.perf_counter() - progress.start,
-        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        shadow=True,
-        error=progress.error,
-        likeliest=None if reading is None else reading.likeliest,
-    )
+def _row(asked: Asked, question: Question, exchange: Exchange, bill: Bill, name: str) -> dict[str, Any]:
     return {
-        **call_row(done),
+        **call_row(exchange.end()),
         "call": name,
-        "text": progress.text,
+        "text": exchange.text,
         "reference": list(question.reference),
         "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
         "grade": question.grade,

@@ -160,7 +160,7 @@ def _asked(crew: Crew, name: str, signal: str, before: Mapping[str, Any] | None,
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
     apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
-    return Asked(crew.respondents[name], signal, options, samples, apart, crew.check(signal), crew.checks)
+    return Asked(crew.respondents[name], signal, options, crew.checks, samples, apart, crew.check(signal))
 
 
 def _samples(crew: Crew, name: str) -> int:

@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.guarded_clients import MOST_BYTES, TooLongError
-from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens
+from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.serving.completions import CallError, Failure, Usage
-from rcjax.serving.endpoint import openai, request
+from rcjax.serving.endpoint import TIMED_OUT, openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 
@@ -62,6 +62,8 @@ class Bill:
     usage: Usage = field(default_factory=Usage)
     reserved: Decimal = Decimal(0)
     spent: Decimal = Decimal(0)
+    characters: int = 0
+    """About so many were read and written, for a cost where replies tell no tokens."""
 
     def reserve_more(self, purse: Purse, needed: Decimal) -> None:
         """See to it that so much is put aside beside what is spent. Raises BudgetSpentError."""
@@ -138,6 +140,7 @@ class Respondent:
                 await self._wait(problem.failure, attempt + waits)
             else:
                 self._failures = 0
+                bill.characters += 4 * usual_input_tokens(messages) + sum(map(len, reply.texts))
                 return reply
 
     async def _once(
@@ -168,7 +171,7 @@ class Respondent:
                 reply = await request(self.client, self.settings.served, messages, options, usage)
         except TimeoutError:
             usage.attempts += 1
-            raise CallError("timed out", Failure(passing=True, charged=True)) from None
+            raise CallError(TIMED_OUT, Failure(passing=True, charged=True)) from None
         except TooLongError:
             usage.attempts += 1
             raise CallError(f"a reply of more than {MOST_BYTES >> 20} megabytes") from None

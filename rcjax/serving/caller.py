@@ -1,4 +1,4 @@
-"""One model asked about one question: the second question of its signal included, timed, paid for, and in the log."""
+"""Models asked in service: how their requests are sent, within what time, and that each call is told and logged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from rcjax._base.wording import visible
@@ -18,14 +17,15 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import AskedRecords
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.completions import CallError, Failure, NoTextError, Usage, choice_text, joined, read_reply
-from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
+from rcjax.serving.completions import CallError, Failure, Usage, choice_text, joined, read_reply
+from rcjax.serving.endpoint import TIMED_OUT, complete, openai, request, stream_lines
+from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Prompt, text_bytes
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
-from rcjax.signals import Check, Reading, Reply, SignalError
+from rcjax.signals import Check, Reply
 
-__all__ = ["Caller", "CascadeWarning", "ModelAttempt", "Observe"]
+__all__ = ["Caller", "CascadeWarning", "Observe"]
 
 
 Observe = Callable[[Call], None]
@@ -36,52 +36,6 @@ _COUNTED = {"include_usage": True}
 
 
 _REMEMBERED, _ENOUGH = 50, 20  # calls of a model whose seconds are remembered, and that tell how quick it can be
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAttempt:
-    """A model that was asked."""
-
-    call: Call
-    completion: Mapping[str, Any] | None
-    """As the endpoint sent it, one without text too; None where nothing usable came back."""
-    failure: Failure | None
-    """What went wrong with the first question."""
-    usage: Usage
-    """What its requests have used."""
-    begun: bool
-    """Some of the answer was handed on while it came."""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What a call has brought so far."""
-
-    usage: Usage = field(default_factory=Usage)
-    start: float = field(default_factory=time.perf_counter)
-    completion: Mapping[str, Any] | None = None
-    delivery: Delivery | None = None
-    text: str | None = None
-    answer: str | None = None
-    likeliest: str | None = None
-    logprob: float | None = None
-    error: str | None = None
-    failure: Failure | None = None
-    checking: bool = False
-    """The answer is there, and is being checked."""
-    check_cost: float = 0.0
-    """Money that its check says it cost."""
-    sent: int = 0
-    """Bytes of text of a request, as far as they may be charged though nothing came back."""
-
-    def fail(self, problem: CallError) -> None:
-        """Note a request that failed: the first, or the second on an answer that is there."""
-        later = "the check" if self.checking else "the second question:"
-        self.error = str(problem) if self.text is None else f"{later} {problem}"
-        if self.text is None:
-            self.failure = problem.failure
-        if str(problem) != TIMED_OUT:  # a server that says no, or hangs up, has not worked on it
-            self.sent = 0
 
 
 class Caller:
@@ -123,7 +77,7 @@ class Caller:
         policy: Policy | None,
         seconds: float | None = None,
         before: tuple[Call, ...] | None = None,
-    ) -> ModelAttempt:
+    ) -> Exchange:
         """Ask a model, its second question included, and log it; nothing that a server does is raised.
 
         Args:
@@ -134,80 +88,66 @@ class Caller:
             before: the calls before this one, where its answer is kept whatever it is: then it is handed on while it
                 comes, if the question wants that.
         """
-        progress = _Progress()
+        exchange, delivery = Exchange(question, model, self.endpoints[model]), None
         if before is not None and question.deliver is not None:
-            progress.delivery = Delivery(question.deliver, model, before)
+            delivery = Delivery(question.deliver, model, before)
         try:
             async with asyncio.timeout(seconds):
-                await self._ask(question, model, progress)
+                await exchange.run(self._first(exchange, delivery), partial(self._second, exchange), self._checks)
         except TimeoutError:
-            progress.fail(CallError(TIMED_OUT, Failure(passing=True, charged=True)))
+            exchange.fail(CallError(TIMED_OUT, Failure(passing=True, charged=True)))
         except asyncio.CancelledError:
-            progress.error = "cancelled: nobody waits for the answer"
-            self._write(self._end(question, model, policy, progress), question)
+            exchange.error = "cancelled: nobody waits for the answer"
+            self._end(exchange, policy)
             raise
-        call = self._end(question, model, policy, progress)
-        self._write(call, question)
-        begun = progress.delivery is not None and progress.delivery.begun
-        if progress.delivery is not None and progress.delivery.problem is not None:
-            self._warn_once("deliver", f"deliver= failed: {progress.delivery.problem}: the answer is in the result")
-        return ModelAttempt(call, progress.completion, progress.failure, progress.usage, begun)
+        if exchange.unread is not None:
+            self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.unread}")
+        self._end(exchange, policy)
+        if delivery is not None:
+            exchange.begun = delivery.begun
+            if delivery.problem is not None:
+                self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
+        return exchange
 
-    async def _ask(self, question: Prompt, model: str, progress: _Progress) -> None:
-        endpoint, completion = self.endpoints[model], None
-        try:
-            completion = await self._first(question, endpoint, progress)
-            self._seconds[model].append(time.perf_counter() - progress.start)
-            if endpoint.signal is None:
-                progress.text, progress.completion = _first_text(completion), completion
-                return
-            checked = isinstance(endpoint.signal, Check)
-            reply, progress.completion = read_reply(completion, calls_alone=checked), completion
-            progress.text = reply.text or next(filter(None, reply.texts), "")
-            reading = await self._reading(question, endpoint, reply, progress)
-            progress.text, progress.answer = reading.text or progress.text, reading.answer
-            progress.logprob, progress.likeliest = reading.logprob, reading.likeliest
-        except CallError as problem:
-            progress.fail(problem)
-            if isinstance(problem, NoTextError) and progress.text is None:
-                progress.completion = completion
-        except SignalError as problem:
-            progress.error = str(problem)
-            self._warn_once(model, f"model {model}: its confidence cannot be read: {problem}")
+    async def _first(self, exchange: Exchange, delivery: Delivery | None) -> Reply | None:
+        """The reply to the question itself; None of a model whose answers are not judged."""
+        signal = exchange.endpoint.signal
+        exchange.completion = completion = await self._completion(exchange, delivery)
+        self._seconds[exchange.model].append(time.perf_counter() - exchange.start)
+        if signal is None:
+            exchange.text = _first_text(completion)
+            return None
+        return read_reply(completion, calls_alone=isinstance(signal, Check))
 
-    async def _reading(self, question: Prompt, endpoint: Endpoint, reply: Reply, progress: _Progress) -> Reading:
-        """What the signal reads in a reply: by a second question to the model, or by a check."""
-        if isinstance(endpoint.signal, Check):
-            progress.checking = True
-            call = question.messages, reply, endpoint.options_for(question.options)
-            reading, progress.check_cost = await self._checks.reading(endpoint.signal, *call)
-            return reading
-        second = endpoint.follow_up(question.messages, reply)
-        if second is not None:
-            async with self._slots:
-                second = read_reply(await complete(endpoint.client, endpoint.served, *second, progress.usage))
-        return endpoint.read(reply, second)
+    async def _second(
+        self, exchange: Exchange, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> Reply:
+        """The reply to the second question of a signal."""
+        endpoint = exchange.endpoint
+        async with self._slots:
+            return await request(endpoint.client, endpoint.served, messages, options, exchange.usage)
 
     async def close(self) -> None:
         """End what runs checks."""
         await self._checks.close()
 
-    async def _first(self, question: Prompt, endpoint: Endpoint, progress: _Progress) -> Mapping[str, Any]:
+    async def _completion(self, exchange: Exchange, delivery: Delivery | None) -> Mapping[str, Any]:
         """The completion of the question itself."""
-        options = dict(endpoint.options_for(question.options))
+        endpoint, messages, usage = exchange.endpoint, exchange.question.messages, exchange.usage
+        options = dict(endpoint.options_for(exchange.question.options))
         streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
-        target = endpoint.client, endpoint.served, question.messages
+        target = endpoint.client, endpoint.served, messages
         if endpoint.samples > 1:
-            progress.sent = text_bytes(question.messages)
-            return await self._several(target, options, endpoint.samples, progress.usage)
+            exchange.sent = text_bytes(messages)
+            return await self._several(target, options, endpoint.samples, usage)
         async with self._slots:
-            progress.sent = text_bytes(question.messages)
-            if progress.delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
-                return await complete(*target, options, progress.usage)
-            completion = await _handed_on(target, options | streaming, progress.usage, progress.delivery)
+            exchange.sent = text_bytes(messages)
+            if delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
+                return await complete(*target, options, usage)
+            completion = await _handed_on(target, options | streaming, usage, delivery)
         if endpoint.signal is None:
-            await progress.delivery.flush()
-        await progress.delivery.end()
+            await delivery.flush()
+        await delivery.end()
         return completion
 
     async def _several(
@@ -232,33 +172,10 @@ class Caller:
             raise problems[0]
         return joined([reply for reply in replies if not isinstance(reply, CallError)])
 
-    def _end(self, question: Prompt, model: str, policy: Policy | None, progress: _Progress) -> Call:
-        endpoint, usage, logprob = self.endpoints[model], progress.usage, progress.logprob
-        calibrated = policy is not None and model in policy.models and logprob is not None
-        account, error = endpoint.account(usage, progress.sent), progress.error or question.unjudged
-        account["cost"] = None if account["cost"] is None else account["cost"] + progress.check_cost
-        if account["cost"] is None:  # free it was not: learning leaves out what failed
-            account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
-        return Call(
-            query=question.query,
-            model=model,
-            served=endpoint.served,
-            text=progress.text,
-            answer=progress.answer,
-            logprob=logprob,
-            confidence=policy.calibrate(model, logprob=logprob) if calibrated else None,  # type: ignore[union-attr]
-            **account,
-            attempts=max(usage.attempts, 1 if progress.sent else 0),
-            seconds=time.perf_counter() - progress.start,
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=question.shadow,
-            error=error,
-            asked=self._asked.of(model, question.options),
-            segment=question.segment,
-            likeliest=progress.likeliest,
-        )
-
-    def _write(self, call: Call, question: Prompt) -> None:
+    def _end(self, exchange: Exchange, policy: Policy | None) -> None:
+        """Tell and log the call that an exchange was."""
+        question = exchange.question
+        call = exchange.end(policy, self._asked.of(exchange.model, question.options))
         if self._observe is not None:
             try:
                 self._observe(call)

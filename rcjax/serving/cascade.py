@@ -26,10 +26,11 @@ from rcjax._base.wording import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.caller import Caller, CascadeWarning, ModelAttempt, Observe
+from rcjax.serving.caller import Caller, CascadeWarning, Observe
 from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
+from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
 from rcjax.serving.streams import Deliver
 from rcjax.signals import Signal
@@ -309,7 +310,7 @@ class Cascade:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
     async def _follow(self, policy: Policy, question: Prompt, deadline: Deadline | None) -> Result:
-        attempts: list[ModelAttempt] = []
+        attempts: list[Exchange] = []
         model: str | None = policy.first
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
@@ -340,7 +341,7 @@ class Cascade:
         return _result(question.query, "best so far", max(usable, key=_sureness), attempts)
 
 
-def _result(query: str, status: Status, attempt: ModelAttempt | None, attempts: Sequence[ModelAttempt]) -> Result:
+def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequence[Exchange]) -> Result:
     calls = tuple(one.call for one in attempts)
     call = attempt.call if attempt else None
     gives = call is not None and status in ("answered", "best so far")
@@ -360,7 +361,7 @@ def _result(query: str, status: Status, attempt: ModelAttempt | None, attempts: 
     )
 
 
-def _sureness(attempt: ModelAttempt) -> float:
+def _sureness(attempt: Exchange) -> float:
     return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 

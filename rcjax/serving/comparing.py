@@ -7,7 +7,7 @@ from typing import Any
 
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.serving.answer_keys import AnswerKeys, checked_key
-from rcjax.serving.caller import ModelAttempt
+from rcjax.serving.exchange import Exchange
 
 __all__ = ["Comparing"]
 
@@ -33,7 +33,7 @@ class Comparing:
         # Without a key, the decision is left to the confidence.
         self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
 
-    def arguments(self, policy: Policy, attempts: Sequence[ModelAttempt]) -> dict[str, Any]:
+    def arguments(self, policy: Policy, attempts: Sequence[Exchange]) -> dict[str, Any]:
         """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
         *before, last = [attempt.call for attempt in attempts]
         agreement = policy.agreements.get(last.model)
