@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-from rcjax.serving.clients import HTTP, certificates, environment_for
+from rcjax.serving.clients import Part, certificates, environment_for
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ModelSettings
 
@@ -45,23 +44,11 @@ def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
 
 async def _limit(response: Any) -> None:
     packed = response.headers.get("content-encoding", "identity") != "identity"
-    response.stream = _Limited(response.stream, MOST_BYTES // _PACKED if packed else MOST_BYTES)
+    response.stream = _Guarded(response, MOST_BYTES // _PACKED if packed else MOST_BYTES)
 
 
-class _Limited(HTTP.AsyncByteStream):
+class _Guarded(Part):
     """The bytes of a reply, as long as they are not too many."""
 
-    def __init__(self, stream: Any, most: int) -> None:
-        self._stream, self._most = stream, most
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for part in self._stream:
-            size += len(part)
-            if size > self._most:
-                raise TooLongError
-            yield part
-
-    async def aclose(self) -> None:
-        """Close the connection, if something is left on it."""
-        await self._stream.aclose()
+    def exceed(self) -> None:
+        raise TooLongError

@@ -21,6 +21,7 @@ __all__ = [
     "RETRIES",
     "AsyncCompletions",
     "DirectClient",
+    "Part",
     "certificates",
     "direct_client",
     "environment_for",
@@ -199,13 +200,13 @@ async def _limit(response: Any) -> None:
         del response.headers["content-encoding"]
         response.extensions[_NOT_READ] = "compressed, which was not asked for"
         most = 0
-    response.stream = _Part(response, most, seconds)
+    response.stream = Part(response, most, seconds)
 
 
-class _Part(HTTP.AsyncByteStream):
+class Part(HTTP.AsyncByteStream):
     """As many bytes of a response as are to be read, in as many seconds; of one that has more it is noted."""
 
-    def __init__(self, response: Any, most: int, seconds: float | None) -> None:
+    def __init__(self, response: Any, most: int, seconds: float | None = None) -> None:
         self._response, self._stream, self._most, self._seconds = response, response.stream, most, seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -216,9 +217,14 @@ class _Part(HTTP.AsyncByteStream):
             if end is not None and loop.time() > end:  # a byte now and then is in time for each read
                 raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
             if size > self._most:
-                self._response.extensions.setdefault(_NOT_READ, f"larger than {self._most:,} bytes")
+                self.exceed()
                 return
             yield part
 
+    def exceed(self) -> None:
+        """Note that there is more."""
+        self._response.extensions.setdefault(_NOT_READ, f"larger than {self._most:,} bytes")
+
     async def aclose(self) -> None:
+        """Close the connection, if something is left on it."""
         await self._stream.aclose()
