@@ -80,35 +80,30 @@ class Asked:
             return Votes(1, temperature=None, normalise=normalise, apart=True)
         return self.check or signal_by_name(self.signal, question.choices)
 
-    def options_for(self, signal: Signal) -> dict[str, Any]:
-        """The options of the first request."""
-        return {**signal.options, **self.options}
-
     def endpoint(self, question: Question) -> Endpoint:
-        """Where and how it is asked a question."""
+        """Where and how it is asked a question; its options are those of the first request."""
         settings, signal = self.respondent.settings, self.signal_for(question)
-        return Endpoint(self.respondent.client, settings.served, signal, self.options_for(signal), settings.price, None)
+        options = {**signal.options, **self.options}
+        return Endpoint(self.respondent.client, settings.served, signal, options, settings.price, None)
 
-    def record(self, signal: Signal) -> str:
+    def record(self, question: Question) -> str:
         """What the log keeps of it, as JSON."""
-        return record_asked(signal, self.options, self.respondent.settings.price)
+        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price)
 
 
-def second_options(signal: Signal) -> Mapping[str, Any] | None:
+def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
     """The options of the second request of a signal's calls; None where one request is all."""
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
 def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Money that the first request of a call may cost, and the second one of its signal."""
-    signal = asked.signal_for(question)
-    options = asked.options_for(signal)
-    first = asked.respondent.worst(question.messages, options)
-    second = second_options(signal)
+    endpoint = asked.endpoint(question)
+    first, second = asked.respondent.worst(question.messages, endpoint.options), second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second question repeats the first one and what was answered to it.
-    words = most_input_tokens(question.messages) + 4 * most_output_tokens(options) + _SECOND_TEMPLATE
+    words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
     return first, (words * price[0] + most_output_tokens(second) * price[1]) / 1_000_000
 
@@ -187,6 +182,6 @@ def _row(asked: Asked, question: Question, exchange: Exchange, bill: Bill, name:
         "graded_by": None,
         "at_most": float(bill.spent),
         "grading_cost": 0.0,
-        "asked": asked.record(asked.signal_for(question)),
+        "asked": asked.record(question),
         **question.others,
     }

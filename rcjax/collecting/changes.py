@@ -88,7 +88,7 @@ def _put(question: Question) -> dict[str, Any]:
 
 def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
     """Who is asked, and how, as changes name it."""
-    record = json.loads(asked.record(asked.signal_for(questions[0])))
+    record = json.loads(asked.record(questions[0]))
     return {
         "served model": asked.respondent.settings.served,
         "signal": record["signal"],

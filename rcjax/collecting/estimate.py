@@ -91,10 +91,9 @@ def _observed(
 
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Money for a call, and its judge, by the length of the question."""
-    signal = asked.signal_for(question)
-    options = asked.options_for(signal)
-    read, written = usual_input_tokens(question.messages), _written(question, options)
-    second = second_options(signal)
+    endpoint = asked.endpoint(question)
+    read, written = usual_input_tokens(question.messages), _written(question, endpoint.options)
+    second = second_options(endpoint.signal)
     if second is not None:
         read += read + written + _SECOND
         written += min(4, most_output_tokens(second))
@@ -113,7 +112,7 @@ def _judging(asked: Asked, question: Question, judge: Callable[[Question], Respo
     respondent = judge(question)
     if respondent is None:
         return _NONE
-    options, price = asked.options_for(asked.signal_for(question)), respondent.settings.price
+    options, price = asked.endpoint(question).options, respondent.settings.price
     if worst:
         read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
     else:
