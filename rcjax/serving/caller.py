@@ -123,9 +123,8 @@ class Caller:
         self, exchange: Exchange, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
     ) -> Reply:
         """The reply to the second question of a signal."""
-        endpoint = exchange.endpoint
         async with self._slots:
-            return await request(endpoint.client, endpoint.served, messages, options, exchange.usage)
+            return await request(*_request(exchange, messages, options))
 
     async def close(self) -> None:
         """End what runs checks."""
@@ -133,42 +132,35 @@ class Caller:
 
     async def _completion(self, exchange: Exchange, delivery: Delivery | None) -> Mapping[str, Any]:
         """The completion of the question itself."""
-        endpoint, messages, usage = exchange.endpoint, exchange.question.messages, exchange.usage
+        endpoint, messages = exchange.endpoint, exchange.question.messages
         options = dict(endpoint.options_for(exchange.question.options))
         streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
-        target = endpoint.client, endpoint.served, messages
         if endpoint.samples > 1:
             exchange.sent = text_bytes(messages)
-            return await self._several(target, options, endpoint.samples, usage)
+            return await self._several(exchange, options)
         async with self._slots:
             exchange.sent = text_bytes(messages)
             if delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
-                return await complete(*target, options, usage)
-            completion = await _handed_on(target, options | streaming, usage, delivery)
+                return await complete(*_request(exchange, messages, options))
+            completion = await _handed_on(_request(exchange, messages, options | streaming), delivery)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()
         return completion
 
-    async def _several(
-        self,
-        target: tuple[openai.AsyncOpenAI, str, Sequence[Any]],
-        options: Mapping[str, Any],
-        number: int,
-        usage: Usage,
-    ) -> Mapping[str, Any]:
-        """So many completions of a question at once, as one: of those that come. Raises CallError where none does."""
+    async def _several(self, exchange: Exchange, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The completions of answers that vote, asked for at once, as one. Raises CallError where none comes."""
 
         async def one() -> Mapping[str, Any] | CallError:
             async with self._slots:
                 try:
-                    return await complete(*target, options, usage)
+                    return await complete(*_request(exchange, exchange.question.messages, options))
                 except CallError as problem:
                     return problem
 
-        replies = await asyncio.gather(*(one() for _ in range(number)))
+        replies = await asyncio.gather(*(one() for _ in range(exchange.endpoint.samples)))
         problems = [reply for reply in replies if isinstance(reply, CallError)]
-        if len(problems) == number:
+        if len(problems) == len(replies):
             raise problems[0]
         return joined([reply for reply in replies if not isinstance(reply, CallError)])
 
@@ -199,18 +191,20 @@ def _first_text(completion: Mapping[str, Any]) -> str | None:
     return choice_text(choices[0]) or None
 
 
-async def _handed_on(
-    target: tuple[openai.AsyncOpenAI, str, Sequence[Any]],
-    options: Mapping[str, Any],
-    usage: Usage,
-    delivery: Delivery,
-) -> Mapping[str, Any]:
+_Request = tuple[openai.AsyncOpenAI, str, Sequence[Any], Mapping[str, Any], Usage]
+
+
+def _request(exchange: Exchange, messages: Sequence[Any], options: Mapping[str, Any]) -> _Request:
+    """What is sent, as the functions of `rcjax.serving.endpoint` take it."""
+    return exchange.endpoint.client, exchange.endpoint.served, messages, options, exchange.usage
+
+
+async def _handed_on(sent: _Request, delivery: Delivery) -> Mapping[str, Any]:
     """A completion whose chunks were handed on as they came."""
     whole = Assembly()
-    request = stream_lines(*target, options, usage)
     try:
         async with (
-            aclosing(request) as lines,
+            aclosing(stream_lines(*sent)) as lines,
             aclosing(whole.watch(lines)) as watched,
             aclosing(read_chunks(watched)) as chunks,
         ):
@@ -218,5 +212,5 @@ async def _handed_on(
                 whole.add(chunk)
                 await delivery.hand_on(chunk)
     finally:  # what was read of an answer that breaks off is paid for too
-        completion = whole.completion(usage)
+        completion = whole.completion(sent[-1])
     return completion
