@@ -82,6 +82,8 @@ def pytest_configure(config):
         # sixth longer, as every core has a worker already.
         flags = " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flags
+    # Workers, and the commands that tests start, would each compile the package and its tests anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cache = getattr(config, "cache", None)  # -p no:cacheprovider has none
     config.stash[PROGRAMS] = Path(tempfile.mkdtemp(prefix="rcjax") if cache is None else cache.mkdir("rcjax"))
     jax.config.update("jax_compilation_cache_dir", str(config.stash[PROGRAMS]))
