@@ -41,7 +41,7 @@ DEAR_EXAMPLES = (
     "bayes.credible.credible_bands",
     "bayes.credible.posterior_figures",
     "bayes.posterior.sample_posterior",
-    "diagnostics.copulas.copula_test",
+    "goodness_of_fit.copula_fit.copula_test",
     "diagnostics.influences.influence",
     "diagnostics.promise.at_prices",
     "logs.kept_sample.describe_reference",

@@ -24,6 +24,7 @@ LAYERS = [
     "copulas",
     "testing",
     "model",
+    "goodness_of_fit",
     "frontier",
     "replaying",
     "solving",

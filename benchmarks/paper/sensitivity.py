@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from benchmarks.paper.inputs import Source
-from rcjax.diagnostics.copulas import empirical_copula
+from rcjax.goodness_of_fit.copula_fit import empirical_copula
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.pair_likelihood import rank_counts
 from rcjax.model.pairs import pairs

@@ -1,4 +1,6 @@
-"""Is the model right on this log? Goodness of fit, the Markov property, predictions against what is seen, verdicts."""
+"""Is a policy right, and what it was tuned by? Promises and predictions against queries left out, drift, verdicts.
+
+Takes a policy or a model, and a `Log`; gives a `PolicyCheck` or a `Diagnosis`, with what to do."""
 
 from rcjax._base.exports import exports
 

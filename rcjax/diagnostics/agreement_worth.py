@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.wording import percent
-from rcjax.diagnostics.reliability import separation
+from rcjax.goodness_of_fit.reliability import separation
 from rcjax.logs.log import NO_ANSWER
 from rcjax.model.pairs import pairs
 

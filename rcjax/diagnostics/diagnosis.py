@@ -15,10 +15,6 @@ from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement
-from rcjax.diagnostics.bootstrap import MOST_QUERIES
-from rcjax.diagnostics.copula_rows import copula_rows
-from rcjax.diagnostics.dependence import check_dependence, table_rows
-from rcjax.diagnostics.marginal_fit import marginal_test
 from rcjax.diagnostics.prediction import (
     HeldOut,
     compare_chain,
@@ -30,17 +26,21 @@ from rcjax.diagnostics.prediction import (
     predict,
 )
 from rcjax.diagnostics.promise import try_promise
-from rcjax.diagnostics.reliability import (
+from rcjax.diagnostics.scope import affects
+from rcjax.diagnostics.verdicts import Check
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.searches import Search
+from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
+from rcjax.goodness_of_fit.copula_rows import copula_rows
+from rcjax.goodness_of_fit.dependence import check_dependence, table_rows
+from rcjax.goodness_of_fit.marginal_fit import marginal_test
+from rcjax.goodness_of_fit.reliability import (
     accuracy_above,
     accuracy_p_value,
     calibration_test,
     reliability_curve,
     separation,
 )
-from rcjax.diagnostics.scope import affects
-from rcjax.diagnostics.verdicts import Check
-from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.searches import Search
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.log import Log
@@ -52,7 +52,7 @@ from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.select import find_frontier
 
 if TYPE_CHECKING:
-    from rcjax.diagnostics.reliability import CalibrationTest
+    from rcjax.goodness_of_fit.reliability import CalibrationTest
     from rcjax.model.marginals import Marginal
 
 FEWEST_QUERIES = 20
@@ -91,7 +91,7 @@ class Diagnosis:
     correlations: np.ndarray
     """(3, k, k) Kendall's τ-b of the confidences: all queries, both right, both wrong; NaN under 50 queries."""
     logistic: np.ndarray
-    """(k, k) the paper's Markov test, log10 p; see `diagnostics.markov.logistic_test`."""
+    """(k, k) the paper's Markov test, log10 p; see `goodness_of_fit.markov.logistic_test`."""
     markov: list[dict[str, Any]]
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     chain: dict[str, Any]

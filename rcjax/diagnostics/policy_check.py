@@ -21,9 +21,9 @@ from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds, tell_better
-from rcjax.diagnostics.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.frontier.waiting_times import FIGURES
+from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.wording import choose_unit, figure, percent
-from rcjax.diagnostics.two_samples import holm
 from rcjax.diagnostics.verdicts import Check, Limits, Verdict
+from rcjax.goodness_of_fit.two_samples import holm
 from rcjax.tuning.retune import RetuningGain
 
 #: Beyond the first a figure matters, if chance does not explain it; beyond the second it is doubtful even if it does.

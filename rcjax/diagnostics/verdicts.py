@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from rcjax.goodness_of_fit.bootstrap import SIGNIFICANT
+
 Verdict = Literal["fine", "doubtful", "bad"]
-SIGNIFICANT = 0.05
 
 
 class Limits(NamedTuple):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.compilation import compiled
-from rcjax.diagnostics.reliability import accuracy_above, reliability_curve
+from rcjax.goodness_of_fit.reliability import accuracy_above, reliability_curve
 from rcjax.model.marginals import Marginal
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
-from rcjax.diagnostics.copulas import Ties
 from rcjax.diagnostics.diagnosis import Diagnosis
 from rcjax.frontier.frontier import Frontier
+from rcjax.goodness_of_fit.copula_fit import Ties
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import taus_of_log
@@ -94,7 +94,7 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
 
 
 def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figure:
-    """Three heatmaps of `diagnostics.markov.rank_correlations` (3, k, k), whose models are those named, in their order:
+    """Three heatmaps of `goodness_of_fit.markov.rank_correlations` (3, k, k), of models in the order of their names:
     all queries, both right, both wrong.
     """
     k = len(models)

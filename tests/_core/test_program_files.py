@@ -234,7 +234,7 @@ def test_a_programme_of_linear_algebra_runs_where_nothing_is_compiled(tmp_path):
 import pathlib, sys
 import jax, numpy as np
 from rcjax._core import compilation
-from rcjax.diagnostics.dependence import _dependence_tests
+from rcjax.goodness_of_fit.dependence import _dependence_tests
 assert compilation.keep_programs(pathlib.Path(sys.argv[1]))
 rng = np.random.default_rng(0)
 key = np.asarray([0, 0], np.uint32)

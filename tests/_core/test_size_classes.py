@@ -11,7 +11,7 @@ from scipy import stats
 import rcjax
 from rcjax._core import size_classes
 from rcjax._core.size_classes import LARGEST, fill_up, size_class
-from rcjax.diagnostics import bootstrap as replicates
+from rcjax.goodness_of_fit import bootstrap as replicates
 from rcjax.tuning.learning_curve import learning_curve
 
 pytestmark = pytest.mark.usefixtures("float64")

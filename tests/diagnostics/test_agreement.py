@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 import rcjax
 from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement, separations
-from rcjax.diagnostics.reliability import separation
+from rcjax.goodness_of_fit.reliability import separation
 
 MODELS = ("small", "medium", "large")
 

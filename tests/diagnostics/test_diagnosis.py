@@ -11,10 +11,11 @@ import pytest
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.diagnostics import LIMITS, dependence, diagnosis, verdicts
-from rcjax.diagnostics.copula_rows import copula_rows
+from rcjax.diagnostics import LIMITS, diagnosis, verdicts
 from rcjax.diagnostics.prediction import FOLDS, HeldOut, held_out, held_out_confidence, is_training_log, lambdas
 from rcjax.diagnostics.promise import search_again, try_promise
+from rcjax.goodness_of_fit.copula_rows import copula_rows
+from rcjax.goodness_of_fit.dependence import check_dependence
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
 from rcjax.model.cascade_model import load_model
@@ -23,7 +24,7 @@ from rcjax.tuning.resampling import without
 pytestmark = pytest.mark.usefixtures("float64")
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-#: Those of test_diagnostics_copulas and test_cli_diagnose too, so that each finds the others' programmes compiled.
+#: Those of test_copula_fit and test_cli_diagnose too, so that each finds the others' programmes compiled.
 N, REPLICATES = 200, 50
 
 
@@ -122,7 +123,7 @@ def test_one_model_has_no_pairs_and_no_chain(model, logs):
     for count in (1, 2):
         log = logs[0].select(MODELS[:count])
         confidence = model.calibrate(logs[0].logprob)[:, :count]
-        found = dependence.check_dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
+        found = check_dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
         assert found[2] == []
         assert found[0].shape == (3, count, count)
         np.testing.assert_array_equal(found[0][:, range(count), range(count)], 1.0)
@@ -342,8 +343,8 @@ def test_no_promise_is_judged_where_it_is_not_known(model, logs):
 
 @pytest.mark.thorough
 def test_many_models_share_the_replicates_of_their_pairs(monkeypatch):
-    monkeypatch.setattr("rcjax.diagnostics.copula_rows.MOST_REPLICATES", 60)
-    monkeypatch.setattr("rcjax.diagnostics.copula_rows.FEWEST_REPLICATES", 20)
+    monkeypatch.setattr("rcjax.goodness_of_fit.copula_rows.MOST_REPLICATES", 60)
+    monkeypatch.setattr("rcjax.goodness_of_fit.copula_rows.FEWEST_REPLICATES", 20)
     monkeypatch.setattr("rcjax.diagnostics.prediction.MOST_MODELS", 2)
     log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     result = rcjax.diagnose(rcjax.fit(log), log, training=log, replicates=100, search=None)

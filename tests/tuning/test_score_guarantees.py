@@ -7,8 +7,8 @@ import pytest
 from scored_logs import scored_frame
 
 import rcjax
-from rcjax.diagnostics.reliability import calibration_test, separation
-from rcjax.diagnostics.two_samples import spiegelhalter_z
+from rcjax.goodness_of_fit.reliability import calibration_test, separation
+from rcjax.goodness_of_fit.two_samples import spiegelhalter_z
 from rcjax.model.calibration import transform_confidence
 from rcjax.tuning.betting import betting_p_value, scored_losses
 from rcjax.tuning.p_values import bounded_mean_p_value

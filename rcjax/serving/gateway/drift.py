@@ -1,7 +1,7 @@
 """Have a model's raw confidences moved? Counts over a few bins against the queries that the policy carries.
 
 No label is needed, and no more than some twenty counters, which several workers can add up. The distance is that of
-`rcjax.diagnostics.two_samples`, √∫ (F − G)² dH with mid-ranks, of samples whose values within one bin are all tied:
+`rcjax.goodness_of_fit.two_samples`, √∫ (F − G)² dH with mid-ranks, of samples whose values within one bin are all tied:
 that makes it smaller, by some 2 to 5 % where a model has moved, and the limit for continuous values a little too high.
 
 That limit is for one look. Where a drift is looked at again and again as queries come in, it is exceeded some time in

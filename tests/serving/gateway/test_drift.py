@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 
-from rcjax.diagnostics.two_samples import compare
+from rcjax.goodness_of_fit.two_samples import compare
 from rcjax.serving.gateway.drift import bins_of, counted, distance, distance_by_chance
 from rcjax.serving.gateway.expectations import Reach
 

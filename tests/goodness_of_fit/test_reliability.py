@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from statsmodels.stats.proportion import proportion_confint, proportions_ztest
 
-from rcjax.diagnostics.reliability import (
+from rcjax.goodness_of_fit.reliability import (
     accuracy_above,
     accuracy_p_value,
     calibration_test,

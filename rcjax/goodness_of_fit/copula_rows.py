@@ -10,9 +10,9 @@ import numpy as np
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
-from rcjax.diagnostics.bootstrap import bootstrap_size
-from rcjax.diagnostics.copulas import copula_test, paper_statistic
-from rcjax.diagnostics.dependence import table_rows
+from rcjax.goodness_of_fit.bootstrap import bootstrap_size
+from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
+from rcjax.goodness_of_fit.dependence import table_rows
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import taus_of_log
 from rcjax.model.pairs import pairs

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.diagnostics.bootstrap import SIGNIFICANT, exceedances_needed, in_batches, p_value, replicate
+from rcjax.goodness_of_fit.bootstrap import SIGNIFICANT, exceedances_needed, in_batches, p_value, replicate
 
 
 def p_of(statistics, sample, batch):

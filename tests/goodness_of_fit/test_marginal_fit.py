@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.diagnostics.marginal_fit import draw, marginal_test
+from rcjax.goodness_of_fit.marginal_fit import draw, marginal_test
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
 

@@ -10,8 +10,8 @@ import pytest
 import rcjax
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Clayton, Gumbel
-from rcjax.diagnostics.bootstrap import p_value
-from rcjax.diagnostics.copulas import (
+from rcjax.goodness_of_fit.bootstrap import p_value
+from rcjax.goodness_of_fit.copula_fit import (
     Ties,
     copula_test,
     empirical_copula,

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from rcjax._core.size_classes import size_class
-from rcjax.diagnostics.verdicts import SIGNIFICANT
+
+#: The level of every test.
+SIGNIFICANT = 0.05
 
 #: Queries that the bootstraps of marginals and copulas use; their time grows with the square.
 MOST_QUERIES = 500

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.diagnostics.bootstrap import p_value
+from rcjax.goodness_of_fit.bootstrap import p_value
 from rcjax.model.fitting_steps import taus_of_log
 from rcjax.model.pairs import pairs
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax.diagnostics.bootstrap import p_value
+from rcjax.goodness_of_fit.bootstrap import p_value
 from rcjax.logs.scoring import are_scores
 from rcjax.model.calibration_error import decile_bins, tenths
 

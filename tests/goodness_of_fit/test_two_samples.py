@@ -10,7 +10,7 @@ from scipy import stats
 from tiers import examples
 
 import rcjax
-from rcjax.diagnostics.two_samples import brier_excess, compare, holm, shuffled_labels, spiegelhalter_z
+from rcjax.goodness_of_fit.two_samples import brier_excess, compare, holm, shuffled_labels, spiegelhalter_z
 from rcjax.model.calibration_error import calibration_error
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -163,5 +163,5 @@ def test_permutations_in_blocks_are_those_at_once(monkeypatch):
     values, confidence = rng.normal(size=90).round(1), rng.uniform(size=90)
     correct, labels = (rng.uniform(size=90) < confidence).astype(float), shuffled_labels(40, 50, 499, 0)
     at_once = compare(values, confidence, correct, labels)
-    monkeypatch.setattr("rcjax.diagnostics.two_samples._ROWS", 7)
+    monkeypatch.setattr("rcjax.goodness_of_fit.two_samples._ROWS", 7)
     np.testing.assert_allclose(compare(values, confidence, correct, labels), at_once, rtol=1e-6)

@@ -11,11 +11,11 @@ import numpy as np
 
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
-from rcjax.diagnostics.markov import conditional_test, logistic_test, rank_correlations
+from rcjax.goodness_of_fit.markov import conditional_test, logistic_test, rank_correlations
 from rcjax.logs.log import Log
 
 if TYPE_CHECKING:
-    from rcjax.diagnostics.markov import MarkovTest
+    from rcjax.goodness_of_fit.markov import MarkovTest
 
 __all__ = ["check_dependence", "table_rows"]
 

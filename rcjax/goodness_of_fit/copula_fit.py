@@ -28,7 +28,7 @@ from rcjax._core.kendall import kendall_tau
 from rcjax._core.numerics import divide, open_unit
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
-from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
+from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.pair_likelihood import masses_of, present_counts, ranks_of_counts, with_tied_values
 

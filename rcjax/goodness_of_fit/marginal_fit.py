@@ -19,7 +19,7 @@ from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
-from rcjax.diagnostics.bootstrap import bootstrap_size, in_batches, p_value, replicate
+from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.fitting_steps import marginals_of_log
 from rcjax.model.marginal_fitting import refit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises

@@ -1,0 +1,3 @@
+"""Is the model right? Goodness of fit of marginals and copulas, calibration, the Markov property, two samples.
+
+Takes a `CascadeModel`, or confidences alone; gives statistics and p-values, which `rcjax.diagnostics` judges."""
