@@ -10,33 +10,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "rcjax"
 
+#: Packages in order, by what they are about, as in the table of CONTRIBUTING.md.
+GROUPS = {
+    "foundations": ["_base", "_core", "signals", "policy"],
+    "asking and logs": ["serving", "integrations", "logs", "collecting", "importing"],
+    "the paper’s model": ["copulas", "testing", "model", "goodness_of_fit", "interop", "frontier", "solving", "bayes"],
+    "the product": ["replaying", "tuning", "diagnostics", "sweeps"],
+    "what people see": ["plots", "report", "cli"],
+}
 #: Each package imports from those before it, and from itself.
-LAYERS = [
-    "_base",
-    "_core",
-    "signals",
-    "policy",
-    "serving",
-    "integrations",
-    "logs",
-    "collecting",
-    "importing",
-    "copulas",
-    "testing",
-    "model",
-    "goodness_of_fit",
-    "frontier",
-    "replaying",
-    "solving",
-    "bayes",
-    "interop",
-    "tuning",
-    "diagnostics",
-    "sweeps",
-    "plots",
-    "report",
-    "cli",
-]
+LAYERS = [layer for layers in GROUPS.values() for layer in layers]
 #: Names that say nothing of a value.
 VAGUE = ("each", "found", "seen")
 

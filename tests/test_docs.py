@@ -164,16 +164,6 @@ def test_the_example_questions_can_be_read(tmp_path):
     assert [question.reference for question in read_questions(tmp_path / "questions.jsonl")] == [("51",), ("B",)]
 
 
-def test_the_map_of_the_code_has_every_module():
-    text = (ROOT / ".github" / "CONTRIBUTING.md").read_text("utf-8")
-    table = "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
-    named = set(re.findall(r"`([\w/]+)`", table))
-    package = ROOT / "rcjax"
-    modules = {path.stem for path in package.glob("*.py") if path.stem != "__init__"}
-    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {"docs/"}
-    assert named == modules | folders
-
-
 def test_the_reference_has_every_public_name():
     listed = [name for names in make_reference.SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(make_reference.homes())

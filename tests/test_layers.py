@@ -1,10 +1,12 @@
 """The house: packages in layers, each of which imports only from those before it."""
 
 import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
-from imports import LAYERS, arrows, circles, imported, modules, reached
+from imports import GROUPS, LAYERS, arrows, circles, imported, modules, reached
 from misses import in_turn
 
 MODULES = modules()
@@ -18,6 +20,13 @@ def layer(name: str) -> str:
 
 def test_every_module_has_a_layer():
     assert {layer(name) for name in MODULES} == {*LAYERS}
+
+
+def test_the_table_for_contributors_has_the_packages_in_their_order():
+    text = (Path(__file__).parents[1] / ".github" / "CONTRIBUTING.md").read_text("utf-8")
+    first_cells = re.findall(r"^\| ([*`][^|]*) \|", text, re.MULTILINE)
+    rows = [row for group, packages in GROUPS.items() for row in (f"**{group}**", *packages)]
+    assert re.findall(r"\*\*.*?\*\*|[a-z_]+", " ".join(first_cells)) == [*rows, "docs"]
 
 
 def test_a_module_imports_from_its_layer_and_those_before_it():
