@@ -73,7 +73,7 @@ def priced(log: rcjax.Log, count: int, name: str) -> list[dict]:
     rows = []
     for number, train, population in splits(log, count):
         progress(f"{name}: prices, split {number + 1} of {count}")
-        frontiers = {price: tuned(count_waiting(train, price)) for price in PRICES}
+        frontiers = {price: tuned(count_waiting(train, {"second_cost": price})) for price in PRICES}
         dearest = float(np.asarray(train.cost).max())
         for price, frontier in frontiers.items():
             area = relative_area(frontier, frontiers[0.0], population, price)

@@ -17,6 +17,7 @@ from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import said, shown
 from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.terms import COUNTED
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -86,7 +87,7 @@ def show_replay(
     if isinstance(replayed["cost"], list):
         screen.print("Observed costs take each answer at its model's mean price; as billed, at its own.")
     if replayed.get("money") is not None:
-        screen.print("Both count what waiting is worth, as when the policy was tuned; money is without it.")
+        screen.print(f"Both count what {COUNTED} is worth, as when the policy was tuned; money is without it.")
     screen.print(_replay_table(predicted, replayed, choose_unit(costs)))
     unknown = tell_unknown(replayed)
     if unknown is not None:

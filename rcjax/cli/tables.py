@@ -17,6 +17,7 @@ from rcjax.cli.printing import command, said, shown
 from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point
 from rcjax.cli.seconds_words import brief_seconds, tell_seconds
 from rcjax.policy.targets import Target
+from rcjax.policy.terms import COUNTED
 
 __all__ = ["show_copulas", "show_next", "show_policy", "show_report", "show_tuning", "show_written"]
 
@@ -121,7 +122,8 @@ def show_policy(
     heads = [said("expected error"), "expected cost", "without answer"]
     of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
     screen.print(f"{of_error} {percent(expected['error'])}{errors}")
-    apart = "" if expected.get("money") is None else f", with waiting; money alone ${money.show(expected['money'])}"
+    alone = expected.get("money")
+    apart = "" if alone is None else f", with {COUNTED}; money alone ${money.show(alone)}"
     screen.print(f"{of_cost} {money.full(expected['cost'])}{apart}{costs}")
     if expected.get("abstention") is not None:
         screen.print(f"{of_none} {percent(expected['abstention'])} of the queries,", end=" ")

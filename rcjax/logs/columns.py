@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError, MissingPricesError
 from rcjax.logs.listing import brief, listed
+from rcjax.policy.terms import TERMS
 from rcjax.signals.replies import ROUNDING
 
 __all__ = [
@@ -44,8 +45,11 @@ ADVICE = {
     "cost": "give the money that the call cost, 0 or more",
     **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
     "label_probability": "give the probability with which the answer was drawn to be labelled, above 0 and at most 1",
-    "seconds": "give the seconds that the answer took, 0 or more, or leave the cell empty",
-    "latency_ms": "give the milliseconds that the answer took, 0 or more, or leave the cell empty",
+    **{
+        column: f"give the {units} that the answer took, 0 or more, or leave the cell empty"
+        for term in TERMS
+        for column, (units, _) in term.columns.items()
+    },
 }
 
 
@@ -72,7 +76,7 @@ SAMPLE = "sample"  # which of several answers of a model to a query
 
 #: What an answer may tell besides: the field of `Log` that the column becomes, and what its numbers are divided by, so
 #: that 300 ms are 0.3 s to the last bit.
-MEASURED = {"seconds": ("seconds", 1.0), "latency_ms": ("seconds", 1000.0)}
+MEASURED = {column: (term.column, unit) for term in TERMS for column, (_, unit) in term.columns.items()}
 
 
 LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be labelled
@@ -108,8 +112,7 @@ _LIMITS = {
     "logprob": (-math.inf, 0),
     "confidence": (0, 1),
     LABEL_PROBABILITY: (_LEAST_PROBABILITY, 1),
-    "seconds": (0, 1e9),
-    "latency_ms": (0, 1e12),
+    **{column: (0, 1e9 * unit) for column, (_, unit) in MEASURED.items()},
 }
 
 
@@ -162,8 +165,9 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
     if {"logprob", "confidence"} <= {*columns}:
         raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
-    if {"seconds", "latency_ms"} <= {*columns}:
-        raise LogError(f"{name}: columns seconds and latency_ms both occur: drop one of the two")
+    for both in ([column for column in term.columns if column in columns] for term in TERMS):
+        if len(both) > 1:
+            raise LogError(f"{name}: columns {' and '.join(both)} both occur: drop one of the two")
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(

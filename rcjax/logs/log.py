@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
@@ -21,10 +21,10 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.listing import brief, listed, near
-from rcjax.logs.seconds import Waiting, require_all_seconds, tell_seconds
 from rcjax.policy.answers import Comparison
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
+from rcjax.policy.terms import TERMS, Term
 
 __all__ = [
     "NO_ANSWER",
@@ -106,8 +106,10 @@ class Log(Cells):
     seconds: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) how long each answer took, of several that vote the longest; NaN where that is not known or there is no
     answer. None where the log does not tell."""
-    waiting: Waiting | None = None
-    """What a second is worth, where the costs count it (`with_waiting`); None where they are money alone."""
+    waiting: Mapping[str, float] | None = None
+    """What a second is worth, `second_cost`, where the costs count it (`with_waiting`); None where they are money."""
+    money: jax.Array | None = field(default=None, metadata=CELL)
+    """(n, k) money per query, where `query_cost` counts more; None where that is money alone."""
     by: str | None = None
     """The column that told the segments; None where the log was read without."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
@@ -154,7 +156,7 @@ class Log(Cells):
         """
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
-        cost = self.query_cost if self.waiting is None else self.waiting.money
+        cost = self.query_cost if self.money is None else self.money
         matrices = [self.logprob, self.correct, cost, self.answered, *(self.hand.matrices() if self.hand else ())]
         content = b"".join(np.asarray(matrix)[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
@@ -200,10 +202,10 @@ class Log(Cells):
         names = _chosen(models, self.models, self.source)
         return self._along("model", np.array([self.models.index(name) for name in names]), names)
 
-    def with_waiting(self, second_cost: float) -> Log:
+    def with_waiting(self, second_cost: float = 0.0) -> Log:
         """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
 
-        `waiting` keeps what answers cost without it. With 0 costs are money alone again, to the last bit.
+        `money` keeps what answers cost without it. With 0 costs are money alone again, to the last bit.
         Raises `LogError` for an answer whose seconds are not known, and ValueError for a negative or infinite price.
 
         >>> import polars as pl
@@ -215,20 +217,22 @@ class Log(Cells):
         ([2.0, 5.0], [1.0, 3.0])
         """
         check_arguments(Log.with_waiting, locals())
-        if not 0 <= second_cost < math.inf:
-            raise ValueError(f"second_cost is {second_cost}; it is money per second, 0 or more")
-        if second_cost == (0.0 if self.waiting is None else self.waiting.second_cost):
+        prices = {"second_cost": second_cost}
+        for term in TERMS:
+            if not 0 <= prices[term.price] < math.inf:
+                raise ValueError(f"{term.price} is {prices[term.price]}; it is money per {term.unit}, 0 or more")
+        prices = {name: float(price) for name, price in prices.items() if price}
+        if prices == (self.waiting or {}):
             return self
-        money = np.asarray(self.query_cost if self.waiting is None else self.waiting.money)
-        errors = self.errors and self.errors.with_waiting(second_cost)
-        waiting, costs = None, money
-        if second_cost > 0:
-            seconds = None if self.seconds is None else np.asarray(self.seconds)
-            waits = require_all_seconds(self.source, seconds, np.asarray(self.answered), self.models, self.queries)
-            waiting = Waiting(float(second_cost), jax.device_put(money))
-            costs = (money + second_cost * waits).astype(money.dtype)
-        changes = {"query_cost": jax.device_put(costs), "waiting": waiting, "errors": errors}
-        return dataclasses.replace(self, **changes).take(slice(None))  # which averages the costs
+        money = np.asarray(self.query_cost if self.money is None else self.money)
+        worth = sum(prices[term.price] * self._all_amounts(term) for term in TERMS if term.price in prices)
+        return dataclasses.replace(
+            self,
+            query_cost=jax.device_put((money + worth).astype(money.dtype)),
+            waiting=prices or None,
+            money=jax.device_put(money) if prices else None,
+            errors=self.errors and self.errors.with_waiting(**prices),
+        ).take(slice(None))  # which averages the costs
 
     def describe(self) -> str:
         """Return a short paragraph: how many queries, which models, who answered what, and what of it is labelled.
@@ -245,9 +249,7 @@ class Log(Cells):
         answers = np.asarray(self.answered).sum(axis=0)
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
-        timed = ""
-        if self.seconds is not None:
-            timed = f"; {tell_seconds(self.models, np.asarray(self.seconds), np.asarray(self.answered))}"
+        timed = "".join(f"; {self._tell_amounts(term)}" for term in TERMS if getattr(self, term.column) is not None)
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
@@ -258,6 +260,32 @@ class Log(Cells):
         return f"{text} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe
+
+    def _tell_amounts(self, term: Term) -> str:
+        """Which answers tell what they took, as the end of a sentence."""
+        answered = np.asarray(self.answered)
+        missing = (answered & np.isnan(np.asarray(getattr(self, term.column)))).sum(0)
+        if not missing.any():
+            return f"every answer tells its {term.unit}s"
+        total = int(answered.sum())
+        without = ", ".join(f"{name} {m:,}" for name, m in zip(self.models, missing.tolist(), strict=True) if m)
+        return f"{total - int(missing.sum()):,} of {count(total, 'answer')} tell their {term.unit}s; none: {without}"
+
+    def _all_amounts(self, term: Term) -> np.ndarray:
+        """(n, k) what answers took, 0 where there is none. Raises `LogError` for the first that does not tell."""
+        amounts, answered = getattr(self, term.column), np.asarray(self.answered)
+        needs = f"a price of {term.what} needs those of every answer"
+        if amounts is None:
+            name, *others = term.columns
+            raise LogError(f"{self.source}: no column {name}{''.join(f' (or {other})' for other in others)}: {needs}")
+        unknown = answered & np.isnan(np.asarray(amounts))
+        if unknown.any():
+            row, column = (int(index) for index in np.argwhere(unknown)[0])
+            which = f"query {brief(self.queries[row])}, model {brief(self.models[column])}"
+            more = f" ({int(unknown.sum()):,} such answers)" if unknown.sum() > 1 else ""
+            what = f"the {term.unit}s are not known, and {needs}"
+            raise LogError(f"{self.source}, {which}: {what}{more}: add them, or leave out these rows")
+        return np.where(answered, amounts, 0.0)
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
         part = super()._along(axis, index, names)

@@ -16,6 +16,7 @@ from rcjax.logs.costs import Lost, mend
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
+from rcjax.policy.terms import TERMS
 
 __all__ = ["SampledRows", "Samples", "vote"]
 
@@ -29,8 +30,7 @@ _COLUMNS = ("logprob", "correct", "cost", "answer")
 _KEYS = ("query", "model", "sample", "position", "order")
 
 
-#: Of what else is known of the answers that vote, what counts is the most: they are asked for at once.
-_LONGEST = ("seconds",)
+_OF_VOTES = {term.column: term.of_votes for term in TERMS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,9 @@ def vote(samples: Samples, number: int) -> Samples:
             logprob = np.log(alike / number)
     of_first = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
     also = {
-        name: values[..., :number].max(-1) if name in _LONGEST else np.take_along_axis(values, first, -1)[..., 0]
+        name: getattr(values[..., :number], _OF_VOTES[name])(-1)
+        if name in _OF_VOTES
+        else np.take_along_axis(values, first, -1)[..., 0]
         for name, values in samples.also.items()
     }
     return Samples(

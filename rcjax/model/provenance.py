@@ -34,7 +34,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "asked": log.asked,
         SAME_AS: log.reference and log.reference.to_json(),
         SCORES: log.scores and log.scores.to_json(),
-        "waiting": log.waiting and {"second_cost": log.waiting.second_cost, "money": _money(log)},
+        "waiting": log.waiting and {**log.waiting, "money": _money(log)},
     }
     return {
         "source": PurePath(log.source).name,
@@ -51,7 +51,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
 def _money(log: Log) -> dict[str, float]:
     """What an answer of each model costs where waiting costs nothing."""
-    return dict(zip(log.models, np.asarray(log.with_waiting(0.0).cost, float).tolist(), strict=True))
+    return dict(zip(log.models, np.asarray(log.with_waiting().cost, float).tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
 from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.terms import PRICES
 
 if TYPE_CHECKING:
     from rcjax.policy.policy import AnyPolicy, Policy
@@ -112,8 +113,7 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     }
     record = {name: read(tuning[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in tuning}
     record |= read_limits(tuning, f"{_TUNING}.", names) | {"confidence": confidence}
-    second_cost, _ = recorded_waiting(policy.provenance)
-    return record | ({"second_cost": second_cost} if second_cost else {})
+    return record | recorded_waiting(policy.provenance)[0]
 
 
 def with_record(policy: P, **entries: Any) -> P:
@@ -126,19 +126,21 @@ def with_record(policy: P, **entries: Any) -> P:
     return policy._with_parts(recording)
 
 
-def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
-    """(what a second of waiting is worth in the costs of a policy or model, what a call costs without it by model).
+def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
+    """(prices that costs of a policy or model count, by `Term.price`, what a call costs without by model).
 
-    The second is empty, and the first 0, where costs are money alone. Raises ValueError for what rcjax does not write.
+    Both are empty where costs are money alone. Raises ValueError for what rcjax does not write.
 
     >>> recorded_waiting({}), recorded_waiting({"waiting": {"second_cost": 0.001, "money": {"small": 1e-5}}})[0]
-    ((0.0, {}), 0.001)
+    (({}, {}), {'second_cost': 0.001})
     """
-    waiting = check.items(provenance.get("waiting", {}), "provenance.waiting", check.as_it_is)
+    where = "provenance.waiting"
+    waiting = check.items(provenance.get("waiting", {}), where, check.as_it_is)
     if not waiting:
-        return 0.0, {}
-    price = check.amount(waiting.get("second_cost"), "provenance.waiting.second_cost")
-    return price, check.items(waiting.get("money"), "provenance.waiting.money", check.amount)
+        return {}, {}
+    names = [check.choice(name, PRICES, where) for name in waiting if name != "money"]
+    prices = {name: check.amount(waiting[name], f"{where}.{name}") for name in names}
+    return prices, check.items(waiting.get("money"), f"{where}.money", check.amount)
 
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:

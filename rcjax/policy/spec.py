@@ -14,6 +14,7 @@ from rcjax.policy.calibrations import Transform
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
+from rcjax.policy.terms import TERMS
 
 __all__ = ["Spec", "SpecError"]
 
@@ -98,6 +99,11 @@ class Spec:
         return self.targets[0].name if self.targets else "budget"
 
     @property
+    def unit_prices(self) -> dict[str, float]:
+        """What costs count besides money: the price of a unit by its option, of those that are not 0."""
+        return {term.price: price for term in TERMS if (price := getattr(self, term.price))}
+
+    @property
     def target(self) -> dict[str, float]:
         """The targets as provenance keeps them, by name."""
         return {target.name: target.value for target in self.targets}
@@ -142,9 +148,9 @@ class Spec:
             "mix": self.mix,
             "label_price": self.label_prices is not None,
             "max_seconds": self.max_seconds is not None,
-            "second_cost": bool(self.second_cost),
         }
-        return [f"{{{name}}}" for name, used in options.items() if used]
+        used = [*(name for name, given in options.items() if given), *self.unit_prices]
+        return [f"{{{name}}}" for name in used]
 
 
 _NO_MEAN = (

@@ -26,6 +26,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
+from rcjax.policy.terms import say_prices
 from rcjax.replaying.calibrating import calibrated
 from rcjax.replaying.packing import Packed, Part, reached
 from rcjax.replaying.walk import walk
@@ -65,13 +66,11 @@ def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
     Raises LogError where that is not 0, and the log does not tell how long every answer took.
     """
     provenance = subject.provenance if isinstance(subject, AnyPolicy) else subject.model.provenance
-    second_cost, _ = recorded_waiting(provenance)
-    if second_cost == (0.0 if log.waiting is None else log.waiting.second_cost):
-        return log
+    prices, _ = recorded_waiting(provenance)
     try:
-        return log.with_waiting(second_cost)
+        return log.with_waiting(**prices)
     except LogError as problem:
-        raise LogError(f"the policy was tuned with a price of ${second_cost:.4g} a second: {problem}") from None
+        raise LogError(f"the policy was tuned with a price of {say_prices(prices, 'a {unit}')}: {problem}") from None
 
 
 def seconds_columns(log: Log, models: tuple[str, ...], asked: np.ndarray) -> np.ndarray | None:
@@ -198,12 +197,11 @@ def mixture_seconds(
 
 def _money_columns(log: Log, models: tuple[str, ...], asked: np.ndarray) -> np.ndarray | None:
     """(k,) mean money per answer on the queries that are replayed; None where costs are money alone."""
-    if log.waiting is None:
+    if log.money is None:
         return None
     part = log.select([name for name, used in zip(models, asked, strict=True) if used])
-    assert part.waiting is not None
     mean = np.zeros(len(models))
-    mean[asked] = np.asarray(part.waiting.money, float)[part.complete].mean(0)
+    mean[asked] = np.asarray(part.money, float)[part.complete].mean(0)
     return mean
 
 

@@ -39,6 +39,7 @@ from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
 from rcjax.policy.scores import Scores
 from rcjax.policy.targets import Target
+from rcjax.policy.terms import say_prices
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.influential import influential_context
@@ -98,7 +99,7 @@ def context(report: Findings) -> dict[str, Any]:
         "start": start,
         "gaps": bool((np.asarray(report.frontier.status) == PointStatus.INTERPOLATED).any()),
         "timed": report.frontier.seconds is not None,
-        "second_cost": None if report.log.waiting is None else f"${report.log.waiting.second_cost:.4g}",
+        "counts": say_prices(report.log.waiting or {}),
         "compares": report.frontier.policies.agreements is not None,
         "aim": str(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
@@ -217,11 +218,12 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
 
 
 def _waits(expected: Mapping[str, Any], money: Money) -> dict[str, str]:
-    """The seconds that a policy lets expect; empty texts where they are not known."""
+    """The seconds that a policy lets expect, and the money where costs count more; empty texts where not known."""
+    alone = "" if expected.get("money") is None else f"${money.show(expected['money'])}"
     if expected.get("seconds") is None:
-        return {"seconds": "", "tail": "", "money": ""}
+        return {"seconds": "", "tail": "", "money": alone}
     return {
-        "money": "" if expected.get("money") is None else f"${money.show(expected['money'])}",
+        "money": alone,
         "seconds": figure(expected["seconds"]),
         "tail": f"on average; {figure(expected['seconds_p50'], 2)} for half of the queries, "
         f"{figure(expected['seconds_p95'], 2)} or less for 95 %, {figure(expected['seconds_p99'], 2)} for 99 %",

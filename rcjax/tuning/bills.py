@@ -87,18 +87,18 @@ def _why_left(frontier: Frontier, budget: float) -> str:
     return f"the next better policy costs {choose_unit([least]).full(least)}{in_hand}"
 
 
-def count_waiting(log: Log, second_cost: float) -> Log:
-    """A log whose costs count what a second of waiting is worth (`Log.with_waiting`), cheapest model first by these.
+def count_waiting(log: Log, prices: Mapping[str, float]) -> Log:
+    """A log whose costs count more than money (`Log.with_waiting`), cheapest model first by these.
 
     A cascade asks its models in the order of the log, and one that is cheap, but slow, may come to be the dearer one.
     Models that were not in the order of what they cost, as somebody chose another, stay in theirs.
 
     Args:
         log: the log.
-        second_cost: money per second.
+        prices: money per unit, by the names of `Spec.unit_prices`.
     """
-    counted = log.with_waiting(second_cost)
-    if counted is log or not _rises(log.with_waiting(0.0).cost):
+    counted = log.with_waiting(**prices)
+    if counted is log or not _rises(log.with_waiting().cost):
         return counted
     order = np.argsort(np.asarray(counted.cost), kind="stable")
     return counted.select([log.models[column] for column in order])
@@ -143,7 +143,7 @@ def with_seconds(frontier: Frontier, log: Log) -> Frontier:
     seconds = replayed.seconds
     assert seconds is not None
     if log.waiting is not None:  # by the share of money in the bill that was seen, as costs are those of the estimate
-        bare = replay(frontier, dataclasses.replace(log, query_cost=jax.device_put(np.asarray(log.waiting.money))))
+        bare = replay(frontier, dataclasses.replace(log, query_cost=jax.device_put(np.asarray(log.money))))
         spent = np.asarray(replayed.spent, float)
         money = np.asarray(frontier.cost, float) * np.asarray(bare.spent, float) / np.where(spent > 0, spent, 1.0)
         seconds = dataclasses.replace(seconds, money=money)

@@ -343,8 +343,7 @@ def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: b
     (50, 50)
     """
     if held_out is not None:
-        second_cost = 0.0 if log.waiting is None else log.waiting.second_cost
-        held_out = held_out.select(log.models).with_waiting(second_cost)
+        held_out = held_out.select(log.models).with_waiting(**(log.waiting or {}))
         require_unseen(held_out, overlap(held_out, log))
         return log, held_out
     if confidence is None:

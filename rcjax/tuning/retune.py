@@ -26,6 +26,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, recorded_shares, tuning_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
+from rcjax.policy.terms import PRICES
 from rcjax.replaying.beside_reference import in_words_of, tell_beside
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
@@ -111,7 +112,7 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
         judged=record.get("judged", False),
         mix=record.get("mix", policy.by_lot) and {*target} <= {"budget", "max_error"},
         intervals=record.get("bands", True),
-        second_cost=record.get("second_cost", 0.0),
+        **{name: record[name] for name in PRICES if name in record},
         max_seconds=record.get("max_seconds"),
     )
     return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)

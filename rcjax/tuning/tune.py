@@ -236,7 +236,7 @@ def search_in_stages(
 
     Raises InfeasibleError where no policy keeps to the limit on the seconds.
     """
-    log = count_waiting(log, spec.second_cost)
+    log = count_waiting(log, spec.unit_prices)
     log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
     with stage("fitting the model"):
         model = fit(log, transform=spec.transform, **spec.fit)

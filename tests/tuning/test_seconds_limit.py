@@ -214,10 +214,10 @@ def test_a_dear_second_makes_quick_policies(log):
 def test_models_are_asked_in_the_order_of_what_they_cost_with_waiting():
     table = timed_table(60)
     slow_first = read_log(table.with_columns(seconds=5.0 - table["seconds"].clip(0, 4)))
-    counted = count_waiting(slow_first, 1.0)
+    counted = count_waiting(slow_first, {"second_cost": 1.0})
     assert list(np.argsort(np.asarray(counted.cost))) == [0, 1, 2]
     chosen = slow_first.select(["large", "small", "middle"])
-    assert count_waiting(chosen, 1.0).models == chosen.models
+    assert count_waiting(chosen, {"second_cost": 1.0}).models == chosen.models
 
 
 def test_retuning_counts_and_keeps_the_same(log):
