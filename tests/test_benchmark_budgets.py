@@ -95,6 +95,7 @@ def tuned(logs, target, value, **how):
     return np.array([float(figure) for seen in replays for figure in (seen.error, seen.spent)])
 
 
+@pytest.mark.thorough
 def test_figures_are_those_of_policies_tuned_one_by_one_and_counted(logs, row, best, targets):
     ours = {target: np.array([tuned(logs, target, value) for value in targets[target]]) for target in targets}
     plain = {target: np.array([best(target, value) for value in targets[target]]) for target in targets}

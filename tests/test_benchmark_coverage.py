@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import rcjax
 from benchmarks import coverage
@@ -14,6 +15,7 @@ def test_shares_tell_width_from_bias():
     np.testing.assert_allclose(counted, (0.5, 0.5, 0.5, 0.06, 0.06, 0.01, -0.02))
 
 
+@pytest.mark.thorough
 def test_a_drawn_log_is_the_models(float64):
     model = rcjax.demo_model()
     log = coverage.drawn(model, 4000, 3)

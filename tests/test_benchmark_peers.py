@@ -208,6 +208,7 @@ def test_the_program_prints_who_is_better_first_and_what_no_budget_met(tmp_path,
     assert "UCCI against rcjax's default, % | -3.00 ± 0.00 (2 logs) (100 labels)" in lines[2]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("float64")
 def test_rcjax_and_peers_get_the_same_budgets():
     train, test = (

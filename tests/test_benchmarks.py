@@ -71,6 +71,7 @@ def test_areas_need_costs_in_common():
     assert methods.change(None, 1.0) is None
 
 
+@pytest.mark.thorough
 def test_a_mixture_keeps_the_corners_of_the_hull():
     log = rcjax.sample_log(400, seed=0).select(MODELS)
     model = rcjax.fit(log)
@@ -267,6 +268,7 @@ def test_growth_is_that_of_ten_minutes():
     assert soak.slope(looks, "files") == 0
 
 
+@pytest.mark.thorough
 def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
     log = rcjax.sample_log(200, seed=0).select(MODELS)
     frontier = rcjax.tuning.select_frontier(log).frontier
@@ -283,6 +285,7 @@ def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
     assert figures["mixed"] <= figures["change"] + 1.0
 
 
+@pytest.mark.thorough
 @in_turn("case", segments.CASES, ids=lambda case: case.name)
 def test_segments_differ_as_they_say(case):
     log, plain = segments.simulate(4_000, case, seed=0), rcjax.sample_log(4_000, seed=0)

@@ -273,6 +273,7 @@ def line_of(figure, label):
     return np.asarray(line.get_ydata())
 
 
+@pytest.mark.thorough
 def test_the_frontier_that_is_drawn_is_the_one_promised(model, diagnosed):
     found, log = diagnosed
     drawn = line_of(plots.diagnosis_figures(found, model, log)["frontier"], "promised")

@@ -218,6 +218,7 @@ def test_a_broken_law_is_named_with_its_point(copula, law):
         assert re.search(r"u = [\d.e-]+, v = [\d.e-]+", line)
 
 
+@pytest.mark.thorough
 def test_only_the_broken_law_is_named():
     for copula, laws in (
         (Tails(2.0), ["tail dependence within [0, 1]"]),
@@ -262,6 +263,7 @@ def test_a_class_without_a_cdf_says_so():
         check_copula(Empty())
 
 
+@pytest.mark.thorough
 def test_a_member_and_a_batch_that_keep_the_contract_pass():
     check_copula(Independence())
     check_copula(Gumbel(np.array([[1.0, 3.0], [8.0, 50.0]])))
@@ -277,6 +279,7 @@ def test_one_bad_member_of_a_batch_is_found():
         check_copula(Wide(np.array([0.5, -0.3, 1.5])))
 
 
+@pytest.mark.thorough
 def test_the_precision_is_put_back():
     before = jax.config.read("jax_enable_x64")
     report(Tails(2.0))

@@ -107,6 +107,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.thorough
 @in_turn("copula, line", FAULTS, ids=lambda value: str(value) if isinstance(value, Copula) else "")
 def test_a_fault_is_named_with_its_point(copula, line):
     text = report(copula)
@@ -125,6 +126,7 @@ def test_a_family_is_looked_at_as_far_as_a_fit_goes():
     check_copula(Fading(60.0))
 
 
+@pytest.mark.thorough
 def test_a_family_given_by_its_cdf_passes_at_tau_95():
     check_copula(NaiveGumbel(20.0))
 

@@ -70,6 +70,7 @@ def test_sizes_around_powers_of_two_and_a_large_log(n):
     assert tau == pytest.approx(scipys(x, y, np.ones(n, bool)) if n > 1 else 0.0, abs=1e-14)
 
 
+@pytest.mark.thorough
 @in_turn("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
 @in_turn("dtype", [np.float32, np.float64])
 def test_all_pairs_by_signs_are_those_of_two_columns_to_the_last_bit(n, dtype):

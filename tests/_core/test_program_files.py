@@ -200,6 +200,7 @@ print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.copulas.Gumbe
     assert len(keys.pop().strip()) == 64
 
 
+@pytest.mark.thorough
 def test_a_programme_returns_what_the_function_does(folder):
     """Pytrees of rcjax's types come back as such, from the file as from the function."""
     log = rcjax.sample_log(60, seed=0)

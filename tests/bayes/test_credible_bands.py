@@ -37,6 +37,7 @@ def test_g_is_the_draws_calibrator_on_the_scale_of_the_reference(drawn):
         np.testing.assert_allclose(accuracy(draw, reference, reference(logprob)), draw(logprob), rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
     copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40), drawn.reference)
     error, cost = rcjax.bayes.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
@@ -82,6 +83,7 @@ def test_bands_are_quantiles_of_the_figures(drawn):
     assert frontier.with_bands(bands).policy(lam=float(LAM[3])).expected["abstain_price"] == 0.2
 
 
+@pytest.mark.thorough
 def test_fewer_draws_are_evenly_spaced_ones(drawn, frontier):
     for few, every in zip(
         rcjax.bayes.posterior_figures(drawn, frontier, draws=8),
@@ -91,6 +93,7 @@ def test_fewer_draws_are_evenly_spaced_ones(drawn, frontier):
         np.testing.assert_allclose(few, every[::5], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_second_call_compiles_nothing(drawn, frontier, compilations):
     other = rcjax.sample_log(100, seed=4)
     other = rcjax.bayes.sample_posterior(other.select(other.models[:3]), method="laplace", draws=40)

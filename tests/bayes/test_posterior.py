@@ -66,6 +66,7 @@ def test_the_truth_is_where_the_posterior_is(drawn):
             assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
 
 
+@pytest.mark.thorough
 def test_the_true_quantiles_are_where_the_marginals_are(drawn):
     truth, goal = rcjax.demo_model(), jnp.array([0.2, 0.5, 0.8])
     for j in range(3):
@@ -264,6 +265,7 @@ def test_arviz_names_models_and_pairs(drawn):
     np.testing.assert_allclose(found["masses"].sum("place"), 1.0)
 
 
+@pytest.mark.thorough
 def test_laplace_is_at_the_mode(drawn, evidence):
     found, start = evidence
     mode, scale = posterior._approximate(found, start)
@@ -274,6 +276,7 @@ def test_laplace_is_at_the_mode(drawn, evidence):
     np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_values_that_models_state_are_masses_of_their_own():
     log = stated_log("stated")
     drawn = sample(log)

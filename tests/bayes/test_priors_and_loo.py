@@ -40,6 +40,7 @@ def test_priors_are_what_they_were_where_nothing_is_said(log, drawn):
     assert float(again.evidence.priors.intercept_scale) == 2.5
 
 
+@pytest.mark.thorough
 def test_priors_decide_where_the_log_says_little(compilations):
     log = three(2)
     sample(log)
@@ -72,6 +73,7 @@ def test_priors_that_cannot_be_are_refused(log):
         sample(log, priors={"slope_center": 1.0})
 
 
+@pytest.mark.thorough
 def test_a_query_s_terms_are_those_that_are_written_down(log, drawn):
     """Bernoulli, betas and masses by SciPy; copulas by `log_likelihood`, which its own tests hold to references."""
     got = np.asarray(drawn.log_likelihood())

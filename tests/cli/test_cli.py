@@ -275,6 +275,7 @@ def test_cascades(folder, tmp_path, cascade):
     assert json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))["n"] == 384
 
 
+@pytest.mark.thorough
 def test_models_choose_and_order(folder):
     document = json.loads(
         succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--models", "small,large", "--json")
@@ -345,6 +346,7 @@ def test_a_policy_of_a_single_model_on_a_log_of_another(tmp_path):
     assert "no model 'small'" in fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
 
 
+@pytest.mark.thorough
 def test_an_incomplete_log_is_told_on_standard_error(folder):
     result = run("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
     assert result.exit_code == 0

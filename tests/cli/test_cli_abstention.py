@@ -30,6 +30,7 @@ def test_usage(options, message):
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
+@pytest.mark.thorough
 def test_a_refusal_in_money_is_its_share_of_an_error(folder, tmp_path):
     files = {name: tmp_path / f"{name}.json" for name in ("policy", "frontier")}
     asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands", "--json"]
@@ -58,6 +59,7 @@ def test_a_refusal_in_money_is_its_share_of_an_error(folder, tmp_path):
     assert len(whole["abstention"]) == len(whole["predicted"]["abstention"]) == len(document["frontier"])
 
 
+@pytest.mark.thorough
 def test_by_default_with_a_guarantee(folder, tmp_path):
     """The default search, half of the log held out: `--max-error` counts a refusal at its price."""
     policy = tmp_path / "policy.json"

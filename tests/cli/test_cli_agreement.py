@@ -41,6 +41,7 @@ def tuned(folder):
     return json.loads((folder / "tuned.json").read_text())
 
 
+@pytest.mark.thorough
 def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
     assert tuned["policy"]["agreements"] == {
         "medium": {"earlier": "small", "action": "ask", "model": "large", "compare": "text"}
@@ -84,6 +85,7 @@ def test_evaluate(folder, subject):
     assert "the policy compares models' answers, and the log tells none" in fail(*line)
 
 
+@pytest.mark.thorough
 def test_check_and_retune(folder):
     line = ("check", folder / "policy.json")
     check = json.loads(succeed(*line, folder / "fresh_both.csv", "--json", "--no-retuning"))

@@ -23,6 +23,7 @@ def files(tmp_path_factory):
     return folder / "log.csv", folder / "plain.csv"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "cascade",
     [

@@ -105,6 +105,7 @@ def test_what_is_out_of_reach_names_the_best_figure(folder):
     assert document["frontier"]
 
 
+@pytest.mark.thorough
 def test_a_log_that_tells_no_seconds_gives_the_document_of_before(folder, tmp_path):
     timed_table(120, seed=1).drop("seconds").write_csv(tmp_path / "bare.csv")
     text = succeed("tune", tmp_path / "bare.csv", "--no-bands", "--error-cost", "0.01", "--json")

@@ -77,6 +77,7 @@ def test_evaluate_check_and_retune_need_nothing_but_the_policy(folder):
     assert retuned.expected["error"] <= 0.12
 
 
+@pytest.mark.thorough
 def test_a_promise_is_one_of_the_difference(folder):
     result = run(*tuning(folder / "log.csv", "--confidence", "80%"))
     assert result.exit_code == 0, (result.stderr, result.exception)
@@ -104,6 +105,7 @@ def test_what_does_not_go_together_is_refused_in_a_line(folder, arguments, words
     assert words in flat(re.sub("[│╭╮╰╯─]", "", result.stderr)).replace("Invalid value for ", "")
 
 
+@pytest.mark.thorough
 def test_what_is_printed_after_it_has_its_own_words(folder):
     """The words of a reference do not outlive its command."""
     infeasible = run(*tuning(folder / "log.csv"), "--models", "small,middle")

@@ -61,6 +61,7 @@ def test_a_column_of_errors_leads_to_the_same_policy(folder):
     assert [*document["policy"]["rules"]] == [*policy["rules"]]
 
 
+@pytest.mark.thorough
 def test_evaluate_check_and_retune_know_the_scale_by_the_policy(folder):
     evaluated = run("evaluate", folder / "policy.json", folder / "fresh.csv", "--json")
     document = json.loads(evaluated.stdout)
@@ -77,6 +78,7 @@ def test_evaluate_check_and_retune_know_the_scale_by_the_policy(folder):
     assert WRONG.findall(flat(again.stdout).replace("standard error", "")) == []
 
 
+@pytest.mark.thorough
 def test_a_promise_is_one_of_the_score(folder):
     result = run(*tuning(folder / "log.csv", "--score-max", "10", "--confidence", "80%"))
     assert result.exit_code == 0, (result.stderr, result.exception)

@@ -283,6 +283,7 @@ def test_one_log_has_one_way_to_ask_a_model(place):
     assert "--again asks for them anew, --new-out FILE begins another log" in result.stderr
 
 
+@pytest.mark.thorough
 def test_the_policy_tells_how_its_models_were_asked(place):
     collect(place, Models(), n=60, names=["tiny", "large"], more="options = { temperature = 0.0 }")
     log = rcjax.read_log(place / "answers.jsonl", task="choice")

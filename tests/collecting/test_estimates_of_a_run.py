@@ -41,6 +41,7 @@ def before(result):
     return document, sum(row["likely_cost"] for row in document["estimate"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seen", [3, 12])
 def test_a_few_answers_tell_what_the_others_cost(place, seen):
     """They were not looked at before there were twenty, and an answer was taken to have 200 tokens."""

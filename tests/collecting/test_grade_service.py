@@ -187,6 +187,7 @@ def _write_week(path, seed, n, worse=False):
     return path
 
 
+@pytest.mark.thorough
 def test_the_loop_of_free_text_needs_nobody(place):
     """Grade, check, retune: fine where nothing changes, a new policy where the models do."""
     first, same, worse = (_write_week(place / f"week-{seed}.jsonl", seed, 192, worse=seed == 2) for seed in range(3))

@@ -115,6 +115,7 @@ def seconds(piece, length, graders):
     return time.process_time() - start
 
 
+@pytest.mark.thorough
 def test_time_grows_with_the_length_alone():
     """Quadratic patterns took 32 s for 16,000 characters, and for a million would take days."""
     ours = COMPARISONS.values()

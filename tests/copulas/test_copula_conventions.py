@@ -16,6 +16,7 @@ from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Joe, StudentT, Survi
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@pytest.mark.thorough
 def test_samples_have_the_shape_ahead_of_the_batch():
     for shape, theta, expected in (((), 2.0, ()), ((4,), 2.0, (4,)), ((4,), [2.0, 3.0], (4, 2)), ((), [[2.0]], (1, 1))):
         u, v = Clayton(np.array(theta)).sample(jax.random.key(0), shape)
@@ -36,6 +37,7 @@ def test_a_family_that_is_only_a_cdf_has_no_density_outside():
     np.testing.assert_array_equal(FGM(0.5).log_density(np.array([-0.5, 0.5, 2.0]), 0.5)[::2], -np.inf)
 
 
+@pytest.mark.thorough
 @in_turn("family", [Clayton, Clayton90, Frank, Gaussian, Gumbel, Joe, StudentT, SurvivalClayton])
 def test_from_tau_takes_lists(family):
     taus = [-0.3, 0.1, 0.2]

@@ -113,6 +113,7 @@ CONTRACT = thorough(FAMILIES, lambda name: name not in ("independence", "gumbel"
 FEW = thorough(FAMILIES, lambda name: name not in ("gumbel", "clayton turned by 90", "lopsided"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CONTRACT)
 def test_every_family_keeps_the_contract(name):
     check_copula(type(FAMILIES[name]))
@@ -208,7 +209,7 @@ def test_the_end_of_the_support_is_independence(copula):
         np.testing.assert_allclose(evaluate(method, copula, U, V), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", [Gaussian, StudentT])
+@pytest.mark.parametrize("family", [Gaussian, pytest.param(StudentT, marks=pytest.mark.thorough)])
 def test_correlations_of_one_are_frechets_bounds(family):
     # ρ stays two roundings off ±1, and √(1 − ρ²) is of the order of 1e-8.
     np.testing.assert_allclose(evaluate("cdf", family(1.0), U, V), np.minimum(U, V), atol=1e-7)
@@ -216,6 +217,7 @@ def test_correlations_of_one_are_frechets_bounds(family):
     np.testing.assert_allclose(evaluate("conditional", family(1.0), U, V)[U != V], (U < V)[U != V], atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_students_t_has_values_at_zero_and_one_for_every_df_of_its_grid():
     u, v = np.array([0.0, 0.0, 1.0, 1.0, 0.5]), np.array([0.0, 0.5, 0.5, 1.0, 1.0])
     copula = StudentT(0.5, np.array(StudentT.grids["df"])[:, None])

@@ -29,6 +29,7 @@ def test_logarithms_are_right_to_rounding():
     np.testing.assert_allclose(jax.jit(log1p_ratio)(y), ratios, rtol=6e-16)
 
 
+@pytest.mark.thorough
 def test_students_cdf_is_right_beside_the_line_where_its_integrand_is_a_spike():
     u, v, rho, df, expected = BESIDE.T
     np.testing.assert_allclose(jax.jit(StudentT.cdf)(StudentT(rho, df), u, v), expected, rtol=1e-11)

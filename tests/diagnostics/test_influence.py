@@ -61,6 +61,7 @@ def test_standard_errors_are_those_of_queries_drawn_again(moved, log):
     np.testing.assert_allclose([moved.error_se, moved.cost_se], drawn.std(0, ddof=1), rtol=0.25)
 
 
+@pytest.mark.thorough
 def test_what_it_is_not_for(policy, log):
     with pytest.raises(ValueError, match=r"cascade of two models or more that knows its λ"):
         influence(dataclasses.replace(policy, expected={}), log)

@@ -51,6 +51,7 @@ def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
     ]
 
 
+@pytest.mark.thorough
 def test_it_says_how_many_labels_there_are(diagnosis):
     assert diagnosis.labels["labelled_queries"] == 200
     assert diagnosis.labels["judges"][0]["judge"] == "judged"
@@ -61,6 +62,7 @@ def test_it_says_how_many_labels_there_are(diagnosis):
     json.dumps(diagnosis.to_json())
 
 
+@pytest.mark.thorough
 def test_what_the_model_predicts_is_held_to_what_labels_and_judges_say(diagnosis, logs):
     whole, _ = logs
     all_labels = rcjax.diagnose(rcjax.fit(whole), whole, replicates=50, search=None)
@@ -69,6 +71,7 @@ def test_what_the_model_predicts_is_held_to_what_labels_and_judges_say(diagnosis
     assert np.abs(diagnosis.frontier["error"] - diagnosis.frontier["predicted_error"]).max() < 0.08
 
 
+@pytest.mark.thorough
 def test_figures_of_it(diagnosis, logs):
     figures = pytest.importorskip("rcjax.plots.figures")
     _, partly = logs

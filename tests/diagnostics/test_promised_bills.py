@@ -23,6 +23,7 @@ def long_when_hard(n=120):
     return rcjax.read_log(pl.DataFrame(rows))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("float64")
 def test_a_bill_is_held_against_the_bill():
     log = long_when_hard()

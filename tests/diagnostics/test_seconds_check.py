@@ -21,6 +21,7 @@ def checked(policy, log):
     return outcome, {check.name: check for check in outcome.checks}
 
 
+@pytest.mark.thorough
 def test_what_is_as_before_is_fine(policy):
     log = timed_log(500, seed=2)
     outcome, checks = checked(policy, log)
@@ -42,6 +43,7 @@ def test_slower_models_have_drifted(policy):
     assert outcome.drifted
 
 
+@pytest.mark.thorough
 def test_a_log_or_a_policy_without_seconds_is_checked_as_ever(policy):
     fresh = timed_log(500, seed=2)
     bare = dataclasses.replace(fresh, seconds=None)
@@ -60,6 +62,7 @@ def test_retuning_is_not_tested_under_a_limit(policy):
     assert any("keeps to a limit on the seconds" in remark for remark in outcome.remarks)
 
 
+@pytest.mark.thorough
 def test_waiting_counts_as_when_it_was_tuned():
     policy = rcjax.tune(timed_log(400, seed=1), second_cost=0.0005, error_cost=0.01, intervals=False).policy
     outcome, checks = checked(policy, timed_log(500, seed=2))

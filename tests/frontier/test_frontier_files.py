@@ -17,7 +17,7 @@ from rcjax.frontier.frontier import load_frontier
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.mark.parametrize("cascades", ["all", "adaptive"])
+@pytest.mark.parametrize("cascades", ["all", pytest.param("adaptive", marks=pytest.mark.thorough)])
 def test_save_and_load(demo, demo_lam, cascades, tmp_path):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     frontier.save(tmp_path / "frontier.json")
@@ -77,6 +77,7 @@ def test_a_policy_expects_what_the_bands_say(banded):
     assert {name: expected[name] for name in plain} == dict(plain)
 
 
+@pytest.mark.thorough
 @in_turn(
     ("options", "search"),
     [

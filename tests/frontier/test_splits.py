@@ -59,6 +59,7 @@ def test_the_arrays_tell_the_splits():
     assert cascades().simplest().shares is not None
 
 
+@pytest.mark.thorough
 def test_points_are_policies_with_shares(model):
     frontier = frontier_of(model, cascades())
     answer = Rule(1, "answer")

@@ -38,6 +38,7 @@ def test_samples_have_the_law_of_the_marginal():
         assert scipy.stats.kstest(rank, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.thorough
 def test_the_key_seeds_the_samples(draws, fit):
     marginals, log = fit(draws[1]), draws[0]
     one, same, other = (marginal_test(marginals, log, 0, jax.random.key(seed), REPLICATES) for seed in (0, 0, 1))

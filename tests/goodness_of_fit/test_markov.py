@@ -82,6 +82,7 @@ def test_the_papers_test_is_nan_for_a_constant_confidence_and_for_two_models(ans
     assert np.isnan(logistic_test(confidence[:, :2], correct[:, :2], answered[:, :2])).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
 def test_published_p_values(shared_data, shared_reference, benchmark, task):
     published = json.loads((shared_reference / "published_tables.json").read_text())["markov_log10_p"]
@@ -129,6 +130,7 @@ def plain_tau(a, b, c):
     return agree / np.sqrt(untied_a * untied_c)
 
 
+@pytest.mark.thorough
 def test_p_values_hold_along_a_chain_and_are_small_off_it(chains, tests):
     a, b, c = chains
     found = tests(a, b, c)
@@ -146,6 +148,7 @@ def test_the_conditional_tau_is_a_plain_count(chains, tests):
     assert (found.n == N).all()
 
 
+@pytest.mark.thorough
 def test_only_the_order_of_each_confidence_counts(chains, tests):
     a, b, c = chains
     plain, moved, mirrored = tests(a, b, c), tests(np.exp(a), b**3, np.arctan(c)), tests(-a, b, c)
@@ -155,6 +158,7 @@ def test_only_the_order_of_each_confidence_counts(chains, tests):
     np.testing.assert_array_equal(plain.p_value, mirrored.p_value)
 
 
+@pytest.mark.thorough
 def test_ties_in_the_middle_are_parted_at_random(chains, tests):
     """A middle model that knows a few values only is a chain nevertheless where these are all that counts."""
     steps = np.diff(chains, axis=0)

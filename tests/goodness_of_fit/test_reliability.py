@@ -44,6 +44,7 @@ def plain_error(confidence, correct):
     return sum(abs((correct - confidence)[..., place == b].sum(-1)) for b in range(10)) / len(confidence)
 
 
+@pytest.mark.thorough
 def test_error_and_chance_are_those_of_a_plain_count(confidences, tests):
     correct, found = tests(confidences)
     rng = np.random.default_rng(2)

@@ -150,6 +150,7 @@ def test_the_separation_of_scores_is_that_of_parts_of_answers():
     assert figures["separation"] == pytest.approx(sum(p * won for p, won in pairs) / sum(p for p, _ in pairs))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("own_settings")
 def test_from_an_evaluation_to_a_policy_that_counts_the_score_lost(tmp_path):
     scores = [(i * 7 % 11) / 10 * (0.6 if i % 2 == 0 else 1.0) for i in range(120)]

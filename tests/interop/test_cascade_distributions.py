@@ -49,6 +49,7 @@ def values_of(marginal):
     return np.array([float(marginal.lowest), *map(float, atoms), float(marginal.highest)])
 
 
+@pytest.mark.thorough
 def test_a_chain_is_made_of_its_pairs(model):
     """log p(1, 2, 3) = log p(1, 2) + log p(2, 3) − log p(2), where p(2) is a mass or SciPy's betas."""
     values = np.asarray(sample_confidences(model, jax.random.key(0), 60))
@@ -97,6 +98,7 @@ def test_probabilities_of_masses_are_frequencies(library, model):
         assert stats.chi2(often.sum() - 1).sf(statistic) > 1e-4
 
 
+@pytest.mark.thorough
 def test_batches_of_models_and_one_model_alone(library, model):
     values = np.asarray(sample_confidences(model, jax.random.key(2), 8))
     others = dataclasses.replace(model, copulas=type(model.copulas).from_tau(jnp.array([0.1, 0.2, 0.3])))

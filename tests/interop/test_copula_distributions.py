@@ -153,6 +153,7 @@ def mixed(copula, first, second):
     return cell(copula, u, v) * f * g
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "copula", [rcjax.copulas.Gumbel(2.5), pytest.param(rcjax.copulas.Frank(4.0), marks=pytest.mark.thorough)], ids=str
 )
@@ -201,6 +202,7 @@ def test_a_margin_with_masses_goes_with_one_of_the_library(library, margins):
         assert smooth.mean() == pytest.approx(float(marginal.smooth), abs=0.03)
 
 
+@pytest.mark.thorough
 def test_gradients_go_through_masses():
     pairs = np.array([[x, y] for x in (0.1, 0.43, 0.9) for y in (0.2, 0.43, 0.5, 1.0)])
 

@@ -98,6 +98,7 @@ def test_damage_is_told(damage):
         read_reference(data, "choice")
 
 
+@pytest.mark.thorough
 def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     log = rcjax.sample_log(500, seed=0)
     thresholds, members = np.array([[0.6, 0.6, 0.6, 0.6, 0.0]]), np.ones((1, 5), bool)

@@ -54,6 +54,7 @@ def table(seed, rows=60):
     return pl.concat([frame.filter(~late), frame.filter(late)])
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 3, 7, 59]))
 def test_the_batches_play_no_part(seed, size, tmp_path, batches):

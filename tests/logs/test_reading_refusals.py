@@ -269,6 +269,7 @@ def _few(folder, n):
     return write_log(folder / f"{n}.csv", rows_of(seed=0, n=n))
 
 
+@pytest.mark.thorough
 def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
     log = _few(tmp_path, 4)
     policy = tmp_path / "policy.json"

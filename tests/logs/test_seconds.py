@@ -63,6 +63,7 @@ def test_a_log_without_seconds_says_nothing_of_them():
     assert read_log(costed().with_columns(seconds=pl.lit(2.0))).digest == log.digest
 
 
+@pytest.mark.thorough
 def test_seconds_follow_queries_and_models():
     log = timed_log(40, unknown=0.2)
     whole = np.asarray(log.seconds)
@@ -113,6 +114,7 @@ def test_of_several_answers_that_vote_the_longest_counts():
     assert by_name["large"] == [9.0, 8.0]
 
 
+@pytest.mark.thorough
 def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
     log = timed_log(30, unknown=0.1)
     read = read_reference(describe_reference(log), "generation")
@@ -140,6 +142,7 @@ def test_a_call_log_tells_its_seconds(tmp_path):
     assert np.isnan(np.asarray(log.seconds)[:, 1]).all()
 
 
+@pytest.mark.thorough
 def test_text_and_numbers_read_alike(tmp_path):
     frame = timed_table(12, unknown=0.2)
     path = tmp_path / "log.csv"

@@ -146,6 +146,7 @@ def test_two_answers_one_right():
     assert float(fitted.coefficients[0, 1]) > 0
 
 
+@pytest.mark.thorough
 def test_infinities_take_the_training_extremes():
     logprob, correct = sample(200, 3)
     logprob = logprob.at[:20].set(0.0).at[20:25].set(-jnp.inf)
@@ -211,6 +212,7 @@ def padded(matrix, fill):
     return np.pad(np.asarray(matrix.T), [(0, 0), (0, 300 - matrix.shape[0])], constant_values=fill)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("benchmark", TASKS)
 def test_published_calibration_errors(shared_data, shared_reference, benchmark):
     published = json.loads((shared_reference / "published_tables.json").read_text())

@@ -62,6 +62,7 @@ def holes(log):
     return dataclasses.replace(part, answered=jnp.asarray(answered), logprob=jnp.where(answered, part.logprob, jnp.nan))
 
 
+@pytest.mark.thorough
 def test_a_marginal_uses_all_answers_of_its_model(holes):
     model, answered = rcjax.fit(holes), np.asarray(holes.answered)
     # A model's own answers one after the other, as if there had been no other queries; the rest is not looked at.
@@ -230,6 +231,7 @@ def test_families(log):
     assert type(rcjax.fit(log, copula=FGM).copulas) is FGM
 
 
+@pytest.mark.thorough
 def test_samples_follow_marginals_and_neighbours(model):
     n = 4000
     draws = np.asarray(sample_confidences(model, jax.random.key(0), n))

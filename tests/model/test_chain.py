@@ -82,6 +82,7 @@ def grid(count=80):
     return np.stack(np.meshgrid(x, y, indexing="ij"), -1).reshape(-1, 2), np.outer(by_x, by_y).ravel()
 
 
+@pytest.mark.thorough
 def test_log_densities_are_those_of_scipy_and_sum_to_one(model):
     values = np.array([[x, y] for x in (0.1, 0.43, 0.8, 0.9) for y in (0.2, 0.43, 0.6, 0.8, 1.0)])
     expected = [reference(*value) for value in values]
@@ -125,6 +126,7 @@ def test_draws_of_later_models_are_those_of_the_joint_law(model, draws):
         assert (alone == 0.6).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / 4000))
 
 
+@pytest.mark.thorough
 def test_only_the_last_of_the_earlier_models_decides():
     demo = rcjax.demo_model()
     drawn = demo.sample(jax.random.key(0), (40,))
@@ -158,6 +160,7 @@ def test_stacked_models_under_vmap_and_as_a_batch(model):
     assert both.sample_conditional(keys[0], values[:, None, :1], (4,)).shape == (4, 6, 2, 1)
 
 
+@pytest.mark.thorough
 def test_slopes_are_differences(model):
     """By confidences off the masses, by masses, shapes of betas and the copula; pathwise by draws."""
     values = jnp.array([[0.43, 0.8], [0.1, 0.43], [0.43, 0.6], [0.9, 1.0]])
@@ -176,6 +179,7 @@ def test_slopes_are_differences(model):
         assert float(slopes[place][index]) == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_single_precision(model):
     points, _ = grid(12)
     narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, model)

@@ -58,6 +58,7 @@ def table_of(model):
     return table
 
 
+@pytest.mark.thorough
 def test_every_family_is_fitted_to_every_pair_and_one_is_chosen(model, log):
     table = table_of(model)
     assert len(table) == 10 * 4  # Independence always competes
@@ -120,6 +121,7 @@ def test_cross_validation_is_on_queries_left_out(log):
         assert best["chosen"]
 
 
+@pytest.mark.thorough
 def test_a_mixed_model_solves_samples_and_survives_a_file(model, log, tmp_path):
     assert isinstance(model.copulas, OneOf)
     frontier = rcjax.solve_frontier(model, lam=[10.0, 1000.0, 5000.0])

@@ -58,7 +58,7 @@ def tied(u, low, high):
 
 @pytest.mark.parametrize(
     "family",
-    thorough([f for f in FAMILIES if f is not Independence], lambda family: family not in (Gumbel, Frank)),
+    thorough([f for f in FAMILIES if f is not Independence], lambda family: family is not Gumbel),
     ids=lambda f: f.__name__,
 )
 def test_the_fit_is_scipys_maximum(family):
@@ -117,6 +117,7 @@ def test_two_parameters_at_once():
         assert abs(float(getattr(found.copula, name)) - truth) < 4 * error
 
 
+@pytest.mark.thorough
 def test_ties_bias_tau_and_not_the_likelihood():
     """θ = 4 with half the mass of both margins tied, at opposite ends: 50 samples of 1,000."""
     keys = jax.random.split(jax.random.key(0), 50)
@@ -152,6 +153,7 @@ def test_strong_dependence_without_a_bound_is_at_none(theta):
     np.testing.assert_allclose(fit.copula.theta, theta, rtol=0.15)
 
 
+@pytest.mark.thorough
 def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
     u = jnp.linspace(0.01, 0.99, 50)
     for family in (Gumbel, Clayton, Frank, Joe, Gaussian):
@@ -191,6 +193,7 @@ def single(family):
     return jax.jit(lambda u, v, weights: fit_pair(family, *smooth(u, v), weights))
 
 
+@pytest.mark.thorough
 def test_a_batch_of_pairs_and_replicates_is_the_single_fits():
     u, v = draw(Gumbel(2.0), 7, (3, 100))
     first, second = (Ranks(z, jnp.zeros(3), jnp.ones(3), None) for z in (u, v))

@@ -53,6 +53,7 @@ def test_the_rounded_parameters_are_sound(model):
     np.testing.assert_allclose(model.calibrate(np.zeros(5)), marginals.highest, atol=2e-6)
 
 
+@pytest.mark.thorough
 def test_shapes_and_names(log, model):
     assert log.models == model.models
     assert log.source == "rcjax demo (synthetic)"

@@ -65,6 +65,7 @@ def test_predictions_are_calibrated_for_every_model(kind):
     assert np.abs(gap).max() < 4 * np.sqrt(0.25 / 2000 * 2)
 
 
+@pytest.mark.thorough
 def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
     whole = rcjax.sample_log(1000, seed=0).select(judged_log(10, 5).models)
     right = np.asarray(whole.correct)

@@ -179,6 +179,7 @@ def likelihoods_on_the_way(x, share):
     return jax.lax.scan(lambda mixture, _: fitting._climb(columns, mixture), start, length=1001)[1]
 
 
+@pytest.mark.thorough
 def test_no_step_of_em_lowers_the_likelihood():
     """By more than its inexact M-steps, of two Newton steps each, may cost: 1e-9 was seen."""
     samples = np.stack([draw_mixture(mixture, 200) for mixture in (*MIXTURES, RARE)])
@@ -190,6 +191,7 @@ def test_no_step_of_em_lowers_the_likelihood():
         assert mean_log_likelihood(x, *fitted) >= climb[:, 30].max() - 1e-9
 
 
+@pytest.mark.thorough
 def test_a_refit_climbs_from_the_truth_towards_the_fit():
     n, tied = 400, [0.0, 1.0] * 20
     samples = np.stack([np.concatenate([draw_mixture(mixture, n), tied]) for mixture in MIXTURES])
@@ -212,6 +214,7 @@ def test_a_refit_climbs_from_the_truth_towards_the_fit():
 UNCONVERGED = 1e-6
 
 
+@pytest.mark.thorough
 def test_the_fit_is_likelier_than_one_beta_and_than_the_truth():
     """A maximum is at least as likely as any other mixture, on the very sample: sampling needs no slack."""
     n = 400
@@ -227,6 +230,7 @@ def test_the_fit_is_likelier_than_one_beta_and_than_the_truth():
         assert n * (ours - mean_log_likelihood(x, *truth)) <= 30
 
 
+@pytest.mark.thorough
 def test_the_fit_finds_a_rare_component():
     samples = np.stack([draw_mixture(RARE, 1000, seed) for seed in range(20)])
     fits = jax.jit(jax.vmap(fit_beta_mixture))(samples, np.ones(samples.shape, bool))

@@ -21,6 +21,7 @@ def sample(float64):
     return np.asarray(rcjax.copulas.Frank(4.0).sample(jax.random.key(0), (N,)))
 
 
+@pytest.mark.thorough
 def test_both_methods_are_those_of_references(sample):
     u, v = sample
     tau = stats.kendalltau(u, v).statistic
@@ -43,7 +44,7 @@ def test_both_methods_are_those_of_references(sample):
     ("method", "family", "name"),
     [
         ("tau", rcjax.copulas.Frank, "theta"),
-        ("likelihood", rcjax.copulas.Frank, "theta"),
+        pytest.param("likelihood", rcjax.copulas.Frank, "theta", marks=pytest.mark.thorough),
         pytest.param("likelihood", rcjax.copulas.StudentT, "rho", marks=pytest.mark.thorough),  # its df by a grid
     ],
 )
@@ -75,6 +76,7 @@ def test_slopes_by_the_ranks_of_the_likeliest(sample):
     assert slope == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_at_an_end_of_its_support_a_parameter_stays():
     u, v = np.asarray(rcjax.copulas.Gaussian(-0.6).sample(jax.random.key(0), (N,)))
     fitted = jax.jit(jax.value_and_grad(lambda w: rcjax.model.fit_copula(u, v, "gumbel", w, method="likelihood").theta))

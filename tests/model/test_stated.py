@@ -50,6 +50,7 @@ def test_few_values_are_all_stated_certainty_among_them(kind, count):
     assert len(set(values)) == count
 
 
+@pytest.mark.thorough
 def test_a_gate_of_zero_and_one_states_both_where_little_else_is():
     """A rare third value made all three nothing, and every answer of one confidence; an answer never rounds to 0."""
     gate = np.repeat([0.0, 0.5, 1.0], [16, 1, 83])
@@ -107,6 +108,7 @@ def test_an_estimate_is_the_mean_of_answers_and_curve(falling):
     assert low <= float(calibrator(np.log(0.7))) <= high
 
 
+@pytest.mark.thorough
 def test_yes_and_no_have_estimates_of_their_own():
     """The logistic regression has no finite feature, and one confidence for all."""
     log = stated_log("certain")
@@ -132,6 +134,7 @@ calibrations = st.builds(
 )
 
 
+@pytest.mark.thorough
 @given(pairs=calibrations, raw=st.lists(st.floats(0, 1) | st.integers(0, 100).map(lambda n: n / 100), min_size=1))
 def test_a_policy_calibrates_as_the_model_does(pairs, raw):
     line = Calibration("generation", 0.25, 0.75, -6.0, 5.5, stated=pairs)
@@ -157,6 +160,7 @@ def test_values_of_a_policy_that_cannot_be(pairs, message):
         Calibration("choice", 0.0, 1.0, 0.0, 5.0, stated=pairs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind != "stated"))
 def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
     log = stated_log(kind)
@@ -212,6 +216,7 @@ def test_damaged_values_are_named(place, change, message, tmp_path):
     assert place in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_the_calibrated_values_are_monotone_and_better_than_the_curve():
     """On answers left out, in log-loss, over logs of five votes."""
     gains = []
@@ -231,6 +236,7 @@ def test_the_calibrated_values_are_monotone_and_better_than_the_curve():
     assert np.mean(gains) > 0
 
 
+@pytest.mark.thorough
 def test_the_same_in_single_precision():
     log = stated_log("stated")
     with jax.enable_x64(False):

@@ -16,6 +16,7 @@ def fits(float64):
     return tuple(rcjax.fit(rcjax.sample_log(192, seed=seed)) for seed in (0, 1))
 
 
+@pytest.mark.thorough
 def test_they_have_one_structure_though_each_tells_where_it_comes_from(fits):
     one, other = fits
     assert one.provenance["digest"] != other.provenance["digest"]

@@ -64,6 +64,7 @@ def the_same_but_for_mixtures(model, other):
     np.testing.assert_allclose(model.cost, other.cost, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_equal_weights_are_the_fit(log, model, weighed):
     for weight in (1.0, 3.0):
         same = weighed(model, rows_of(log), jnp.full(N, weight))
@@ -97,6 +98,7 @@ def described(model):
     return jnp.concatenate([part.reshape(-1) for part in (*parts, model.copulas.theta, model.cost * 1e4)])
 
 
+@pytest.mark.thorough
 def test_derivatives_by_weights_and_by_confidences(log, model):
     rows, rng = rows_of(log), np.random.default_rng(1)
     by_weight, by_logprob = jnp.asarray(rng.standard_normal(N)), jnp.asarray(rng.standard_normal((N, 2)))

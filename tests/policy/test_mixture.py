@@ -224,6 +224,7 @@ def test_meeting_a_target(values, target):
     assert len(places) == 1 or places[1] == places[0] + 1
 
 
+@pytest.mark.thorough
 @in_turn("share", [0.05, 0.3, 0.31, 0.6])
 def test_a_budget_is_met_with_equality_and_error_is_no_higher(frontier, share):
     cost, error = np.asarray(frontier.cost), np.asarray(frontier.error)

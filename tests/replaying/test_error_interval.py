@@ -25,6 +25,7 @@ def ends(frontier, log):
     return error_interval(rcjax.replay(frontier, log), log)
 
 
+@pytest.mark.thorough
 def test_all_labels_are_wilsons(frontier):
     log = rcjax.sample_log(N, seed=1).select(MODELS)
     assert (ends(frontier, log) == wilson_interval(np.asarray(rcjax.replay(frontier, log).error), N)).all()

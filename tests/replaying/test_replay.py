@@ -185,6 +185,7 @@ def test_a_frontier_is_its_policies_one_by_one():
             np.testing.assert_allclose(getattr(seen, name)[i], getattr(single, name), rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.thorough
 def test_the_batches_of_lambdas_do_not_matter(monkeypatch):
     frontier, log = as_frontier([thresholds(a, 0.5) for a in np.linspace(0, 1, 11)]), make_log(50)
     whole = replay(frontier, log)  # type: ignore[arg-type]

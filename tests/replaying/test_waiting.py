@@ -39,6 +39,7 @@ def figures(waits):
     ]
 
 
+@pytest.mark.thorough
 def test_a_policy_waits_as_its_steps_do(log, frontier):
     for index in (0, 4, 8):
         policy = frontier.point(index)

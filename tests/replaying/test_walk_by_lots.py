@@ -213,6 +213,7 @@ def test_a_frontier_replays_point_by_point():
     assert none.policies.bounds.shape == (3, 3, 2)
 
 
+@pytest.mark.thorough
 def test_what_a_share_leaves_is_reached():
     rules = {"a": [Rule(1, "answer", share=0.5), Rule(1, "ask", "b")], "b": [Rule(1, "answer")]}
     policy = Policy(("a", "b"), {"a": PLAIN, "b": PLAIN}, rules, {"a": 1.0, "b": 2.0})

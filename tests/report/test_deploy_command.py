@@ -38,6 +38,7 @@ def rules(policy):
     return policy["models"], policy["rules"], policy["cost"]
 
 
+@pytest.mark.thorough
 def test_the_command_gives_the_policies_of_the_page(tmp_path):
     log = write_log(tmp_path / "my log.csv", rows_of(seed=0, n=96), TOKENS)
     prices, out = tmp_path / "prices.json", tmp_path / "out.html"
@@ -55,6 +56,7 @@ def test_the_command_gives_the_policies_of_the_page(tmp_path):
         assert rules(tuned) == rules(points[index]["policy"]), words
 
 
+@pytest.mark.thorough
 def test_no_other_kind_of_target_is_named(report):
     """Errors of cascades are corrected for the kind that they were tuned for: another one may choose another."""
     frontier = report.frontier
@@ -84,6 +86,7 @@ def test_differences_are_limited_by_their_own_option(tmp_path):
     assert scored == "<p>a difference</p><code>rcjax tune --max-error 5%</code>"
 
 
+@pytest.mark.thorough
 def test_the_model_table_has_the_figures_of_tune(report):
     tuned = {one.model: percent(one.calibration_error) for one in describe_models(report.log, report.model)}
     rows = [_model(report, j, report.money) for j in range(len(tuned))]

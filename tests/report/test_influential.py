@@ -20,6 +20,7 @@ def log(logs):
     return logs[0]
 
 
+@pytest.mark.thorough
 def test_they_are_those_that_move_the_promise_most(report, log):
     policy = report.frontier.point(report.chosen)
     moved, rows = rcjax.diagnostics.influence(policy, log), report.influential.rows
@@ -52,6 +53,7 @@ def test_the_page_has_a_row_for_each_and_says_what_to_do(report):
     assert "is not shown: none of it is known." in render(dataclasses.replace(report, influential=other))
 
 
+@pytest.mark.thorough
 def test_where_it_is_not_known_the_page_says_why(report, log):
     policy = report.frontier.point(report.chosen)
     few = stated_log("stated", 96, models=2)

@@ -36,6 +36,7 @@ def test_the_headline_has_intervals_and_tells_of_the_target(report):
     assert re.search(beside, told)
 
 
+@pytest.mark.thorough
 def test_what_statisticians_look_at_is_folded_away(page):
     shown = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
     names = ("marginals", "copulas", "correlations")

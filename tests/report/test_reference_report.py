@@ -23,6 +23,7 @@ def page(tmp_path_factory):
     return rcjax.make_report(log, replicates=50, max_error=0.12)  # as the report of the other tests, but for labels
 
 
+@pytest.mark.thorough
 def test_a_page_says_what_differs_and_what_is_wrong(page):
     assert "differs from large on" in page.headline()
     assert page.headline().startswith("Asking large for everything costs $")  # that it is itself is no news

@@ -153,6 +153,7 @@ def test_the_badge_is_the_worst_verdict_on_the_policy(report):
         ), index
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_off_is_no_verdict_on_policies_by_the_labels(report):
     """What the page promises is counted on labels: predictions that are 30 points off do not touch it."""
     frontier = report.diagnosis.frontier | {"predicted_error": report.diagnosis.frontier["error"] + 0.3}
@@ -167,6 +168,7 @@ def test_a_model_that_is_off_is_no_verdict_on_policies_by_the_labels(report):
             assert point["trust"] == same["trust"]
 
 
+@pytest.mark.thorough
 def test_the_page_says_how_the_promise_fared(report):
     promise, found = report.diagnosis.promise, context(report)
     gap = 100 * float(np.mean(promise["error"] - promise["predicted_error"]))
@@ -267,6 +269,7 @@ def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
     assert checked > 10
 
 
+@pytest.mark.thorough
 def test_a_learning_curve_of_policies_that_compare_answers_says_so(report):
     says = "Policies that go by whether answers agree are among those tuned."
     assert says not in report.to_html()
@@ -274,6 +277,7 @@ def test_a_learning_curve_of_policies_that_compare_answers_says_so(report):
     assert says in comparing.to_html()
 
 
+@pytest.mark.thorough
 def test_without_a_learning_curve_it_is_not_spoken_of(report):
     short = dataclasses.replace(report, learning=None)
     assert "Would more labels help" not in short.to_html()

@@ -90,6 +90,7 @@ def served(path, n=60, roll=None, **options):
     return path
 
 
+@pytest.mark.thorough
 def test_the_loop_keeps_how_models_are_asked(tmp_path):
     """Service, log in parts, tuning, the next service: which needs no signal, and refuses another."""
     path = served(tmp_path / "calls.jsonl", roll=Roll(size=20_000), model_options={"small": {"temperature": 0.25}})

@@ -186,6 +186,7 @@ def test_labels_by_query_and_model(path, tmp_path):
     assert read(path, labels)[0].correct.tolist() == [[True, False], [False, True]]
 
 
+@pytest.mark.thorough
 @given(answer=st.text(max_size=20), right=st.text(max_size=20))
 @settings(max_examples=examples(50), deadline=None)
 def test_answers_are_compared_but_for_case_and_space(tmp_path_factory, answer, right):
@@ -353,6 +354,7 @@ def test_labels_that_cannot_be_used(path, labels, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_log_without_answers_needs_labels_by_model(path):
     write(path, *both(0), *both(1), answers=False)
     with pytest.raises(LogError, match=r"no row has an answer to compare with .*: give labels by query, model"):

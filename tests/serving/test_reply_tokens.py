@@ -156,6 +156,7 @@ def test_tokens_are_those_of_the_text():
     assert got == {}
 
 
+@pytest.mark.thorough
 def test_time_grows_with_the_number_of_tokens_alone():
     """A model that replies with blanks without end took minutes, in which a service did nothing else."""
     many, slow = 30_000, {}

@@ -168,6 +168,7 @@ def test_a_service_refuses_a_policy_of_keys_in_one_line():
 # -- what is to be expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.2])
 def test_what_a_service_expects_is_what_a_replay_of_the_kept_queries_says(price):
     with jax.enable_x64(True):

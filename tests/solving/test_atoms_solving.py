@@ -50,6 +50,7 @@ def grids(marginals):
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 
+@pytest.mark.thorough
 def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
     assert grids.u.shape == (len(CASES), (PANELS + 4) * (ORDER + 1) + 1)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grids))
@@ -123,6 +124,7 @@ def test_error_and_cost_are_those_of_samples(model):
         assert float(cost) == pytest.approx(spent, rel=1e-2)
 
 
+@pytest.mark.thorough
 def test_the_optimum_is_the_best_of_all_thresholds_between_values(steps_only):
     model = steps_only
     thresholds = np.array(list(itertools.product(*(middles(values) for values in values_of(model)[:2]))))

@@ -83,6 +83,7 @@ def test_optimised_programmes_are_sure_of_as_much(fours, panels):
     np.testing.assert_allclose(same_cut.u, cut.u, rtol=0, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_what_is_not_sure_has_its_rounds_a_few_at_a_time(fours, monkeypatch):
     """Where a plan has many steps: the same policies as with all λ in every round."""
     lam, tables, plan = jnp.asarray(LAM), *problem(fours[0])

@@ -16,6 +16,7 @@ def automatic(demo):
     return solve_frontier(demo)
 
 
+@pytest.mark.thorough
 def test_policies_of_the_targets(demo, automatic):
     cost, error, lam = (np.asarray(x) for x in (automatic.cost, automatic.error, automatic.lam))
     middle = len(cost) // 2

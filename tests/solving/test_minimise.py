@@ -71,6 +71,7 @@ def random_values(objective, model, frontier, lam, count=5_000):
     return np.array([np.asarray(jax.vmap(objective, (0, None))(tried, price)).min() for price in lam])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whole", [pytest.param(True, marks=pytest.mark.thorough), False])
 def test_the_optimum_of_error_and_cost_is_bellmans(demo, demo_lam, whole):
     search = "full" if whole else [demo.models[:2], demo.models[1:4], demo.models[2:3]]
@@ -228,6 +229,7 @@ def test_what_it_says_is_what_its_thresholds_do(models, robust):
     np.testing.assert_allclose(told.cost[:, 0], cost, rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_shares_and_paths_add_up(demo, demo_lam):
     frontier = solve_frontier(demo, lam=demo_lam, abstain_price=0.4)
     told = outcomes(demo, frontier)
@@ -239,6 +241,7 @@ def test_shares_and_paths_add_up(demo, demo_lam):
     assert (np.asarray(told.answered) <= np.asarray(told.asked) + 1e-12).all()
 
 
+@pytest.mark.thorough
 def test_refusals_are_bellmans(one):
     def penalised(outcome, lam):
         return outcome.error + 0.3 * outcome.refused + lam * outcome.cost
@@ -286,6 +289,7 @@ def test_steps_are_searched_by_the_objective_itself():
     np.testing.assert_allclose(values(steep, model, ours), least, atol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("robust")
 def test_a_second_call_compiles_nothing(models, compilations):
     with compilations() as compiled:
@@ -293,6 +297,7 @@ def test_a_second_call_compiles_nothing(models, compilations):
     assert not compiled
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("float32")
 def test_in_float32_it_is_nearly_as_good():
     model = rcjax.demo_model()

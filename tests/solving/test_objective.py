@@ -128,6 +128,7 @@ def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
         np.testing.assert_allclose(cost[i], expected_cost, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_subcascade_is_the_chain_that_ends_there(chains):
     models, thresholds, (error, cost) = chains
     found = batched(models, thresholds[:, 6:12, :2], models.models[:3])
@@ -184,6 +185,7 @@ def test_gradients_match_central_differences(smooth, chain):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_shapes_of_thresholds(demo):
     names = (demo.models[0], demo.models[2], demo.models[4])
     short = jnp.array([0.4, 0.6])
@@ -199,6 +201,7 @@ def test_shapes_of_thresholds(demo):
     assert error_and_cost(demo, jnp.zeros((4, 0)), names[:1])[0].shape == (4,)
 
 
+@pytest.mark.thorough
 def test_cascades_of_one_length_share_two_programmes(demo, compilations):
     """One for few rows of thresholds and one for many, whichever the models are."""
     a, b, c, d, e = demo.models
@@ -243,7 +246,7 @@ def test_unknown_chain_is_refused(demo):
         error_and_cost(demo, jnp.full(4, 0.5), chain="markov")
 
 
-@pytest.mark.parametrize("chain", ["exact", "paper"])
+@pytest.mark.parametrize("chain", ["exact", pytest.param("paper", marks=pytest.mark.thorough)])
 def test_extreme_thresholds(chains, chain):
     """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""
     models, *_ = chains
@@ -257,6 +260,7 @@ def test_extreme_thresholds(chains, chain):
     np.testing.assert_allclose(error[:, 1], 1 - mean[:, 5], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_model_that_never_answers_adds_its_cost_alone(demo):
     """Under independence nothing is learnt from it."""
     model = make_model(demo.marginals, Gumbel(jnp.ones(10)), demo.cost)

@@ -45,6 +45,7 @@ def test_slopes_and_curvature_are_those_of_differences(demo):
     np.testing.assert_allclose(curvature, [(slope(at + s) - slope(at - s)) / 2e-5 for s in step], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_cascade_that_does_not_exist_is_refused(demo):
     with pytest.raises(ValueError, match="unknown model 'nobody'"):
         rcjax.solving.outcome(demo, jnp.array([0.5]), ("nobody",))

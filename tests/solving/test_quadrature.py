@@ -43,6 +43,7 @@ def grids(marginals) -> Grid:
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 
+@pytest.mark.thorough
 def test_every_leaf_is_finite(grids):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grids))
 

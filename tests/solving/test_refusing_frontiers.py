@@ -101,6 +101,7 @@ def test_a_replay_is_what_a_service_sees(refusing, search):
     assert max(refused) > (0.1 if search == "full" else 0.2)
 
 
+@pytest.mark.thorough
 def test_a_replay_where_all_is_refused():
     rules = {"small": (Rule(1.0, "abstain"),), "médium": (Rule(1.0, "answer"),), "large": (Rule(1.0, "answer"),)}
     log = rcjax.sample_log(40, seed=2)

@@ -35,6 +35,7 @@ def figures(solution):
     return jnp.concatenate([solution.error[..., None], solution.cost[..., None], solution.thresholds], axis=-1)
 
 
+@pytest.mark.thorough
 def test_it_finds_what_solve_frontier_finds_or_better(three, lam):
     frontier, solution = rcjax.solve_frontier(three, lam=lam), solve(three, lam)
     other = np.asarray(frontier.error + lam * frontier.cost)
@@ -75,6 +76,7 @@ def at(request, demo, three, lam):
     return solved, values
 
 
+@pytest.mark.thorough
 def test_derivatives_are_those_of_differences(at):
     solved, values = at
     run, forward = jax.jit(solved), jax.jit(jax.jacfwd(solved, (0, 1, 2, 3)))(*values)
@@ -159,6 +161,7 @@ def test_a_threshold_beside_a_point_mass_is_held(lam):
     assert not np.isnan(moved).any()
 
 
+@pytest.mark.thorough
 def test_one_model_alone_and_what_does_not_exist(three):
     alone = solve(three, [0.0, 1e3], [(three.models[1],)])
     error, cost = rcjax.solving.error_and_cost(three, jnp.array([0.5]), (three.models[1],))
@@ -171,6 +174,7 @@ def test_one_model_alone_and_what_does_not_exist(three):
         solve(three, 1.0, [("nobody",)])
 
 
+@pytest.mark.thorough
 def test_float32_loses_little(three, lam):
     exact = solve(three, lam)
     small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), three)

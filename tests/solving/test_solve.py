@@ -94,6 +94,7 @@ def test_all_is_the_best_of_every_subcascade(triples):
     assert (each <= grids + GLOBAL).all()
 
 
+@pytest.mark.thorough
 def test_adaptive_beats_all_beats_fixed(demo, demo_lam):
     """Up to 1e-6: the programme integrates the adaptive policy on the nodes without a polish."""
     adaptive, best, full = (loss(solve_frontier(demo, lam=demo_lam, cascades=c)) for c in ("adaptive", "all", "full"))
@@ -231,6 +232,7 @@ def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
     assert not compiled
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cascades", ["all", "adaptive"])
 def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
     whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
@@ -256,6 +258,7 @@ def test_float32_is_close_to_float64(demo, demo_lam):
         np.testing.assert_allclose(loss(single), loss(double), rtol=0, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_list_of_cascades(demo, demo_lam):
     a, b, _, d, e = demo.models
     one = loss(solve_frontier(demo, lam=demo_lam, cascades=[(a, e)]))
@@ -268,6 +271,7 @@ def test_a_list_of_cascades(demo, demo_lam):
     np.testing.assert_allclose(single.cost, demo.cost[1], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_max_length(demo, demo_lam):
     short = solve_frontier(demo, lam=demo_lam, max_length=2)
     assert np.asarray(short.members).sum(1).max() <= 2

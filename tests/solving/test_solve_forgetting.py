@@ -10,6 +10,7 @@ from rcjax.frontier.point_statuses import PointStatus
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
 
 
+@pytest.mark.thorough
 def test_a_grid_and_what_lies_between_share_one_programme(demo, demo_lam, compilations):
     jax.clear_caches()
     with compilations() as compiled:

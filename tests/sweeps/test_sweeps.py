@@ -44,6 +44,7 @@ def of(points, **wanted):
     return points.sort("lam")
 
 
+@pytest.mark.thorough
 def test_every_problem_is_solved_once(points, swept):
     expected = len(SIZES) * 2 * 4 * (3 * 2 + 1)  # logs, replicates, prices, searches with both copulas and one without
     keys = ["log", "seed", "replicate", "cascades", "copula", "lam"]
@@ -142,6 +143,7 @@ def test_batches_change_nothing_and_nothing_is_compiled_twice(points, logs, sett
     assert again.points.collect().equals(points)
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, monkeypatch):
     some = {"small": logs["small"]}
     options = {"cascades": "labels", "lam": [10.0, 1000.0], "replicates": 3, "batch": 2}

@@ -205,6 +205,7 @@ def model(log):
         return fit(log)
 
 
+@pytest.mark.thorough
 def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
     lam = np.geomspace(10.0, 1e5, 12)
     rows = log.logprob, log.correct, log.answered
@@ -299,6 +300,7 @@ def test_of_a_chain_and_agreement_the_one_that_gains_more_has_the_price():
 # -- the whole search
 
 
+@pytest.mark.thorough
 def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
     with_answers = rcjax.tuning.select_frontier(log)
@@ -315,6 +317,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     assert errors[0] < 0.9 * errors[1]
 
 
+@pytest.mark.thorough
 def test_a_budget_gets_no_worse_a_policy_with_answers_than_without(log, monkeypatch):
     """By the estimate that policies are chosen by, which has no luck added to it, of all points."""
     monkeypatch.setattr("rcjax.tuning.select.raised_by_luck", lambda trial, *_, **__: trial)
@@ -338,6 +341,7 @@ def test_errors_are_as_promised(log):
     np.testing.assert_allclose(np.asarray(replayed.cost)[compares], np.asarray(frontier.cost)[compares], rtol=0.15)
 
 
+@pytest.mark.thorough
 def test_a_log_without_answers_is_searched_as_ever(log, monkeypatch):
     """Nothing of agreement is called, and what is found does not depend on it."""
 
@@ -361,6 +365,7 @@ def test_given_prices_have_the_best_policy_for_each(log):
     assert not compares[-1]  # where money is dear, one model is asked
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "models", thorough([("small", "large"), ("small", "medium", "large")], lambda names: "medium" not in names)
 )

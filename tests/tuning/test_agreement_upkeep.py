@@ -57,6 +57,7 @@ def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
         rcjax.tuning.bootstrap(frontier, mute(log), replicates=20, refit=refit)
 
 
+@pytest.mark.thorough
 def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
     rng = np.random.default_rng(0)
     draws = rng.integers(0, log.n_queries, (6, log.n_queries))
@@ -67,6 +68,7 @@ def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
     assert not own[:, ~compares(frontier)].any()
 
 
+@pytest.mark.thorough
 def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
     """Drawn a block at a time, the figures on the log itself are those of one walk."""
     monkeypatch.setattr(module, "_BLOCK", 64)
@@ -76,6 +78,7 @@ def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
     np.testing.assert_allclose(middle, seen.error, atol=0.02)
 
 
+@pytest.mark.thorough
 def test_a_guarantee_counts_refusals_where_answers_differ():
     log = make_log(600, 0.0, seed=5)
     train, held = log.split(0.5, seed=0)
@@ -104,6 +107,7 @@ def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     assert not any("policy.step" in remark for remark in plain.remarks)
 
 
+@pytest.mark.thorough
 def test_what_tuning_again_would_gain_is_next_to_nothing_on_like_queries(frontier, log):
     policy = frontier.point(int(compares(frontier).argmax()))
     gain = held_out_gain(policy, make_log(300, 0.0, seed=9), log)

@@ -55,6 +55,7 @@ def test_larger_limits_have_smaller_p_values():
     assert p[0] == 1
 
 
+@pytest.mark.thorough
 def test_losses_are_those_of_the_labels_where_all_is_labelled():
     log = judged_log(300, 100)
     frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[100.0, 1000.0])

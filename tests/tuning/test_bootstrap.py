@@ -226,6 +226,7 @@ def test_a_draw_without_a_complete_query_says_nothing(two):
     np.testing.assert_allclose(bands.error, np.tile([limit, 1.0], (len(bands.error), 1)), rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_policy_that_was_never_wrong_may_still_be():
     log = make_log(N, 2, seed=11, correct=np.array([[True, True]]))
     frontier = fixed_frontier(log, rcjax.fit(log))

@@ -36,6 +36,7 @@ def selected(log):
     return frontier, bootstrap(frontier, log, replicates=B)
 
 
+@pytest.mark.thorough
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """As a budget of what each point costs, and keeps in hand, would choose; or at the price of each."""
     frontier, bands = selected
@@ -55,6 +56,7 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     np.testing.assert_allclose(bands.frequency, frequency, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log, selected):
     """A point without figures, as there is in a comparison at one price, is no budget of nothing."""
     frontier, _ = selected
@@ -189,7 +191,7 @@ def test_chains_that_earned_their_place_are_chosen_again(three):
     [
         {"correct": np.array([True, False])},
         {"correct": np.arange(N)[:, None] < 1},
-        {"logprob": np.array([-0.5, -0.5])},
+        pytest.param({"logprob": np.array([-0.5, -0.5])}, marks=pytest.mark.thorough),
         {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
         {"query_cost": np.array([0.0, 1.0])},
         {"answered": np.array([True, False]) | (np.arange(N) < 2)[:, None]},

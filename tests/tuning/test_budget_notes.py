@@ -48,7 +48,14 @@ def step_bill(policy, log):
 # -- bills
 
 
-@pytest.mark.parametrize("cascade", ["all", "full", [MODELS[0], MODELS[2]]])
+@pytest.mark.parametrize(
+    "cascade",
+    [
+        pytest.param("all", marks=pytest.mark.thorough),
+        pytest.param("full", marks=pytest.mark.thorough),
+        [MODELS[0], MODELS[2]],
+    ],
+)
 def test_what_a_search_by_the_model_promises_is_the_bill(log, cascade):
     budget = 0.6 * float(np.asarray(log.query_cost).mean(0).sum())
     tuned = rcjax.tune(log, cascade=cascade, budget=budget, intervals=False)
@@ -59,6 +66,7 @@ def test_what_a_search_by_the_model_promises_is_the_bill(log, cascade):
     assert any(note.startswith("costs of policies are bills of this log, ") for note in tuned.notes)
 
 
+@pytest.mark.thorough
 def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
     frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=20))
@@ -76,6 +84,7 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     assert told == [f"costs of policies are bills of this log, {words} than the model tells at mean prices"]
 
 
+@pytest.mark.thorough
 def test_where_there_is_nothing_to_correct_nothing_is_said(log, model):
     selected = rcjax.tuning.select_frontier(log, model=model).frontier
     assert by_bill(selected, log) == (selected, [])

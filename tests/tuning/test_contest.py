@@ -286,6 +286,7 @@ LOGS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LOGS)
 def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
     make, price, more = LOGS[name]

@@ -116,6 +116,7 @@ def test_the_luck_of_a_limit_is_what_a_loop_over_the_folds_says(limit):
     assert admitted.luck == pytest.approx(max(0.0, 0.8 * np.mean(more)), rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_fold_is_held_out_with_what_its_model_was_fitted_to():
     log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     model = rcjax.fit(log)

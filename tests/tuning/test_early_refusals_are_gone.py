@@ -64,6 +64,7 @@ def test_it_is_tuned_again_with_refusals_by_the_last_model(log, policy):
     assert again.frontier.abstain_price == recorded_tuning(policy).spec.abstain_price == 0.25
 
 
+@pytest.mark.thorough
 def test_what_would_need_them_says_what_to_do(log, frontier):
     small = log.take(slice(100))
     left_out = "abstain_early must be left out, and the last one refuses"

@@ -36,7 +36,7 @@ LOGS = {
 }
 
 
-@pytest.fixture(scope="module", params=thorough(LOGS, lambda name: name in ("three models", "made by hand")))
+@pytest.fixture(scope="module", params=thorough(LOGS, lambda name: name != "three confidences"))
 def tuned(request, float64):
     """(log, model, selection)"""
     log = LOGS[request.param]()
@@ -106,6 +106,7 @@ def test_no_single_model_is_better_than_what_a_target_gets(tuned):
             assert cost <= bill[wrong <= target["max_error"]].min() * (1 + 1e-9), target
 
 
+@pytest.mark.thorough
 def test_corners_are_those_that_a_price_supports(tuned, tmp_path):
     """And the file of the frontier says so, point by point, and what a budget keeps in hand."""
     frontier = tuned[2].frontier
@@ -139,6 +140,7 @@ def test_corners_are_those_that_a_price_supports(tuned, tmp_path):
     assert (np.asarray(frontier.reserve)[~single] > 0).all()
 
 
+@pytest.mark.thorough
 def test_a_frontier_without_a_reserve_has_none_in_its_file(tmp_path):
     frontier = rcjax.solve_frontier(rcjax.fit(make_log(120, 2)), lam=[1e-2])
     (point,) = frontier.to_json()["frontier"]
@@ -147,6 +149,7 @@ def test_a_frontier_without_a_reserve_has_none_in_its_file(tmp_path):
     assert rcjax.load_frontier(tmp_path / "frontier.json").reserve is None
 
 
+@pytest.mark.thorough
 def test_a_budget_parts_the_queries_of_one_confidence(float64):
     """Of three confidences a threshold leaves few choices; a share of the queries of one has the budget spent."""
     log = LOGS["three confidences"]()

@@ -14,6 +14,7 @@ from rcjax.tuning.overlap import hold_out
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@pytest.mark.thorough
 def test_half_is_held_out_and_nothing_is_in_both():
     log = rcjax.sample_log(101, seed=0)
     rest, tested = hold_out(log, None, 0.95)
@@ -21,6 +22,7 @@ def test_half_is_held_out_and_nothing_is_in_both():
     assert sorted([*rest.queries, *tested.queries]) == sorted(log.queries)
 
 
+@pytest.mark.thorough
 def test_without_a_confidence_nothing_is():
     log = rcjax.sample_log(30, seed=0)
     assert hold_out(log, None, None) == (log, None)
@@ -35,6 +37,7 @@ def test_only_labels_by_hand_are_of_use_unless_judges_count():
     assert hold_out(log, None, 0.95, judged=True)[1].n_queries == 200
 
 
+@pytest.mark.thorough
 def test_segments_are_tested_on_labels_by_hand():
     log = judged_log(600, labels=240)
     log = dataclasses.replace(log, by="language", segment=("de", "en") * 300)
@@ -43,6 +46,7 @@ def test_segments_are_tested_on_labels_by_hand():
     assert tuned.held_out.labelled.all()
 
 
+@pytest.mark.thorough
 def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
     log, other = timed_log(60, seed=0).with_waiting(0.01), timed_log(40, seed=1)
     tested = hold_out(log, other, 0.9)[1]

@@ -50,6 +50,7 @@ def test_an_answer_that_there_is_not_is_charged_as_others_of_its_model():
         np.testing.assert_allclose(money[~here, j], own[here, j].mean())
 
 
+@pytest.mark.thorough
 def test_where_thresholds_part_a_confidence():
     n = 200
     base = make_log(n, 2, seed=2)
@@ -244,6 +245,7 @@ def test_a_candidate_that_parts_ties_counts_and_costs_what_its_walk_does(confide
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), found.cost[places], rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_queries_that_nobody_answered_count_for_nothing():
     """Though fewer are then filled in; and mean costs may be those of each query, or of all, (k,)."""
     levels = np.log(np.exp(np.asarray(make_log(72, K, seed=3).logprob)).round(1).clip(0.05, 0.95))

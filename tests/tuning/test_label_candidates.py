@@ -80,6 +80,7 @@ def test_candidates_in_single_precision(float32):
     assert_like_definition(found, by_definition(confidence, crossed, correct, present), 2e-6)
 
 
+@pytest.mark.thorough
 def test_candidates_batch_over_masks():
     confidence, crossed, correct, present = random_log(1)
     masks = present & (np.arange(4)[:, None, None] != (np.arange(N) % 4)[:, None])

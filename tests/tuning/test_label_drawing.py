@@ -48,6 +48,7 @@ def weighted(draw, truth):
     return np.bincount(draw.model, truth[draw.query, draw.model] / draw.chance[draw.query, draw.model], len(MODELS))
 
 
+@pytest.mark.thorough
 @in_turn("number", [9, 10, 60, 301, 750])
 def test_exactly_so_many_are_drawn_and_each_once(whole, number):
     log = with_labels(whole, nowhere(whole))

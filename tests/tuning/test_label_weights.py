@@ -35,6 +35,7 @@ def nothing_that_tells(n):
     return made_log(confidence, np.stack([amid, ~amid], axis=1) ^ (rng.uniform(size=(n, 2)) < 0.1))
 
 
+@pytest.mark.thorough
 def test_noisy_labels_of_well_calibrated_models_count_for_little():
     blends = [estimate_blend(all_that_tells(n), "generation") for n in (100, 3000)]
     assert blends[1].label < 0.1

@@ -51,6 +51,7 @@ def test_the_best_purchase_is_the_best_of_all(label, judge):
     assert bought.equivalent > have.equivalent
 
 
+@pytest.mark.thorough
 def test_nothing_is_said_where_all_is_labelled():
     whole = rcjax.sample_log(100, seed=0)
     policy = rcjax.solve_frontier(rcjax.fit(whole)).policy(error_cost=0.002)

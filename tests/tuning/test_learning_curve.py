@@ -57,6 +57,7 @@ def curve(float64):
 # -- logs with answers
 
 
+@pytest.mark.thorough
 def test_where_agreement_pays_the_curve_is_of_policies_that_compare_answers():
     with_answers = learning_curve(make_log(200, 0.0, seed=1), repeats=3)
     without = learning_curve(make_log(200, 0.0, seed=1, answers=False), repeats=3)
@@ -106,6 +107,7 @@ def test_a_deal_with_answers_is_a_replay_of_policies_that_compare_them():
 # -- the curve of a log
 
 
+@pytest.mark.thorough
 def test_sizes_and_figures(curve):
     assert curve.queries[0] == 20
     assert curve.queries[-1] == N - N // 5
@@ -146,6 +148,7 @@ def test_more_labels_are_not_worse(curve):
     assert 0 <= low <= expected <= high < 50
 
 
+@pytest.mark.thorough
 def test_the_same_seed_is_the_same_curve(curve):
     again, other = learning_curve(sampled()), learning_curve(sampled(), seed=1)
     for field in dataclasses.fields(curve):
@@ -187,6 +190,7 @@ def test_a_deal_is_a_replay_of_what_the_log_says(monkeypatch):
     np.testing.assert_allclose(cost[0, 0] * charged.mean(), seen.cost, rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning")
 def test_queries_with_gaps_do_not_count():
     log = sampled(N + 12)
@@ -197,6 +201,7 @@ def test_queries_with_gaps_do_not_count():
     np.testing.assert_array_equal(seen.area, expected.area)
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_always_right():
     log = sampled()
     right = np.array(log.correct)

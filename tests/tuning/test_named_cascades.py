@@ -35,6 +35,7 @@ def older(log, tmp_path_factory):
         return rcjax.load_frontier(path)
 
 
+@pytest.mark.thorough
 def test_answers_of_the_log_change_nothing(log):
     plain = dataclasses.replace(log, answer=None, compare=None)
     one, other = (rcjax.tune(source, cascade=list(MODELS), lam=1000.0, intervals=False) for source in (log, plain))

@@ -158,6 +158,7 @@ def test_names_that_recur_and_logs_without_a_model_in_common(splits):
 # -- by what a policy or a model carries
 
 
+@pytest.mark.thorough
 def test_a_policy_knows_the_queries_that_it_carries(splits, frontier, policy):
     train, test = splits
     mixture = frontier.mixture(budget=float(frontier.cost.mean()))
@@ -171,6 +172,7 @@ def test_a_policy_knows_the_queries_that_it_carries(splits, frontier, policy):
     assert few.rows == 600
 
 
+@pytest.mark.thorough
 def test_of_a_large_log_it_carries_a_sample_and_says_so():
     log = rcjax.sample_log(5000, seed=0).select(("llama3.2-1b", "llama3.1-70b"))
     fresh, tuned = log.take(slice(4000, None)), log.take(slice(4000))
@@ -269,6 +271,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("own_settings")
 def test_the_command_line_refuses_counts_and_warns(folder, tmp_path):
     out, options = tmp_path / "policy.json", ("--task", "choice", "--no-bands")
@@ -296,7 +299,9 @@ def test_the_command_line_refuses_counts_and_warns(folder, tmp_path):
 @pytest.mark.parametrize(
     ("command", "name", "told"),
     [
-        ("diagnose --replicates 50", "some", "30 of its 240 queries were tuned on"),
+        pytest.param(
+            "diagnose --replicates 50", "some", "30 of its 240 queries were tuned on", marks=pytest.mark.thorough
+        ),
         ("diagnose --replicates 50", "fresh", ""),
         pytest.param(
             *("report --out report.html", "some", "30 of its 240 queries were tuned on"), marks=pytest.mark.thorough

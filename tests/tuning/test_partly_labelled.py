@@ -13,6 +13,7 @@ from rcjax.model.label_outcomes import corrected_log, labelled_by_hand
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@pytest.mark.thorough
 def test_nothing_changes_where_all_labels_are_there():
     whole = rcjax.sample_log(200, seed=0).select(MODELS)
     judged = partly(whole, np.ones(whole.correct.shape, bool), np.zeros((200, 3, 1)))
@@ -24,6 +25,7 @@ def test_nothing_changes_where_all_labels_are_there():
     assert np.array_equal(bands[0].error, bands[1].error)
 
 
+@pytest.mark.thorough
 def test_a_judge_who_is_always_right_is_as_good_as_labels():
     whole = rcjax.sample_log(700, seed=1).select(MODELS)
     labelled = some_labelled(whole, 150, np.random.default_rng(0))
@@ -54,6 +56,7 @@ def test_what_is_promised_is_what_comes(kind):
         assert np.abs(np.mean(word, 0)).max() > 0.1
 
 
+@pytest.mark.thorough
 def test_replays_count_the_corrected_outcomes():
     log = judged_log(300, 80)
     policy = rcjax.solve_frontier(rcjax.fit(log)).policy(error_cost=0.002)
@@ -140,6 +143,7 @@ def test_tune_tells_what_the_labels_are_worth():
     assert tuned.to_json()["label_worth"]["equivalent"] == pytest.approx(tuned.worth.equivalent)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("judged", [False, True])
 def test_tune_sets_aside_what_the_guarantee_can_use(judged):
     log = judged_log(600, 200)

@@ -34,6 +34,7 @@ def policy(frontier):
     return frontier.policy(budget=0.8 * float(frontier.model.cost[-1]))
 
 
+@pytest.mark.thorough
 def test_a_policy_records_how_it_was_tuned(policy, frontier, tmp_path):
     policy.save(tmp_path / "policy.json")
     tuning = recorded_tuning(rcjax.load_policy(tmp_path / "policy.json"))
@@ -45,6 +46,7 @@ def test_a_policy_records_how_it_was_tuned(policy, frontier, tmp_path):
     assert tuning.prices == frontier.model.prices
 
 
+@pytest.mark.thorough
 def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
     found = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=[MODELS, MODELS[1:]]).policy(lam=300.0)
     tuning = recorded_tuning(found)
@@ -109,6 +111,7 @@ def test_a_target_out_of_reach_is_an_error(policy, logs):
         rcjax.retune(dataclasses.replace(policy, provenance={"tuning": tuning}), logs[1])
 
 
+@pytest.mark.thorough
 def test_nothing_is_to_be_gained_on_queries_of_the_same_kind(policy, logs):
     found = held_out_gain(policy, logs[1], logs[0])
     assert found.p_value > 0.01
@@ -198,6 +201,7 @@ def test_a_mixture_is_held_to_its_expected_figures(mixture, logs):
     assert (found.policy_models, found.drifted) == (mixture.models, False)
 
 
+@pytest.mark.thorough
 def test_refusals_count_at_their_price_in_what_is_gained(logs):
     policy = rcjax.tuning.select_frontier(logs[0], lam=[1000.0], abstain_price=0.2).frontier.policy(lam=1000.0)
     found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
@@ -214,6 +218,7 @@ def test_too_little_to_test_on(policy, logs):
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
 
 
+@pytest.mark.thorough
 def test_an_unknown_search_is_an_error(logs):
     with pytest.raises(ValueError, match="cascades is 'most'"):
         find_frontier(logs[0], rcjax.fit(logs[0]), Spec(search="most"))

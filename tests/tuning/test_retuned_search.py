@@ -57,6 +57,7 @@ def test_the_options_are_all_that_tune_takes():
     assert set(inspect.signature(rcjax.tune).parameters) - {"log", "held_out", "posterior"} - tried == set()
 
 
+@pytest.mark.thorough
 def test_every_option_comes_back(logs, spec_of, monkeypatch, tmp_path):
     used = []
 
@@ -84,6 +85,7 @@ def frontiers(log):
     yield rcjax.tuning.select_frontier(log, model=model, max_length=2, **how).frontier, {"max_length": 2}
 
 
+@pytest.mark.thorough
 def test_who_refused_does_so_again_and_cascades_are_no_longer(logs, spec_of, tmp_path):
     for frontier, told in frontiers(logs[0]):
         policy = frontier.policy(lam=300.0)
@@ -96,6 +98,7 @@ def test_who_refused_does_so_again_and_cascades_are_no_longer(logs, spec_of, tmp
             assert getattr(spec, name) == getattr(again, name) == value
 
 
+@pytest.mark.thorough
 def test_how_models_were_asked_stays_where_the_fresh_log_does_not_tell(logs):
     asked = {name: {"signal": "choice", "choices": ["A", "B"], "options": {"temperature": 0}} for name in MODELS}
     policy = rcjax.tune(dataclasses.replace(logs[0], asked=asked), lam=300.0, intervals=False).policy

@@ -40,6 +40,7 @@ def figures(result):
     return [np.asarray(column).tolist() for column in columns], policy | {"provenance": told}
 
 
+@pytest.mark.thorough
 def test_right_and_wrong_as_floats_and_scores_on_another_scale_change_nothing():
     plain = scored_frame(N, 0)
     right = plain.with_columns((pl.col("correct") > 0.5).cast(pl.Int64))

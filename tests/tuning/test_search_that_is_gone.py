@@ -35,6 +35,7 @@ def frontier(float64):
     return rcjax.load_frontier(FILES / "frontier_expected.json")
 
 
+@pytest.mark.thorough
 def test_files_of_before_are_replayed_and_checked(log, policy, frontier):
     assert (frontier.search, frontier.cascades) == ("expected", "all")
     assert policy.models == MODELS
@@ -44,6 +45,7 @@ def test_files_of_before_are_replayed_and_checked(log, policy, frontier):
     assert sum(GONE in remark for remark in checked.remarks) == 1
 
 
+@pytest.mark.thorough
 def test_it_is_tuned_again_by_the_default_search(log, policy):
     tuning = recorded_tuning(policy)
     assert (tuning.spec.search, tuning.spec.target) == ("selected", {"error_cost": 0.01})

@@ -39,7 +39,15 @@ def free(log):
 # -- a limit
 
 
-@pytest.mark.parametrize("limit", ["p95=2.5", "p50=0.5", "p99=5", 0.9])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "p95=2.5",
+        pytest.param("p50=0.5", marks=pytest.mark.thorough),
+        pytest.param("p99=5", marks=pytest.mark.thorough),
+        pytest.param(0.9, marks=pytest.mark.thorough),
+    ],
+)
 def test_every_point_of_the_frontier_keeps_to_the_limit(log, limit):
     tuned = rcjax.tune(log, max_seconds=limit, **SURE)
     told = SecondsLimit.of(limit)
@@ -51,6 +59,7 @@ def test_every_point_of_the_frontier_keeps_to_the_limit(log, limit):
             assert (waits > told.seconds).mean() <= 1 - told.share + 1e-9
 
 
+@pytest.mark.thorough
 def test_the_target_decides_among_those_that_keep_to_it(log, model):
     tuned = rcjax.tune(log, max_seconds="p95=2.5", error_cost=1.0, **SURE)
     admitted = tuned.admitted
@@ -81,6 +90,7 @@ def test_the_figure_of_a_candidate_is_a_count(log, model):
         assert share == pytest.approx((np.array(waited(frontier.point(index), log)) > 2.5).mean())
 
 
+@pytest.mark.thorough
 def test_luck_is_found_where_the_limit_binds():
     lucks = [
         admission(own, rcjax.fit(own), SecondsLimit.of("p95=2.5")).luck for own in map(timed_log, [60] * 4, range(4))
@@ -89,6 +99,7 @@ def test_luck_is_found_where_the_limit_binds():
     assert min(lucks) >= 0
 
 
+@pytest.mark.thorough
 def test_what_is_out_of_reach_is_said_with_the_best_figure(log):
     with pytest.raises(InfeasibleError) as caught:
         rcjax.tune(log, max_seconds="p95=0.2", max_error=0.3, **SURE)
@@ -110,7 +121,14 @@ def test_a_target_out_of_reach_within_the_limit_tells_both(log):
         rcjax.tune(log, max_seconds=1.0, max_error=0.01, **SURE)
 
 
-@pytest.mark.parametrize("cascade", ["all", "adaptive", ["small", "large"]])
+@pytest.mark.parametrize(
+    "cascade",
+    [
+        "all",
+        pytest.param("adaptive", marks=pytest.mark.thorough),
+        pytest.param(["small", "large"], marks=pytest.mark.thorough),
+    ],
+)
 def test_searches_by_the_model_keep_to_it_too(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, max_seconds="p95=3", **SURE)
     for index in (0, len(tuned.frontier.lam) - 1):
@@ -155,6 +173,7 @@ def test_policies_on_trial_are_likely_to_pass(n, share, level):
     assert _sure_to_pass(50, 0.05, 0.05) < 0  # 59 queries are the least
 
 
+@pytest.mark.thorough
 def test_a_guarantee_counts_what_it_promises(log):
     held_out = timed_log(400, seed=2)
     options = {"max_error": 0.45, "confidence": 0.9, "held_out": held_out} | SURE
@@ -220,6 +239,7 @@ def test_models_are_asked_in_the_order_of_what_they_cost_with_waiting():
     assert count_waiting(chosen, {"second_cost": 1.0}).models == chosen.models
 
 
+@pytest.mark.thorough
 def test_retuning_counts_and_keeps_the_same(log):
     fresh = timed_log(300, seed=7)
     policy = rcjax.tune(log, second_cost=0.0005, max_seconds="p95=3", error_cost=0.05, **SURE).policy

@@ -56,6 +56,7 @@ def test_the_frontier_trades_cost_for_errors_and_refusals(whole):
     assert policy.expected["error"] + PRICE * policy.expected["abstention"] <= np.median(penalty) * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 def test_refusing_is_worth_it(log, model, selection):
     never = rcjax.tuning.select_frontier(log, model=model, lam=LAM)
     rows = slice(1, 2)  # pairs, or one model
@@ -75,6 +76,7 @@ def test_too_dear_a_refusal_changes_nothing(log, model, price):
     assert (found.abstention is None) if price == np.inf else not np.asarray(found.abstention).any()
 
 
+@pytest.mark.thorough
 def test_longer_chains_refuse_as_well(log, model, monkeypatch):
     monkeypatch.setattr(Comparison, "chosen", property(lambda seen: np.full(len(seen.lam), 3)))
     frontier = rcjax.tuning.select_frontier(log, model=model, lam=LAM, abstain_price=PRICE).frontier
@@ -134,6 +136,7 @@ def test_a_refusal_counts_at_its_price(whole, held_out):
         rcjax.certify(whole, held_out, max_error=0.02)
 
 
+@pytest.mark.thorough
 def test_who_never_refuses_is_tested_as_before(log, model, held_out):
     plain, dear = (
         rcjax.tuning.select_frontier(log, model=model, abstain_price=price).frontier for price in (None, 1.0)

@@ -21,6 +21,7 @@ def log(float64):
     return rcjax.sample_log(200, seed=3).select(MODELS)
 
 
+@pytest.mark.thorough
 def test_without_a_target_it_is_the_selected_frontier(log):
     tuned = rcjax.tune(log, intervals=False)
     model = rcjax.fit(log)
@@ -46,6 +47,7 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.remarks[-1].startswith("costs are the bills of these queries")
 
 
+@pytest.mark.thorough
 def test_intervals_are_drawn_by_default(log):
     assert rcjax.tune(log, cascade=MODELS[:2]).frontier.bands is not None
 
@@ -66,6 +68,7 @@ def test_a_target_out_of_reach_tells_what_there_was(log):
     assert len(caught.value.tuned.frontier.lam) > 1
 
 
+@pytest.mark.thorough
 def test_a_guarantee_is_tested_on_queries_held_out(log):
     tuned = rcjax.tune(log, max_error=0.5, confidence=0.9, intervals=False)
     held_out, rest = log.split(0.5, seed=0)

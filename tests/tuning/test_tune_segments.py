@@ -43,6 +43,7 @@ def tuned(differing):
 TARGETS = [{"budget": 1.5e-4}, {"max_error": 0.3}, {"error_cost": 0.001}, {"lam": 2000.0}]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", thorough(TARGETS, lambda target: "lam" in target or "error_cost" in target))
 def test_where_no_segment_gains_it_is_the_policy_of_tune(alike, target):
     tuned = rcjax.tune_segments(alike, intervals=False, **target)
@@ -59,6 +60,7 @@ def test_where_no_segment_gains_it_is_the_policy_of_tune(alike, target):
     )
 
 
+@pytest.mark.thorough
 def test_a_segment_that_differs_has_its_own(tuned):
     assert "de" in tuned.policy.own
     assert tuned.gain > 2 * tuned.gain_se > 0
@@ -69,6 +71,7 @@ def test_a_segment_that_differs_has_its_own(tuned):
     assert [row["name"] for row in told["segments"]] == list(segment_names(tuned.log))
 
 
+@pytest.mark.thorough
 def test_it_gains_on_fresh_queries_and_keeps_what_is_told(tuned, differing):
     fresh = segmented(6_000, seed=50, weak="de")
     own, one = rcjax.replay(tuned.policy, fresh), rcjax.replay(tuned.one_policy, fresh)
@@ -95,6 +98,7 @@ def test_a_replay_is_that_of_each_segment(tuned, differing):
         rcjax.replay(tuned.policy, dataclasses.replace(differing, segment=None, by=None))
 
 
+@pytest.mark.thorough
 def test_shares_are_of_the_traffic(differing):
     some = rcjax.tune_segments(differing, budget=2e-4, shares={"de": 0.9, "en": 0.1}, intervals=False)
     assert some.policy.shares == {"de": 0.9, "en": 0.1} or some.policy.shares == {"en": 0.1, "de": 0.9}
@@ -190,6 +194,7 @@ def test_check_says_which_segment_drifted(tuned):
         rcjax.diagnostics.check_segments(tuned.policy, tuned.log)
 
 
+@pytest.mark.thorough
 def test_retune_spends_the_same_budget_on_a_fresh_log(tuned):
     again = rcjax.retune(tuned.policy, segmented(500, seed=70, weak="de"), bands=False)
     assert isinstance(again.policy, rcjax.SegmentedPolicy)

@@ -50,6 +50,7 @@ def mixed(frontier):
     return Mixture((frontier.point(1), frontier.point(2)), (SHARE, 1 - SHARE))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("refit", [False, True])
 def test_bands(frontier, logs, refit):
     bands = bootstrap(frontier, logs[0], replicates=20, refit=refit)

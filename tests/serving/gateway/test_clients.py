@@ -272,6 +272,7 @@ ERRORS = [
 ]
 
 
+@pytest.mark.thorough
 @in_turn("fields, behave, kind, status, code", ERRORS)
 @in_turn("model", ["policy", "small"])
 @in_turn("way", ["create", "stream"])

@@ -121,6 +121,7 @@ def most_by_chance(trials, level=0.05, sure=0.999):
     return trials * level + NormalDist().inv_cdf(sure) * math.sqrt(trials * level * (1 - level))
 
 
+@pytest.mark.thorough
 @in_turn("kind", KINDS)
 @in_turn("old, new", [(360, 100), (360, 1000), (40, 1000)])
 def test_chance_alone_exceeds_the_limit_in_five_per_cent(kind, old, new):

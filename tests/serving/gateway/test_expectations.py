@@ -98,12 +98,14 @@ def check_against_replay(policy):
         np.testing.assert_allclose(math.fsum(reach.weights), walked.asked[replayed.models.index(model)].sum())
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), answers=st.sampled_from([1.0, 0.5]))
 def test_a_policy_is_expected_to_do_what_it_does_when_replayed(seed, answers):
     check_against_replay(make_policy(seed, answers))
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(30), deadline=None)
 @given(seeds=st.lists(st.integers(0, 2**32), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 def test_a_mixture_weighs_its_policies(seeds, seed):
@@ -111,6 +113,7 @@ def test_a_mixture_weighs_its_policies(seeds, seed):
     check_against_replay(Mixture(tuple(make_policy(one, 0.8) for one in seeds), tuple(weights.tolist())))
 
 
+@pytest.mark.thorough
 def test_policies_of_a_tuned_frontier():
     train = rcjax.sample_log(400, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     frontier = rcjax.solve_frontier(rcjax.fit(train), lam=[100.0, 3000.0], cascades="full")

@@ -56,6 +56,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.thorough
 @in_turn("fault", BROKEN)
 @in_turn("stream", [False, True])
 def test_a_model_with_a_fault_is_skipped_and_logged_once(fault, stream):
@@ -149,6 +150,7 @@ def test_where_no_model_can_answer_in_time_it_is_said():
     assert reply.json["error"]["type"] == "timeout_error"
 
 
+@pytest.mark.thorough
 def test_in_a_storm_every_request_gets_one_answer_or_one_error():
     kinds = [refused(429), refused(500), Response({}, hang=True), Response(b"<html>"), letter("A", SURE)]
     counts, draws = itertools.count(), random.Random(5).choices(kinds, (5, 4, 1, 1, 2), k=10_000)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import pytest
 from chat_server import Response, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from test_served_segments import LARGE, POLICIES
@@ -43,6 +44,7 @@ def path(policy, query, segment, number):
     return asked
 
 
+@pytest.mark.thorough
 def test_every_kind_under_load():
     misses = []
     with gateway(KINDS, behave, shadow=0.3) as service:
@@ -89,6 +91,7 @@ def whole(rows):
     return all(asked == {*KINDS[[*KINDS][int(q[1:]) % 4]].models} for q, asked in models.items())
 
 
+@pytest.mark.thorough
 def test_check_reads_a_log_with_several_policies_in_it(tmp_path):
     """It takes the queries that all models of its policy answered, says how many others there are, and holds."""
     with gateway(KINDS, behave, shadow=1.0, logging={"roll_bytes": 30_000}) as service:

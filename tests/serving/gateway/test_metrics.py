@@ -234,6 +234,7 @@ def test_a_new_policy_starts_from_nothing(metrics):
     assert figures(metrics, "policy_requests") == {"support": 0}
 
 
+@pytest.mark.thorough
 def test_many_new_policies_leave_the_page_as_short_as_it_was(metrics):
     lengths = set()
     for version in range(200):

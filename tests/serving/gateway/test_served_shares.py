@@ -38,6 +38,7 @@ def passed_on(policy, query):
     return isinstance(policy.step("small", logprob=UNSURE, query=query), Defer)
 
 
+@pytest.mark.thorough
 def test_a_cascade_passes_on_a_share_and_treats_a_query_alike():
     policy = split_policy()
 
@@ -76,6 +77,7 @@ def with_shares(policy, seed):
     return dataclasses.replace(policy, rules=rules)
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32), answers=st.sampled_from([1.0, 0.5]))
 def test_what_is_expected_of_a_policy_is_its_replay(seed, answers):
