@@ -56,7 +56,7 @@ CHOSEN = (
         "where another of nine methods gets fewer errors for the same budgets than rcjax's default, log by log",
         Headline("peers", "logs on which another method"),
         Headline("peers", f"{_REAL}the best of all others", "the best of the nine on average over six logs"),
-        "six public logs with their answers, and two of programming tasks, five splits",
+        "six public logs with their answers, and two of programming tasks, twenty splits",
     ),
     Choice(
         "errors for a budget, against a plain pair",

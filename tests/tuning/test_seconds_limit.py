@@ -99,7 +99,6 @@ def test_luck_is_found_where_the_limit_binds():
     assert min(lucks) >= 0
 
 
-@pytest.mark.thorough
 def test_what_is_out_of_reach_is_said_with_the_best_figure(log):
     with pytest.raises(InfeasibleError) as caught:
         rcjax.tune(log, max_seconds="p95=0.2", max_error=0.3, **SURE)
