@@ -55,8 +55,8 @@ class HandLabels(Cells):
 
     def take(self, rows: np.ndarray) -> HandLabels:
         """Those of some queries, by position."""
-        return self._along("query", rows)
+        return self._along("query", np.arange(len(self.labelled))[rows])  # a mask and a slice, too
 
     def select(self, columns: list[int]) -> HandLabels:
         """Those of some models, by position."""
-        return self._along("model", np.array(columns))
+        return self._along("model", np.arange(self.labelled.shape[1])[columns])

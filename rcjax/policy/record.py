@@ -139,6 +139,7 @@ def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[dict[str, float], M
     if not waiting:
         return {}, {}
     names = [check.choice(name, PRICES, where) for name in waiting if name != "money"]
+    check.require(len(names) > 0, where, f"must have a price: {' or '.join(PRICES)}", sorted(waiting))
     prices = {name: check.amount(waiting[name], f"{where}.{name}") for name in names}
     return prices, check.items(waiting.get("money"), f"{where}.money", check.amount)
 
