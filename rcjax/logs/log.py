@@ -199,8 +199,7 @@ class Log(Cells):
         Raises `LogError` for a model the log does not hold, one named twice, or none at all.
         """
         check_arguments(Log.select, locals())
-        names = _chosen(models, self.models, self.source)
-        return self._along("model", np.array([self.models.index(name) for name in names]), names)
+        return self._along("model", np.empty(0, int), _chosen(models, self.models, self.source))
 
     def with_waiting(self, second_cost: float = 0.0) -> Log:
         """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
@@ -288,6 +287,8 @@ class Log(Cells):
         return np.where(answered, amounts, 0.0)
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
+        if axis == "model":  # by name: those of `errors` may be in another order
+            index = np.array([self.models.index(name) for name in names])
         part = super()._along(axis, index, names)
         # Of costs as held, perhaps rounded to float32: taking every query then keeps the average.
         return dataclasses.replace(part, cost=jax.device_put(_mean_cost(part.query_cost, part.answered)))

@@ -73,3 +73,11 @@ def test_hand_labels_take_what_a_log_takes(log):
     for rows in ([3, 1], np.arange(N) % 2 == 1, slice(1, 3), np.array([], int)):
         np.testing.assert_array_equal(hand.take(rows).labelled, np.asarray(hand.labelled)[rows])
     assert hand.select([]).labelled.shape == (N, 0)
+
+
+def test_errors_have_the_models_that_their_log_has(log):
+    turned = dataclasses.replace(log, errors=log.errors.select(MODELS[::-1]))
+    for models in (MODELS, MODELS[1:], MODELS[:1]):
+        part, expected = turned.select(models).errors, log.errors.select(models)
+        assert part.models == models
+        assert part.digest == expected.digest
