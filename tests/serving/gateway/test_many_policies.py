@@ -14,7 +14,7 @@ from test_served_segments import LARGE, POLICIES
 from test_the_loop import run
 
 from rcjax.policy import Mixture, Policy, Rule
-from rcjax.serving import caller
+from rcjax.serving import exchange
 
 WHOLE = make_policy()
 PAIR = Policy(
@@ -143,7 +143,7 @@ class Jumping(datetime):
 
 def test_a_clock_that_jumps_costs_nothing(monkeypatch):
     """Deadlines and seconds are by a clock that does not; the log rolls over, and loses no line."""
-    monkeypatch.setattr(caller, "datetime", Jumping)
+    monkeypatch.setattr(exchange, "datetime", Jumping)
     with gateway(behave=behave, logging={"roll_daily": True}) as service:
         replies = [question_of(service, i) for i in range(20)]
         service.settle()
