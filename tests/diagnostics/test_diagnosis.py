@@ -123,10 +123,10 @@ def test_one_model_has_no_pairs_and_no_chain(model, logs):
     for count in (1, 2):
         log = logs[0].select(MODELS[:count])
         confidence = model.calibrate(logs[0].logprob)[:, :count]
-        found = check_dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
-        assert found[2] == []
-        assert found[0].shape == (3, count, count)
-        np.testing.assert_array_equal(found[0][:, range(count), range(count)], 1.0)
+        dependence = check_dependence(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES)
+        assert dependence[2] == []
+        assert dependence[0].shape == (3, count, count)
+        np.testing.assert_array_equal(dependence[0][:, range(count), range(count)], 1.0)
 
 
 def part_of(model, k):

@@ -191,7 +191,7 @@ def test_chains_that_earned_their_place_are_chosen_again(three):
     [
         {"correct": np.array([True, False])},
         {"correct": np.arange(N)[:, None] < 1},
-        pytest.param({"logprob": np.array([-0.5, -0.5])}, marks=pytest.mark.thorough),
+        {"logprob": np.array([-0.5, -0.5])},
         {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0)},
         {"query_cost": np.array([0.0, 1.0])},
         {"answered": np.array([True, False]) | (np.arange(N) < 2)[:, None]},
