@@ -114,13 +114,18 @@ def sample(chain: Chain, key: jax.Array, shape: Shape = ()) -> jax.Array:
 
     The chain remembers a value, not where in a point mass it stood: a rank in a mass is drawn again for the next one.
     """
-    batch, k = chain.batch_shape, chain.size
-    draws = open_unit(jax.random.uniform(key, (2, k, math.prod(batch), math.prod(shape))))
+    uniform = jax.random.uniform(key, (2, chain.size, math.prod(chain.batch_shape), math.prod(shape)))
+    return from_uniform(chain, uniform).reshape(*shape, *chain.batch_shape, chain.size)
+
+
+def from_uniform(chain: Chain, uniform: jax.Array) -> jax.Array:
+    """Draws (S, *batch, k) made of independent uniform numbers (2, k, B, S): levels, and where they stand in a mass."""
+    batch, draws = chain.batch_shape, open_unit(uniform)
     levels = draws[0]
-    if k > 1:
+    if chain.size > 1:
         later = _walk(levels[0], _flat_links(chain, batch), _edges(chain, batch), levels[1:], draws[1, :-1])
         levels = jnp.concatenate([levels[:1], later])
-    return _quantiles(chain, levels, batch).reshape(*shape, *batch, k)
+    return _quantiles(chain, levels, batch)
 
 
 def sample_conditional(chain: Chain, key: jax.Array, value: ArrayLike, shape: Shape = ()) -> jax.Array:

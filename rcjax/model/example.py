@@ -5,7 +5,6 @@
 """
 
 import json
-from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -15,10 +14,11 @@ import numpy as np
 
 from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
+from rcjax.model import chain
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel, model_from_json
-from rcjax.model.sampling import sample_confidences
 
 
 def demo_model() -> CascadeModel:
@@ -48,15 +48,18 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     content = _content()
     model = model_from_json(content)
     variation = np.float64(content["demo"]["length_variation"])
-    logprob, correct, query_cost, cost = _draw(model, variation, np.int64(seed), n)
+    for_confidence, *others = jax.random.split(jax.random.key(seed), 3)
+    uniform = np.asarray(jax.random.uniform(for_confidence, (2, len(model.models), 1, n)))
+    columns = _draw(model, variation, others, *fill_up(uniform, axis=-1))
+    logprob, correct, query_cost = (np.asarray(column)[:n] for column in columns)
     prices = {name: (price["input"], price["output"]) for name, price in (model.prices or {}).items()}
     return Log(
         models=model.models,
-        logprob=logprob,
-        correct=correct,
-        query_cost=query_cost,
-        answered=jnp.ones(correct.shape, bool),
-        cost=cost,
+        logprob=jnp.asarray(logprob),
+        correct=jnp.asarray(correct),
+        query_cost=jnp.asarray(query_cost),
+        answered=jnp.asarray(np.ones(correct.shape, bool)),
+        cost=jnp.asarray(query_cost.mean(0, dtype=np.float64), model.cost.dtype),
         queries=tuple(range(n)),
         task="choice",
         source="rcjax demo (synthetic)",
@@ -68,15 +71,20 @@ def _content() -> dict[str, Any]:
     return json.loads((resources.files("rcjax.model") / "demo.json").read_text("utf-8"))
 
 
-@partial(compiled, static_argnames="n")
-def _draw(model: CascadeModel, variation: jax.Array, seed: jax.Array, n: int) -> tuple[jax.Array, ...]:
-    """(n, k) log-probabilities, answers right or wrong, and costs; (k,) mean costs."""
-    for_confidence, for_answer, for_length = jax.random.split(jax.random.key(seed), 3)
-    confidence = sample_confidences(model, for_confidence, n)
+@compiled
+def _draw(
+    model: CascadeModel, variation: jax.Array, keys: list[jax.Array], uniform: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(n, k) log-probabilities, answers right or wrong, and costs, of uniform numbers (2, k, 1, n) and two more keys.
+
+    What is drawn of a query hangs on its row alone, so those that fill a log up change no other.
+    """
+    for_answer, for_length = keys
+    confidence = chain.from_uniform(chain.through(model.marginals, model.copulas), uniform)
     logprob = jax.vmap(Calibrator.inverse, in_axes=(0, 1), out_axes=1)(model.calibrators, confidence)
     correct = jax.random.bernoulli(for_answer, confidence)
     # The lognormal with this variance of its logarithm has the coefficient of variation asked for.
     variance = jnp.log1p(jnp.asarray(variation, model.cost.dtype) ** 2)
-    length = jnp.exp(jnp.sqrt(variance) * jax.random.normal(for_length, (n,), model.cost.dtype) - variance / 2)
-    query_cost = length[:, None] * model.cost
-    return logprob, correct, query_cost, query_cost.mean(0)
+    normal = jax.random.normal(for_length, confidence.shape[:1], model.cost.dtype)
+    length = jnp.exp(jnp.sqrt(variance) * normal - variance / 2)
+    return logprob, correct, length[:, None] * model.cost
