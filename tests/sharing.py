@@ -9,7 +9,8 @@ HERE = Path(__file__).parent
 #: Modules of their own, which come first: after them nothing is left of what is compiled (tests/conftest.py).
 MARKS = ("mark.optimised", "mark.forgetful")
 #: Folders that take longest, which come first: else one worker is at the last of them while the others have nothing.
-LONG = tuple(f"tests/{folder}" for folder in ("tuning", "solving", "model", "cli", "serving", "diagnostics", "report"))
+#: The page's are the first of all: a worker forgets none of what it has compiled for them before it is full.
+LONG = tuple(f"tests/{folder}" for folder in ("report", "tuning", "solving", "model", "cli", "serving", "diagnostics"))
 
 
 @cache
