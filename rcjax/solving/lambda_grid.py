@@ -13,6 +13,7 @@ import numpy as np
 from rcjax._base.arguments import what_it_is
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import size_class
 from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
@@ -120,11 +121,11 @@ def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: An
 def _batch_size(count: int) -> int:
     """How many of so many λ are solved for at a time.
 
-    On the CPU every core has a batch, and few sizes occur, as each is a programme of its own: up to 64 λ on two cores
-    share one.
+    Few sizes occur, as each is a programme of its own. On the CPU every core has a batch, and up to 64 λ on two cores
+    share one; elsewhere all are solved at once, filled up to a size class.
     """
     if jax.default_backend() != "cpu":
-        return count
+        return size_class(count)
     return max(_SMALLEST_BATCH, -(-count // (8 * cores())) * 8)
 
 

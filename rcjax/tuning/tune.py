@@ -99,6 +99,24 @@ class Tuned:
         remarks = (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes, *need)
         return in_words_of(self.log, remarks)
 
+    def describe(self) -> str:
+        """Return lines of text: the log, how many policies there are, the one for the target, and the remarks.
+
+        >>> from rcjax import sample_log
+        >>> print(tune(sample_log(100), intervals=False).describe())
+        rcjax demo (synthetic): 100 queries, 5 models (llama3.2-1b, ...), choice; every model answered every query.
+        ... policies, of which none is chosen, as no target is given
+        """
+        if self.policy is None:
+            chosen = "of which none is chosen, as no target is given"
+        else:
+            expected, unit = self.policy.expected, choose_unit(np.asarray(self.model.cost, float).tolist())
+            figures = f"{percent(expected['error'])} errors at {unit.full(expected['cost'])}"
+            chosen = f"of which this one is for the target: {' → '.join(self.policy.models)}, {figures}"
+        return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
+
+    __repr__ = describe
+
     def to_json(self) -> dict[str, Any]:
         """The document of `rcjax tune --json`."""
         document = {
