@@ -65,36 +65,8 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     return Ranks(marginal.cdf(inside), jnp.asarray(marginal.mass_lowest), 1 - marginal.mass_highest, side, atoms)
 
 
-def pseudo_ranks(values: jax.Array, weights: jax.Array) -> Ranks:
-    """Ranks without a model of the margin (the semiparametric variant): weighted mid-ranks over the weight plus one.
-
-    values (n,), weights (n,) of the observations, such as how often a bootstrap replicate draws each; 0 leaves one
-    out. Values tied with the least (the largest) form a point mass; other ties share a mid-rank. Genest, Ghoudi &
-    Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
-
-    >>> pseudo_ranks(jnp.array([0.1, 0.4, 0.2]), jnp.ones(3)).u.tolist()
-    [0.25, 0.75, 0.5]
-    """
-    weights = jnp.asarray(weights, jnp.result_type(float))
-    return ranks_of_counts(*rank_counts(values, weights), weights.sum())
-
-
-def rank_counts(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(weight below, weight at or below), each (n,), of every value among the values (n,) with weights (n,).
-
-    >>> [count.tolist() for count in rank_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3))]
-    [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
-    """
-    values = jnp.where(weights > 0, values, jnp.inf)
-    order = jnp.argsort(values)
-    ordered = values[order]
-    cumulative = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(weights[order])])
-    below, through = (cumulative[jnp.searchsorted(ordered, values, side=side)] for side in ("left", "right"))
-    return below, through
-
-
 def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`rank_counts` of weights that are 1 where a value is present (n,) and else 0: without derivatives, in less time.
+    """(values below, values at or below), each (n,), of every value among those (n,) that are present (n,).
 
     >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
@@ -106,7 +78,20 @@ def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, ja
 
 
 def ranks_of_counts(below: jax.Array, through: jax.Array, total: jax.Array) -> Ranks:
-    """`pseudo_ranks` from the `rank_counts` (n,) of the values and their weight in total."""
+    """Ranks without a model of the margin (the semiparametric variant): mid-ranks over the number plus one.
+
+    Values tied with the least (the largest) form a point mass; other ties share a mid-rank. Genest, Ghoudi & Rivest
+    (1995), "A semiparametric estimation procedure of dependence parameters".
+
+    Args:
+        below: (n,) values below each.
+        through: (n,) values at or below each.
+        total: how many there are.
+
+    >>> present = jnp.ones(3, bool)
+    >>> ranks_of_counts(*present_counts(jnp.array([0.1, 0.4, 0.2]), present), present.sum()).u.tolist()
+    [0.25, 0.75, 0.5]
+    """
     count = through - below
     # With the values themselves, a lone least value is an observation like any other; a tie is a mass.
     low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
@@ -127,7 +112,9 @@ def with_tied_values(ranked: Ranks, values: jax.Array, present: jax.Array, atoms
         atoms: (A,) the values that are to be point masses; infinite where there are fewer.
 
     >>> values = jnp.array([0.1, 0.5, 0.5, 0.5, 0.9])
-    >>> placed = with_tied_values(pseudo_ranks(values, jnp.ones(5)), values, jnp.ones(5, bool), jnp.array([0.5]))
+    >>> present = jnp.ones(5, bool)
+    >>> ranked = ranks_of_counts(*present_counts(values, present), 5)
+    >>> placed = with_tied_values(ranked, values, present, jnp.array([0.5]))
     >>> placed.side.tolist(), [round(float(end[0]), 4) for end in placed.atoms]
     ([0, 2, 2, 2, 0], [0.1667, 0.6667])
     """

@@ -16,9 +16,8 @@ from rcjax.model.pair_likelihood import (
     SMOOTH,
     Ranks,
     present_counts,
-    pseudo_ranks,
-    rank_counts,
     ranks,
+    ranks_of_counts,
     sum_of,
 )
 
@@ -204,38 +203,31 @@ def test_ranks_of_a_fitted_marginal():
     assert np.isfinite(ranks(same, confidence).u).all()  # one distinct value
 
 
+def mid_ranks(values: jax.Array) -> Ranks:
+    return ranks_of_counts(*present_counts(values, jnp.ones(len(values), bool)), len(values))
+
+
 @pytest.mark.thorough
-def test_pseudo_ranks_are_mid_ranks_and_ties_at_the_ends_are_masses():
-    values = jnp.array([1.0, 1.0, 2.0, 3.0, 3.0, 5.0, 5.0, 5.0])
-    found = pseudo_ranks(values, jnp.ones(8))
+def test_ranks_of_counts_are_mid_ranks_and_ties_at_the_ends_are_masses():
+    found = mid_ranks(jnp.array([1.0, 1.0, 2.0, 3.0, 3.0, 5.0, 5.0, 5.0]))
     assert found.side.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1]
     np.testing.assert_allclose(found.u[2:5], np.array([3, 4.5, 4.5]) / 9)
     np.testing.assert_allclose([found.lowest, found.highest], [2 / 9, 1 - 3 / 9])
-    lone = pseudo_ranks(jnp.array([3.0, 1.0, 2.0]), jnp.ones(3))
+    lone = mid_ranks(jnp.array([3.0, 1.0, 2.0]))
     assert lone.side.tolist() == [0, 0, 0]
     np.testing.assert_allclose(lone.u, np.array([3, 1, 2]) / 4)
-    tied = pseudo_ranks(jnp.ones(4), jnp.ones(4))
+    tied = mid_ranks(jnp.ones(4))
     assert tied.side.tolist() == [-1] * 4  # all ties: one mass
 
 
 @pytest.mark.thorough
-def test_weights_of_pseudo_ranks_count_repetitions():
-    rng = np.random.default_rng(0)
-    values, weights = rng.normal(size=30), rng.integers(0, 4, 30)
-    ours = pseudo_ranks(jnp.asarray(values), jnp.asarray(weights))
-    repeated = pseudo_ranks(jnp.asarray(np.repeat(values, weights)), jnp.ones(weights.sum()))
-    drawn = weights > 0
-    first_of = np.cumsum(weights) - weights
-    np.testing.assert_allclose(np.asarray(ours.u)[drawn], np.asarray(repeated.u)[first_of[drawn]], rtol=1e-12)
-    np.testing.assert_allclose([ours.lowest, ours.highest], [repeated.lowest, repeated.highest], rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_counts_of_what_is_present_are_those_of_weights():
+def test_counts_are_of_what_is_present():
     rng = np.random.default_rng(1)
-    values, present = jnp.asarray(rng.integers(-3, 4, 50) / 2), jnp.asarray(rng.random(50) < 0.7)
-    for ours, theirs in zip(present_counts(values, present), rank_counts(values, present.astype(float)), strict=True):
-        np.testing.assert_array_equal(ours[present], theirs[present])
+    values, present = rng.integers(-3, 4, 50) / 2, rng.random(50) < 0.7
+    below, through = present_counts(jnp.asarray(values), jnp.asarray(present))
+    there = values[present]
+    np.testing.assert_array_equal(below[present], (there[:, None] > there).sum(1))
+    np.testing.assert_array_equal(through[present], (there[:, None] >= there).sum(1))
     below, through = present_counts(values, jnp.zeros(50, bool))  # of none
     assert not np.any(below)
     assert not np.any(through)
