@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._core.batching import part, replaced
 
 #: The action of a model that gives no answer: no position of a model.
 ABSTAIN = -1
@@ -222,11 +222,8 @@ class Policies:
 
 def either(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
     """(L,) those of `policies` at some places, bool, and others elsewhere, in numpy's arrays."""
-
-    def chosen(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), mine, other)
-
-    return jax.tree.map(chosen, *of_one_kind(policies, others))
+    policies, others = of_one_kind(policies, others)
+    return replaced(others, policies, where)
 
 
 def of_one_kind(*several: Policies) -> tuple[Policies, ...]:
