@@ -69,7 +69,7 @@ class BoundedLosses:
         return betting_p_value(self.values[policy], np.maximum(self.most, limit), limit)
 
 
-def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.0, seed: int = 0) -> BoundedLosses:
+def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.0) -> BoundedLosses:
     """The losses of the policies of a frontier on held-out queries few of whose answers have labels by hand.
 
     A loss is 1 − g + R/π · (g − y) of the model that answers: its expectation is the error's, whatever g says. g is
@@ -81,41 +81,41 @@ def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.
         log: the held-out log, of the models of the frontier, all of which answered every query.
         tuned_on: the log that was tuned on, of the same models and judges.
         price: what a refusal counts.
-        seed: of the order of the queries.
     """
     assert log.hand is not None
-    order = np.random.default_rng(seed).permutation(log.n_queries)
+    order = np.random.default_rng(0).permutation(log.n_queries)
     log = log.take(order)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     guess = LabelRegression.of(tuned_on).predict(log)[0]
     chance = _chances(log)
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     outcome = guess + weight * (right - guess)
-    data = frontier.model.calibrators, log.logprob, outcome.astype(log.logprob.dtype), log.answered, log.cost
-    outcomes = outcomes_on_log(*data, frontier.policies, log.answer)
-    values = np.asarray(outcomes.wrong, float) + price * np.asarray(outcomes.refused, float)
+    values = _losses(frontier, log, outcome.astype(log.logprob.dtype), price)
     has_chance = (chance > 0).all(1)  # behind the last label nothing is known of what is left
     most = (1 / np.where(chance > 0, chance, 1.0)).max(1)
     return BoundedLosses(values[:, has_chance], np.maximum(most, price)[has_chance])
 
 
-def scored_losses(frontier: Frontier, log: Log, price: float = 0.0, seed: int = 0) -> BoundedLosses:
+def scored_losses(frontier: Frontier, log: Log, price: float = 0.0) -> BoundedLosses:
     """The losses of the policies of a frontier on held-out queries whose answers have scores: from 0 to 1 each.
 
     Args:
         frontier: L policies.
         log: the held-out log, of the models of the frontier; queries that lack a model that may be asked are left out.
         price: what a refusal counts.
-        seed: of the order of the queries.
     """
     packed = pack_frontier(frontier, log.logprob.dtype)
     asked = log.select([name for name, used in zip(log.models, packed.asked, strict=True) if used])
-    rows = np.random.default_rng(seed).permutation(np.flatnonzero(asked.complete))
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(asked.complete))
     log = log.take(rows)
-    data = frontier.model.calibrators, log.logprob, log.correct, log.answered, log.cost
+    return BoundedLosses(_losses(frontier, log, log.correct, price), np.full(len(rows), max(1.0, price)))
+
+
+def _losses(frontier: Frontier, log: Log, correct: ArrayLike, price: float) -> np.ndarray:
+    """(L, n) what each policy loses on each query, answers being right as (n, k) says."""
+    data = frontier.model.calibrators, log.logprob, correct, log.answered, log.cost
     outcomes = outcomes_on_log(*data, frontier.policies, log.answer)
-    values = np.asarray(outcomes.wrong, float) + price * np.asarray(outcomes.refused, float)
-    return BoundedLosses(values, np.full(len(rows), max(1.0, price)))
+    return np.asarray(outcomes.wrong, float) + price * np.asarray(outcomes.refused, float)
 
 
 def _chances(log: Log) -> np.ndarray:

@@ -145,7 +145,6 @@ def admission(
     *,
     held_out: int | None = None,
     confidence: float | None = None,
-    seed: int = 0,
 ) -> Admission:
     """Which policies may be chosen from, for a limit on the seconds.
 
@@ -155,7 +154,6 @@ def admission(
         limit: the limit.
         held_out: queries that a guarantee is tested on: those admitted are likely to pass. None: none is wanted.
         confidence: that of the guarantee.
-        seed: of the folds.
 
     Raises LogError where the log tells no seconds.
 
@@ -171,13 +169,13 @@ def admission(
     log = log.select(model.models)
     whole = log.take(log.complete) if log.complete.any() else log
     if whole.n_queries > _MOST_QUERIES:
-        rows = np.random.default_rng(seed).permutation(whole.n_queries)[:_MOST_QUERIES]
+        rows = np.random.default_rng(0).permutation(whole.n_queries)[:_MOST_QUERIES]
         whole = whole.take(np.sort(rows))
     allowed = limit.seconds if limit.share is None else 1 - limit.share
     if confidence is not None and held_out is not None and limit.share is not None:
         allowed = _sure_to_pass(held_out, 1 - limit.share, 1 - confidence)
     require_queries(whole, _FOLDS)
-    luck = _luck(expected_log(whole), model, limit, allowed, seed)
+    luck = _luck(expected_log(whole), model, limit, allowed)
     # A policy that never waited too long on the log is not ruled out: where it was but lucky, the test will tell.
     return Admission(limit, whole, allowed, max(0.0, min(luck, allowed)))
 
@@ -201,7 +199,7 @@ def _sure_to_pass(n: int, share: float, level: float) -> float:
     return upper_limit(lambda rate: float(binomial_tail(most, n, rate) >= _POWER), 0.5)
 
 
-def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, seed: int = 0) -> float:
+def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float) -> float:
     """By how much more the best pairs within the limit have on queries left out than on those of their choice.
 
     Over the λ where the limit binds: where the best pair of all is beyond it. 0 at least, and where it binds nowhere.
@@ -212,7 +210,7 @@ def _luck(log: Log, model: CascadeModel, limit: SecondsLimit, allowed: float, se
     lam = lam[_beyond(_figures(limit, best, model.calibrators, log), allowed)]
     if not lam.size or not log.complete.any():
         return 0.0
-    fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed)
+    fold = deal_folds(np.ones(log.n_queries, bool), _FOLDS, seed=0)
 
     def within_limit(number: int) -> list[Entry]:
         out = fold == number

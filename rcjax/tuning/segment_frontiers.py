@@ -73,7 +73,7 @@ def own_traffic(log: Log, model: CascadeModel, trials: Trials, name: str, share:
     assert trial.weight is not None
     rows = queries_of(log, name)
     part, others = log.take(rows), np.setdiff1d(np.arange(log.n_queries), rows)
-    pooled = expected_log(log).take(pooled_rows(rows, others, trial.weight, seed=0))
+    pooled = expected_log(log).take(pooled_rows(rows, others, trial.weight))
     pooled = dataclasses.replace(pooled, cost=part.cost)
     how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
     calibrators, _ = calibrate_log(*fill_up(pooled.logprob, pooled.correct, pooled.answered), **how)

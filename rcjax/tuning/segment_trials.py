@@ -89,16 +89,15 @@ def segment_names(log: Log) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in log.segment or () if name != UNTOLD))
 
 
-def pooled_rows(members: np.ndarray, others: np.ndarray, weight: float, seed: int) -> np.ndarray:
+def pooled_rows(members: np.ndarray, others: np.ndarray, weight: float) -> np.ndarray:
     """Positions of queries, a segment's own ones several times, such that the others have a share of all the weight.
 
     Args:
         members: (m,) positions of the segment's queries.
         others: (N,) of all others, of which at most some are taken, at random.
         weight: the share, of `WEIGHTS`.
-        seed: of the draw.
 
-    >>> rows = pooled_rows(np.arange(10), np.arange(10, 200), 1 / 3, seed=0)
+    >>> rows = pooled_rows(np.arange(10), np.arange(10, 200), 1 / 3)
     >>> int((rows < 10).sum()), int((rows >= 10).sum())
     (80, 40)
     """
@@ -108,11 +107,11 @@ def pooled_rows(members: np.ndarray, others: np.ndarray, weight: float, seed: in
     repeats = min(_REPEATS[weight], max(1, int(_MOST_ROWS / (len(members) * (1 + ratio)))))
     repeats = max(1, min(repeats, round(len(others) / (ratio * len(members)))))
     size = min(len(others), round(repeats * ratio * len(members)))
-    drawn = np.random.default_rng(seed).permutation(others)[:size]
+    drawn = np.random.default_rng(0).permutation(others)[:size]
     return np.concatenate([np.tile(members, repeats), np.sort(drawn)])
 
 
-def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: int = 0) -> Trials:
+def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0) -> Trials:
     """Cross-validate policies of segments against one policy for all, on a grid of λ.
 
     Each fifth of the queries in turn is left out of calibration and choice, by the segment's labels and everyone's at
@@ -123,7 +122,6 @@ def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: i
         model: the model fitted to it.
         head_start: what one policy for all gains by more than pairs, as a share of its loss: an own policy must make up
             for it.
-        seed: of the folds.
     """
     lam = lam_range(np.asarray(log.cost, float), PRICES)
     segment, complete = np.array(log.segment, object), log.complete
@@ -132,9 +130,9 @@ def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: i
     trials = {name: SegmentTrial() for name in members}
     if not tried:
         return Trials(lam, trials)
-    fold = deal_folds(complete, _FOLDS, seed)
+    fold = deal_folds(complete, _FOLDS, seed=0)
     training = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
-    pools = {name: [_pools(rows, segment[rows] == name, seed) for rows in training] for name in tried}
+    pools = {name: [_pools(rows, segment[rows] == name) for rows in training] for name in tried}
     size = size_class(max(map(len, itertools.chain(training, *itertools.chain(*pools.values())))))
     tune = partial(_tune, expected_log(log), model, lam, size)
     common = side_by_side(lambda rows: tune(rows, log.cost), training, n=log.n_queries)
@@ -150,9 +148,9 @@ def try_segments(log: Log, model: CascadeModel, head_start: float = 0.0, seed: i
     return Trials(lam, trials)
 
 
-def _pools(rows: np.ndarray, inside: np.ndarray, seed: int) -> list[np.ndarray]:
+def _pools(rows: np.ndarray, inside: np.ndarray) -> list[np.ndarray]:
     """What a segment is tuned on at each weight: positions of queries, which are in it where `inside`."""
-    return [pooled_rows(rows[inside], rows[~inside], weight, seed) for weight in WEIGHTS]
+    return [pooled_rows(rows[inside], rows[~inside], weight) for weight in WEIGHTS]
 
 
 def _tune(log: Log, model: CascadeModel, lam: np.ndarray, size: int, rows: np.ndarray, cost: Any) -> Entry:

@@ -63,7 +63,7 @@ def segment_losses(log, model, lam, name):
     for out in range(FOLDS):
         train, left = np.flatnonzero(fold != out), fold[rows] == out
         inside = segment[train] == name
-        pools = [(pooled_rows(train[inside], train[~inside], weight, 0), cost) for weight in WEIGHTS]
+        pools = [(pooled_rows(train[inside], train[~inside], weight), cost) for weight in WEIGHTS]
         for arm, (pool, money) in enumerate([*pools, (train, np.asarray(log.cost))]):
             some = fill_up(*(column[pool] for column in columns), size=768)  # one programme
             calibrators, _ = calibrate_log(*some, transform=model.calibrators.transform)
