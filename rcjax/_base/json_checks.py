@@ -270,6 +270,19 @@ def parsed(content: bytes) -> Any:
         raise ValueError(f"not JSON ({problem}); if it was cut off, write it again") from problem
 
 
+def object_in(line: bytes | str) -> dict[str, Any]:
+    """The JSON object in a line; an empty one where it is none.
+
+    >>> object_in('{"a": 1}'), object_in("[1]"), object_in(b'{"a"')
+    ({'a': 1}, {}, {})
+    """
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) < len(pairs):

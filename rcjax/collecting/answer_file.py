@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.files import is_stream, write_atomically
+from rcjax._base.json_checks import object_in
 from rcjax._base.line_file import LineFile
 from rcjax.logs.errors import LogError
 from rcjax.logs.text_files import TextFile, sound_calls
@@ -95,7 +96,7 @@ def read_answer_file(path: Path) -> AnswerRows:
     text, answers.broken = sound_calls(TextFile(path, separator=None))
     with text.open() as file:
         for number, line in enumerate(file, start=1):
-            row = _row(line)
+            row = object_in(line)
             require_call(row, f"{path.name}, line {number}")
             answers.add(row)
     return answers
@@ -111,15 +112,6 @@ def _require_one_name(path: Path) -> None:
     if path.exists() and path.stat().st_nlink > 1:
         advice = "remove that, or copy the file, and give the copy"
         raise LogError(f"{path.name} has another name too (a hard link), by which others may write to it: {advice}")
-
-
-def _row(line: bytes | str) -> dict[str, Any]:
-    """The object in a line; an empty one where there is none."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return row if isinstance(row, dict) else {}
 
 
 def require_call(row: Mapping[str, Any], where: str) -> None:
@@ -152,7 +144,7 @@ def _is_logprob(value: Any) -> bool:
 
 
 def _tells_signal(value: Any) -> bool:
-    record = _row(value) if isinstance(value, str) else {}
+    record = object_in(value) if isinstance(value, str) else {}
     return isinstance(record.get("signal"), str)
 
 
@@ -227,7 +219,7 @@ class AnswerFile:
 
     def _close_lost(self) -> int:
         """Write a failed call for each that an earlier run has begun and not ended; how many there are."""
-        notes = [note for note in map(_row, self.under_way.read_bytes().splitlines()) if note]
+        notes = [note for note in map(object_in, self.under_way.read_bytes().splitlines()) if note]
         begun = {note["call"]: note for note in notes if "call" in note}
         ended = {note["ended"] for note in notes if "ended" in note} | {*self.answers.rows}
         lost = [note for call, note in begun.items() if call not in ended]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.files import is_stream
+from rcjax._base.json_checks import object_in
 from rcjax.collecting.answer_file import AnswerFile, require_call
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
@@ -131,14 +132,7 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
         with text.open() as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield _object(line), f"{file.name}, line {number}"
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        row = json.loads(line)
-        return row if isinstance(row, dict) else {}
-    return {}
+                    yield object_in(line), f"{file.name}, line {number}"
 
 
 def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:

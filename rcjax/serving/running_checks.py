@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.json_checks import object_in
 from rcjax._base.line_programs import EndedError, LineProgram, end_at_once, pattern_program, took_too_long
 from rcjax._base.wording import count
 from rcjax.serving import check_worker
@@ -73,7 +74,7 @@ def _version(check: Check) -> str | None:
         raise ValueError(f"{what}: it is not there within {_START:g} seconds") from None
     except OSError as error:
         raise ValueError(f"{what}: {error.strerror or error}") from None
-    reply = _object(done.stdout)
+    reply = object_in(done.stdout)
     if "version" not in reply:
         raise ValueError(f"{what}: {reply.get('refused', f'Python ends with status {done.returncode}')}")
     return reply["version"]
@@ -223,14 +224,14 @@ class _Programs:
             line = {"id": number, "text": document["answer"], "reference": []}
         else:
             line = {"id": number, "call": document}
-            if not program.runs and "version" not in _object(await program.read(_START)):
+            if not program.runs and "version" not in object_in(await program.read(_START)):
                 await program.end()
                 raise CheckError("failed", ": it cannot be imported any more")
         try:
             answer = await program.exchange(_as_json(line) + b"\n", self._seconds)
         except ValueError:  # too long a line
             answer = b""
-        reply = _object(answer)
+        reply = object_in(answer)
         if reply.get("id") != number:
             await program.end()
             raise CheckError("gave nonsense", ": what it wrote is no answer")
@@ -303,12 +304,3 @@ async def _feed(process: asyncio.subprocess.Process, written: bytes) -> None:
 
 def _as_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, default=str).encode()
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line; empty where it is none."""
-    try:
-        reply = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return reply if isinstance(reply, dict) else {}
