@@ -10,12 +10,10 @@ from typing import Any
 from rcjax._base.hashing import draw_lot
 from rcjax.collecting.questions import Question, conversation
 from rcjax.logs.errors import LogError
-from rcjax.logs.sheet_cells import read_table, write_table
+from rcjax.logs.sheet_cells import VERDICTS, read_table, write_table
 from rcjax.policy.reference import JUDGED_SAME
 
 __all__ = ["RIGHT", "SAME", "Audited", "HumanAgreement", "agreement", "read_audit", "write_audit"]
-
-_VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +99,10 @@ def read_audit(path: Path, audited: Audited = RIGHT) -> dict[str, bool]:
     for number, row in enumerate(table[1:], start=2):
         values = dict(zip(head, row, strict=False))
         word = values.get(person, "").strip().casefold()
-        if word and word not in _VERDICTS:
+        if word and word not in VERDICTS:
             raise LogError(f"{path.name}, row {number}: {person} is {word[:30]!r}: give 1 or 0, or nothing")
         if word:
-            verdicts[values["id"]] = _VERDICTS[word]
+            verdicts[values["id"]] = VERDICTS[word]
     return verdicts
 
 

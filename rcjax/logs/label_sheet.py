@@ -14,15 +14,12 @@ from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, require_columns
 from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
-from rcjax.logs.sheet_cells import read_table, write_table
+from rcjax.logs.sheet_cells import VERDICTS, read_table, write_table
 
 __all__ = ["AnswerKey", "LabelSheet", "Texts", "answer_texts", "completed", "missing_answers", "read_sheet"]
 
 
 _NEEDED = ("query", "model", "correct", LABEL_PROBABILITY)
-
-
-_VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 
 
 #: What columns of a log may be called that hold texts; the first that there is.
@@ -75,10 +72,10 @@ class LabelSheet:
     def label(self, index: int) -> bool | None:
         """What a row says; None where it is not labelled. Raises `LogError` for a cell that is neither."""
         word = self.rows[index]["correct"].strip().casefold()
-        if word and word not in _VERDICTS:
+        if word and word not in VERDICTS:
             row = f"{self.path.name}, row {index + 1}: correct {brief(word)} is not clear"
             raise LogError(f"{row}: give 1 or 0, or nothing")
-        return _VERDICTS[word] if word else None
+        return VERDICTS[word] if word else None
 
     def set_label(self, index: int, label: bool | None) -> None:
         """Label a row, or take its label away, and write the file."""

@@ -15,7 +15,10 @@ from rcjax._base.files import write_atomically
 from rcjax.logs.dialects import open_text
 from rcjax.logs.errors import LogError
 
-__all__ = ["plain_cell", "read_table", "safe_cell", "write_table"]
+__all__ = ["VERDICTS", "plain_cell", "read_table", "safe_cell", "write_table"]
+
+#: What a person writes for right and for wrong, by its folded letters.
+VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 
 # Behind blanks, and signs that nobody sees and that spreadsheets may leave out.
 _FORMULA = re.compile(r"'*(?:[\s\x00-\x20\x7f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])")
