@@ -13,7 +13,7 @@ variables by betting", JRSS B 86(1), sections 4 and B.3).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from jax.typing import ArrayLike
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
