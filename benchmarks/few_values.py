@@ -28,10 +28,10 @@ from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
 from rcjax.goodness_of_fit.copula_fit import copula_test
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
+from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks
-from rcjax.model.sampling import sample_confidences
 
 KINDS = ("twentieths", "votes", "stated")
 STATED = np.array([0.5, 0.8, 0.9, 0.95, 1.0])

@@ -11,7 +11,7 @@ from posterior_samples import three
 import rcjax
 from rcjax._core.batching import part
 from rcjax.bayes.credible import accuracy
-from rcjax.model.sampling import sample_confidences
+from rcjax.model.cascade_model import sample_confidences
 
 pytest.importorskip("numpyro")
 pytestmark = pytest.mark.usefixtures("float64")

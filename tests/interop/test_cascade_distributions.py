@@ -15,8 +15,8 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.interop.pair import pair
 from rcjax.model import chain
+from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.sampling import sample_confidences
 
 THETAS = np.array([2.5, 1.5, 1.8])
 pytestmark = pytest.mark.usefixtures("float64")

@@ -14,12 +14,12 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
+from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, cell_table, log_likelihood, ranks
-from rcjax.model.sampling import sample_confidences
 
 pytestmark = pytest.mark.usefixtures("float64")
 

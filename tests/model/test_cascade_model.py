@@ -13,13 +13,12 @@ import rcjax
 from rcjax.copulas import Copula, Frank, Gumbel, OneOf, SurvivalClayton, param
 from rcjax.logs import LogError
 from rcjax.model import fitting
-from rcjax.model.cascade_model import load_model
+from rcjax.model.cascade_model import load_model, sample_confidences
 from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
-from rcjax.model.sampling import sample_confidences
 
 pytestmark = pytest.mark.usefixtures("float64")
 

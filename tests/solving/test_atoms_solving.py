@@ -13,8 +13,8 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
+from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.sampling import sample_confidences
 from rcjax.solving import error_and_cost
 from rcjax.solving.objective import transition
 from rcjax.solving.quadrature import ORDER, PANELS, Grid, build_grid
