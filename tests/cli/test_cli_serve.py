@@ -51,6 +51,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_policy().save("policy.json")
     make_policy(provenance={"asked": {"small": {"signal": "stated"}}}).save("stated.json")
+    make_policy(provenance={"task": "generation"}).save("texts.json")
+    make_policy(provenance={"task": "choice"}).save("letters.json")
     make_policy(provenance={"reference": {"queries": 2, "models": 5}}).save("damaged.json")
     make_policy(provenance={"tuning": {"search": 5}}).save("tampered.json")
     (tmp_path / "frontier.json").write_text('{"format": "rcjax-frontier"}')
@@ -123,6 +125,8 @@ DATA = {
     "policy.json --models policy.json": "policy.json, model format: give a table",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
     "policy.json --models silent.toml": "policy.json: it does not tell how the confidence of small is read",
+    "texts.json --models silent.toml": 'of small is read: add signal = "verification", or what its log was made with,',
+    "letters.json --models silent.toml": 'of small is read: add signal = "choice", or what its log was made with,',
     "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
     "policy.json --models openai.toml": "openai.toml, model other: the environment variable OPENAI_API_KEY",
     "policy.json --models stream.toml": "stream.toml, model small: options: an answer is judged as a whole",

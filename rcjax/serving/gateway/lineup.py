@@ -211,7 +211,7 @@ class _Cascades:
             raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
         settings, limits = {model: self.models[model] for model in asked}, self.settings.limits
         unjudged = self.settings.unjudged or settings[policy.models[-1]].name
-        signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
+        signals = {model: self._signal(one, records.get(model, {}), policy) for model, one in settings.items()}
         cascade = Cascade(
             policy,
             {model: self.client_of(one) for model, one in settings.items()},
@@ -242,7 +242,7 @@ class _Cascades:
             return self.settings.shadow_models
         return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))
 
-    def _signal(self, model: ServedModel, record: Mapping[str, Any]) -> Signal:
+    def _signal(self, model: ServedModel, record: Mapping[str, Any], policy: AnyPolicy) -> Signal:
         """The signal that the policy records, or else the one that the file of models names.
 
         Where several answers voted, the file names what each of them was asked with.
@@ -258,7 +258,8 @@ class _Cascades:
             what = f"{model.name}: it was tuned on the check {record['signal']}"
             raise ValueError(f"{what}, which no file of a policy starts by itself: {advice}")
         if model.signal is None:
-            advice = f'add signal = "choice", or what its log was made with, to {self.settings.models.name}'
+            fitting = "verification" if policy.provenance.get("task") == "generation" else "choice"
+            advice = f'add signal = "{fitting}", or what its log was made with, to {self.settings.models.name}'
             raise ValueError(f"it does not tell how the confidence of {model.name} is read: {advice}")
         return signal_by_name(model.signal)
 
