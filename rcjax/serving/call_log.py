@@ -79,6 +79,8 @@ class Call:
     """The query's; "" where a policy of segments was told none, None where nobody asks."""
     likeliest: str | None = None
     """The answer that the model held likelier than the one it gave; None where there is none."""
+    added: bool = False
+    """A shadow query adds it: the policy would not have asked for it. Lines of a log do not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,5 +133,6 @@ class Exchange:
             asked=asked,
             segment=question.segment,
             likeliest=None if read is None else read.likeliest,
+            added=question.shadow and policy is None,
         )
         return self.call

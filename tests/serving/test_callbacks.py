@@ -5,7 +5,7 @@ import json
 
 import pytest
 from chat_server import Response, completion, serving, sure
-from scripted_cascade import POLICY
+from scripted_cascade import POLICY, good
 
 from rcjax import signals
 from rcjax.serving.call_log import CallLog
@@ -39,6 +39,21 @@ def test_an_observer_that_fails(tmp_path):
         result, rows = run(tmp_path, lambda request, headers: Response(sure("A", -0.01)), observe=fail)
     assert (result.status, result.text, len(rows)) == ("answered", "A", 1)
     assert "s3cret" not in str([one.message for one in told])
+
+
+def test_an_observer_hears_which_calls_a_shadow_query_adds():
+    calls = []
+
+    async def main():
+        async with (
+            serving(lambda request, headers: good("A", -0.01)) as (_, client),
+            Cascade(POLICY, client, signal=signals.Choice(("A", "B")), shadow=1.0, observe=calls.append) as cascade,
+        ):
+            await cascade.ask("A or B?", "q")
+
+    asyncio.run(main())
+    assert all(call.shadow for call in calls)
+    assert {call.model: call.added for call in calls} == {"small": False, "middle": True, "large": True}
 
 
 def test_whoever_takes_the_pieces_fails(tmp_path):

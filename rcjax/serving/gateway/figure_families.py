@@ -58,7 +58,7 @@ _COUNTERS = {
     "worker_starts": ("Workers that began to take requests, those that took another's place included", ()),
     "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
     "call_cost": (
-        "Money for calls of upstream models; shadow: of queries that all models are asked about",
+        "Money for calls of upstream models; shadow: those that shadow queries add",
         ("model", "shadow"),
     ),
     "call_tokens": ("Tokens of calls, as far as upstream servers tell them", ("model", "direction")),

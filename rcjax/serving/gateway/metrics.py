@@ -201,7 +201,7 @@ class Metrics:
         """A call of an upstream model ended, one of a request or one that a shadow query adds."""
         model = call.model
         self._call_seconds[model].observe(call.seconds)
-        self._call_cost[model, "true" if call.shadow else "false"].inc(call.cost)
+        self._call_cost[model, "true" if call.added else "false"].inc(call.cost)
         self._attempts[model].inc(call.attempts)
         if call.input_tokens:
             self._tokens[model, "input"].inc(call.input_tokens)

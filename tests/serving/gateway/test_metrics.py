@@ -69,14 +69,15 @@ def test_a_confidence_is_in_its_bucket(metrics):
 
 def test_calls_are_counted_by_model(metrics):
     metrics.called(make_call(seconds=2.0, attempts=3))
-    metrics.called(make_call(cost=4e-5, shadow=True))
+    metrics.called(make_call(cost=2e-5, shadow=True))  # the cascade's own, of a query that goes to all models
+    metrics.called(make_call(cost=4e-5, shadow=True, added=True))
     metrics.called(make_call("large", text=None, input_tokens=None, output_tokens=None, cost=0.0, error="timed out"))
-    assert figures(metrics, "call_seconds_count") == {"small": 2, "large": 1}
-    assert figures(metrics, "call_seconds_sum") == {"small": 2.25, "large": 0.25}
+    assert figures(metrics, "call_seconds_count") == {"small": 3, "large": 1}
+    assert figures(metrics, "call_seconds_sum") == {"small": 2.5, "large": 0.25}
     cost = figures(metrics, "call_cost_total")
-    assert cost == {("small", "false"): 1e-5, ("small", "true"): 4e-5, ("large", "false"): 0}
-    assert figures(metrics, "call_attempts_total") == {"small": 4, "large": 1}
-    assert figures(metrics, "call_tokens_total") == {("input", "small"): 180, ("output", "small"): 2}
+    assert cost == {("small", "false"): pytest.approx(3e-5), ("small", "true"): 4e-5, ("large", "false"): 0}
+    assert figures(metrics, "call_attempts_total") == {"small": 5, "large": 1}
+    assert figures(metrics, "call_tokens_total") == {("input", "small"): 270, ("output", "small"): 3}
     assert figures(metrics, "call_errors_total") == {("timed out", "large"): 1}
 
 
