@@ -130,6 +130,11 @@ def check_name(name: str) -> str:
     return _CHECKS.get(name, (name, ""))[0]
 
 
+def check_counts_labels(name: str) -> bool:
+    """Whether a check of a policy rests on labels; else answers are enough for it."""
+    return name not in ("cost", "seconds", "seconds limit")
+
+
 def check_meaning(name: str) -> str:
     """What the figure of a check says, in words; empty for a name that is not known."""
     return _CHECKS.get(name, ("", ""))[1]

@@ -83,6 +83,8 @@ class PolicyCheck:
     """The same of the mean seconds per query, along the path; with `known`, of how many queries, their quantiles `p50`,
     `p95` and `p99`, each `_expected` too, and with a `limit` that the policy was tuned for, the share `beyond` it. None
     where one of the two logs does not tell seconds."""
+    unlabelled: int = 0
+    """Of the `n` queries, those of which no answer is labelled."""
 
     @property
     def drifted(self) -> bool:
@@ -164,6 +166,8 @@ def check_policy(
     cost = _against_promise(policy, "cost", _costs(before), _costs(now), trained_on)
     seconds = _seconds(policy, before, now, trained_on)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
+    unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
+    raw = [*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)]
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -175,9 +179,8 @@ def check_policy(
         cost=cost,
         retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
         seconds=seconds,
-        checks=tuple(
-            judge_all([*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)], alarm)
-        ),
+        checks=tuple(judge_all(raw, alarm, unlabelled)),
+        unlabelled=unlabelled,
         remarks=(*_remarks(policy, new, shared, gain, retuning), *tell_better(cost, seconds, alarm)),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import choose_unit, figure, percent
+from rcjax._base.wording import check_counts_labels, choose_unit, figure, percent
 from rcjax.diagnostics.verdicts import Check, Limits, Verdict
 from rcjax.goodness_of_fit.two_samples import holm
 from rcjax.tuning.retune import RetuningGain
@@ -46,15 +46,19 @@ def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> 
     return "doubtful" if figure > limits.bad else "fine"
 
 
-def judge_all(raw: Iterable[Check], alarm: float) -> Iterator[Check]:
-    """Checks with raw p-values judged together: p-values adjusted by Holm's method, advice only where it is needed."""
+def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0) -> Iterator[Check]:
+    """Checks with raw p-values judged together: p-values adjusted by Holm's method, advice only where it is needed.
+
+    Where so many logged queries are `unlabelled`, these are to be labelled before others are logged.
+    """
     checks = list(raw)
     adjusted = holm([math.nan if check.p_value is None else check.p_value for check in checks]).tolist()
     for check, p_value in zip(checks, adjusted, strict=True):
         verdict = judge_drift(check.figure, p_value, check.limits, alarm)
         wording = check.advice
         if verdict == "doubtful":
-            wording = f"{wording.partition(': ')[0]}; that may be chance: log more queries and check again"
+            more = "label" if unlabelled and check_counts_labels(check.name) else "log"
+            wording = f"{wording.partition(': ')[0]}; that may be chance: {more} more queries and check again"
         p_or_none = None if math.isnan(p_value) else p_value
         advice = "" if verdict == "fine" else wording
         yield dataclasses.replace(check, p_value=p_or_none, verdict=verdict, advice=advice)

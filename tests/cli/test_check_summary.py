@@ -51,6 +51,52 @@ def test_what_is_known_comes_first(capsys, verdicts, n, first, last):
     assert f"Next: {last}" in said
 
 
+@in_turn(
+    "checks, n, unlabelled, first, last",
+    [
+        (
+            [one("doubtful"), one("fine")],
+            212,
+            200,
+            "too few labels to tell: 1 of 2 checks is unclear (error); labels of 200 logged queries are missing; "
+            "these and about 88 more queries would do",
+            "label the 200 logged queries without a label, and log and label about 88 more, then check all together",
+        ),
+        (
+            [one("doubtful"), one("fine")],
+            1_012,
+            1_000,
+            "too few labels to tell: 1 of 2 checks is unclear (error); labels of 1,000 logged queries are missing; "
+            "about 290 of these would do",
+            "label about 290 of the 1,000 logged queries without a label, then check all together",
+        ),
+        (
+            [one("doubtful", name="cost"), one("fine")],
+            12,
+            2,
+            "too few queries to tell: 1 of 2 checks is unclear (cost); about 290 more queries would do",
+            "label about 290 more queries, then check these and those together",
+        ),
+    ],
+)
+def test_labels_that_are_missing_come_before_queries(capsys, checks, n, unlabelled, first, last):
+    """Where labels are few, those of logged queries cost less than new queries; money needs none."""
+    show_check(FACTS | {"n": n, "unlabelled": unlabelled, "checks": checks})
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"small {first} " in said
+    assert f"Next: {last}" in said
+
+
+def test_a_log_with_few_labels_asks_for_them(tmp_path):
+    write_log(tmp_path / "train.csv", rows_of(seed=0))
+    succeed("tune", tmp_path / "train.csv", "--budget", "60/M", "--no-bands", "--out", tmp_path / "policy.json")
+    rows = [(*row[:3], row[3] if row[0] < 12 else "", *row[4:]) for row in rows_of(seed=1, n=200)]
+    result = run("check", tmp_path / "policy.json", write_log(tmp_path / "few.csv", rows), "--no-retuning")
+    said = " ".join(result.stdout.split())
+    assert "labels of 188 logged queries are missing" in said
+    assert "that may be chance: label more queries and check again" in said
+
+
 def test_figures_that_nothing_explains_ask_for_no_number(capsys):
     checks = [one("doubtful", figure=float("inf"), name="cost"), one("doubtful", figure=None)]
     show_check(FACTS | {"n": 12, "checks": checks})
