@@ -245,7 +245,7 @@ def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], wh
     if isinstance(messages, str):  # in a cell of CSV
         try:
             messages = json.loads(messages)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise LogError(f"{where}: messages are not JSON: give a list of messages as the API has them") from None
     if (prompt is None) == (messages is None):
         both = "no prompt and no messages" if prompt is None else "a prompt and messages"
@@ -311,7 +311,7 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             several = json.loads(value)
             # "[1, 2]" may be an answer; a list of texts is several.
             value = several if all(isinstance(part, str) for part in several) else value

@@ -74,7 +74,7 @@ def _named(path: Path) -> tuple[str, str]:
             content = json.loads(file.read_text("utf-8"))
             model = content.get("model_name") or _model_argument(content["config"]["model_args"])
             tasks = [one for one in content.get("results") or () if path.stem.endswith(f"_{one}")]
-        except (AttributeError, OSError, ValueError, KeyError, TypeError):
+        except (AttributeError, OSError, RecursionError, ValueError, KeyError, TypeError):
             continue
         if isinstance(model, str) and model:
             return (task if match else max(tasks, key=len, default=task)), model

@@ -60,7 +60,7 @@ class WaysOfAsking:
         if text not in self._texts:
             try:
                 record = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):  # the latter of one that is nested too deeply
                 record = None
             is_record = isinstance(record, dict)
             self._texts[text] = len(self._records) if is_record else UNTOLD

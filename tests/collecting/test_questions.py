@@ -115,6 +115,7 @@ def test_right_answers(answer, reference, place):
         ({"messages": []}, "messages must be"),
         ({"messages": [3]}, "one of them is an int"),
         ({"messages": "hm"}, "messages are not JSON"),
+        ({"messages": "[" * 100_000}, "messages are not JSON"),
         ({"prompt": "x", "choices": "A"}, "choices must be 2 to 26, all different"),
         ({"prompt": "x", "choices": "A|A"}, "choices must be 2 to 26, all different"),
         ({"prompt": "x", "choices": "A|B", "answer": "C"}, "the answer C is none of the choices: give one of A, B"),

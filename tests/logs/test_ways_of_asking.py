@@ -74,3 +74,12 @@ def test_a_service_that_was_changed_is_as_most_of_the_log_says(tmp_path):
     log, said = read(path)
     assert log.asked["small"]["options"] == HOT["options"]
     assert "3 of 16 rows are left out" in said
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"signal": ' * 100_000, "{", "", "[]"])
+def test_what_is_no_record_tells_no_way(text):
+    frame = calls([COLD] * 6)
+    damaged = frame.with_columns(asked=pl.when(pl.col("query") == 3).then(pl.lit(text)).otherwise("asked"))
+    log, said = read(damaged)
+    assert not said
+    assert log.asked["small"] == read(frame)[0].asked["small"]
