@@ -30,7 +30,7 @@ def turn(path: str) -> int:
     """When the share of a file has its turn: 0 is first.
 
     >>> turn("tests/tuning/test_tune.py"), turn("tests/test_docs.py")
-    (0, 7)
+    (1, 7)
     """
     return LONG.index(share(path)) if share(path) in LONG else len(LONG)
 

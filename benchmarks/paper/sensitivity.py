@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.paper.inputs import Source
 from rcjax.goodness_of_fit.copula_fit import empirical_copula
 from rcjax.model.marginals import cramer_von_mises
-from rcjax.model.pair_likelihood import rank_counts
+from rcjax.model.pair_likelihood import present_counts
 from rcjax.model.pairs import pairs
 
 
@@ -34,6 +34,6 @@ def misfit(source: Source) -> Iterator[dict]:
 
 def _gap(copula, x, y):
     present = jax.numpy.ones(x.shape, bool)
-    u, v = (rank_counts(values, present.astype(x.dtype))[1] for values in (x, y))
+    u, v = (present_counts(values, present)[1] for values in (x, y))
     seen = empirical_copula(u, v, present)
     return jax.numpy.sqrt(jax.numpy.mean((seen - copula.cdf(u / (u.size + 1), v / (v.size + 1))) ** 2))
