@@ -106,8 +106,8 @@ def _worst(facts: Mapping[str, Any], start: str) -> str:
     return max(verdicts, key=_GRADES.index, default="")
 
 
-def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str) -> None:
-    """What the figure of each check is, where its name does not say it, and what p is."""
+def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str, unclear: str = "") -> None:
+    """What the figure of each check is, where its name does not say it, what p is, and what an unclear verdict is."""
     table = Table.grid(padding=(0, 1))
     for name in dict.fromkeys(check["name"] for check in checks):
         if check_meaning(name):
@@ -115,6 +115,8 @@ def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str) -
     table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
     if any(_by_chance(check) for check in checks):
         table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
+    if unclear and any(check["verdict"] == "doubtful" for check in checks):
+        table.add_row("  unclear", unclear)
     screen.print(table)
     screen.print()
 
@@ -137,7 +139,8 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
                 hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
     screen.print(_checks_table(checks, _DRIFT))
     level = f"{100 * facts['alarm']:.4g} %"
-    _explain(screen, checks, f", all checks considered: where nothing has changed, any drifts in {level} of logs")
+    chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
+    _explain(screen, checks, chance, "so far beyond its limit that more data must tell whether chance explains it")
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
     labels, more = _queries_that_tell(checks, facts)

@@ -97,6 +97,12 @@ def test_a_log_with_few_labels_asks_for_them(tmp_path):
     assert "that may be chance: label more queries and check again" in said
 
 
+def test_a_verdict_that_is_unclear_is_explained_where_there_is_one(capsys):
+    for verdict in ("doubtful", "fine"):
+        show_check(FACTS | {"n": 300, "checks": [one(verdict)]})
+        assert ("unclear so far beyond" in " ".join(capsys.readouterr().out.split())) == (verdict == "doubtful")
+
+
 def test_figures_that_nothing_explains_ask_for_no_number(capsys):
     checks = [one("doubtful", figure=float("inf"), name="cost"), one("doubtful", figure=None)]
     show_check(FACTS | {"n": 12, "checks": checks})

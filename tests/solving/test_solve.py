@@ -232,6 +232,13 @@ def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
     assert not compiled
 
 
+def test_on_other_devices_few_prices_of_any_number_are_of_one_size(monkeypatch):
+    """There, too, each size is a programme of its own; on an H200 the test above had shown it."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    sizes = [rcjax.solving.lambda_grid._batch_size(count) for count in (1, 7, 96, 100, 10**6)]
+    assert sizes == [96, 96, 96, 192, 10**6]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("cascades", ["all", "adaptive"])
 def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
