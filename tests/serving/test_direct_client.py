@@ -72,8 +72,10 @@ def make_client(kind, base_url, monkeypatch):
 
 
 @contextlib.asynccontextmanager
-async def serving(kind, way, monkeypatch, retries=0, timeout=0.3):
-    """(the server, a client of it)."""
+async def serving(kind, way, monkeypatch, retries=0, timeout=None):
+    """(the server, a client of it), whose time is short only where the server goes on saying nothing."""
+    if timeout is None:
+        timeout = 30.0 if way is None or way.ends else 0.3
     server = Server(way)
     listening = await asyncio.start_server(server, "127.0.0.1", 0, backlog=1024)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
