@@ -2,6 +2,8 @@
 
 Differences are those of the contest, on queries that were left out: a cascade is set against the best single model, or
 the best pair, by the same measure. A budget buys fewer errors, a limit on the error a lower bill, a price a lower loss.
+Policies are chosen by other figures, those of the whole log, corrected for luck: where the contest says worse, what
+they say is told beside it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ import numpy as np
 
 from rcjax._base.wording import choose_unit, percent
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.policies import ABSTAIN, Agreements
+from rcjax.frontier.policies import ABSTAIN
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import SHOWN, Comparison, Gain
 
@@ -37,7 +39,7 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
     elif "max_error" in target:
         why = _at_error(frontier, comparison, point, target["max_error"])
     else:
-        why = _for_price(comparison, members, compared, price)
+        why = _for_price(frontier, comparison, point, price)
     return f"{what}{f', {compared}' if compared else ''}: {why}"
 
 
@@ -71,7 +73,12 @@ def _at_budget(frontier: Frontier, comparison: Comparison, point: int, budget: f
     fewer = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {'fewer' if saved.mean >= 0 else 'more'} errors"
     if SHOWN.earned(saved):
         return f"{fewer} than the best single model for the same money"
-    return f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
+    unseen = f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
+    if saved.mean >= 0:
+        return unseen
+    affordable = np.asarray(frontier.model.cost, float) <= budget * (1 + 1e-9)
+    gap = _least_alone(comparison, np.where(affordable, 0.0, np.inf)) - _figures(frontier, point)[0]
+    return unseen + _though(round(100 * gap, 1), "{:.1f} points fewer")
 
 
 def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: float) -> str:
@@ -92,7 +99,9 @@ def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: flo
     figures = f"${money.show(abs(float(saved.mean)))} ± {money.show(float(saved.se))}"
     less = f"{figures} per {money.name} queries{share} {_way(saved.mean)}"
     if not SHOWN.earned(saved):
-        return f"that it costs less than {best} is not shown: {less} on queries left out"
+        unseen = f"that it costs less than {best} is not shown: {less} on queries left out"
+        gap = float(costs[rival]) - _figures(frontier, point)[1]
+        return unseen if saved.mean >= 0 else unseen + _though(gap, f"${money.show(abs(gap))} less")
     today = "" if rival == surest else _beside(frontier, point, surest)
     return f"{less} than {best}{today}"
 
@@ -117,29 +126,55 @@ def _beside(frontier: Frontier, point: int, model: int) -> str:
     return f", and {percent(abs(gap), 0)} {_way(gap)} than {frontier.models[model]}, which errs least"
 
 
+def _figures(frontier: Frontier, point: int) -> tuple[float, float]:
+    """(errors, and refusals at their price; the cost) of a policy, as it was chosen by."""
+    return float(np.asarray(frontier.penalty)[point]), float(np.asarray(frontier.cost)[point])
+
+
+def _least_alone(comparison: Comparison, beside: np.ndarray) -> float:
+    """The least error of a single model, with what counts beside it (k,)."""
+    assert comparison.at_errors is not None
+    return float((comparison.at_errors.alone + beside).min())
+
+
+def _though(gap: float, words: str) -> str:
+    """Why a policy was chosen that does worse on queries left out: its gain by the figures of the choice, if any."""
+    return f", though by the whole log, corrected for luck, {words.format(gap)}" if gap > 0 else ""
+
+
 def _is_single(frontier: Frontier, point: int) -> bool:
     return int(np.asarray(frontier.members)[point].sum()) == 1
 
 
+def _compares(frontier: Frontier, point: int) -> bool:
+    agreements = frontier.policies.agreements
+    return agreements is not None and bool(np.asarray(agreements.compares)[point].any())
+
+
 def _row(frontier: Frontier, point: int, rows: int) -> int:
     """Which way to choose a policy comes from: pairs, or where it compares answers, all that may."""
-    agreements = frontier.policies.agreements
-    compares = agreements is not None and np.asarray(agreements.compares)[point].any()
-    return rows - 1 if compares else min(1, rows - 1)
+    return rows - 1 if _compares(frontier, point) else min(1, rows - 1)
 
 
-def _for_price(comparison: Comparison, members: list[str], compared: str, price: int) -> str:
+def _for_price(frontier: Frontier, comparison: Comparison, point: int, price: int) -> str:
     """Why a policy is the best at a price of an error."""
-    if len(members) == 1:
+    size = int(np.asarray(frontier.members)[point].sum())
+    if size == 1:
         nothing = "no cascade is shown to be better"
         return nothing if comparison.agreement is None else f"{nothing}, nor is going by whether answers agree"
-    if compared:
+    if _compares(frontier, point):
         assert comparison.agreement is not None
         return _tell(comparison.agreement.at_prices.at(price), "the best pair")
-    if len(members) == 2:
-        return _tell(Gain(-comparison.gain[0, price], comparison.gain_se[0, price]), "the best single model")
-    row = int(np.searchsorted(comparison.lengths, len(members)))
-    return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair")
+    if size > 2:
+        row = int(np.searchsorted(comparison.lengths, size))
+        return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair")
+    gain, lam = Gain(-comparison.gain[0, price], comparison.gain_se[0, price]), float(comparison.lam[price])
+    said = _tell(gain, "the best single model")
+    if gain.mean >= 0:
+        return said
+    error, cost = _figures(frontier, point)
+    gap = _least_alone(comparison, lam * np.asarray(frontier.model.cost, float)) - error - lam * cost
+    return said + _though(round(100 * gap, 2), "{:.2f} points better")
 
 
 def _tell(gain: Gain, rival: str) -> str:
@@ -153,8 +188,8 @@ def _tell(gain: Gain, rival: str) -> str:
 
 def _by_agreement(frontier: Frontier, point: int) -> str:
     """What a policy that compares answers does, in words; empty for others."""
-    agreements: Agreements | None = frontier.policies.agreements
-    if agreements is None or not np.asarray(agreements.compares)[point].any():
+    agreements = frontier.policies.agreements
+    if agreements is None or not _compares(frontier, point):
         return ""
     second = int(np.argmax(np.asarray(agreements.compares)[point]))
     first, third = (int(np.asarray(places)[point, second]) for places in (agreements.earlier, agreements.differ))
