@@ -83,6 +83,7 @@ def test_a_mixture_keeps_the_corners_of_the_hull():
     assert alone[np.concatenate(corners)] == pytest.approx(mixed.error)
 
 
+@pytest.mark.thorough
 def test_the_objective_in_numpy_is_that_of_rcjax():
     log = contenders.make_log(400, 3, seed=0)
     model, lam = rcjax.fit(log), 0.1 / float(log.cost[-1])

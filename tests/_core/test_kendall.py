@@ -34,6 +34,7 @@ def test_tau_is_scipys_with_ties_and_missing_entries(seed, levels, missing):
     np.testing.assert_allclose(batched(x, y, present), expected, atol=1e-14)
 
 
+@pytest.mark.thorough
 def test_infinite_entries_rank_like_any_others():
     x = np.array([-np.inf, 1.0, 2.0, np.inf, np.inf])
     y = np.array([1.0, -np.inf, np.inf, 3.0, 4.0])
@@ -51,6 +52,7 @@ def test_constants_and_single_entries_have_tau_zero():
     assert np.array_equal(batched(varying, -varying, present), [0, 0, -1, -1])
 
 
+@pytest.mark.thorough
 def test_counts_are_those_of_all_pairs():
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 6, (2, SIZE)) * 1.0

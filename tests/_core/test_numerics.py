@@ -99,6 +99,7 @@ def test_betainc_pushes_tangents_forward_under_broadcasting():
     np.testing.assert_allclose(slope, betainc_shape_gradients(a[0], b, x)[0], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_betaln_is_that_of_60_digits():
     # jax.scipy.special.betaln is off by 4e-7 at (3, 12).
     a, b = np.array([(3, 12), (20, 5), (0.2, 40), (1e-3, 1e4), (2000, 3000), (1e4, 0.5)]).T

@@ -111,6 +111,7 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     assert float(ours) == pytest.approx(expected, abs=1e-2)  # what interpolating between knots costs
 
 
+@pytest.mark.thorough
 def test_between_knots_the_tabulated_likelihood_is_exact_to_a_few_thousandths(log, drawn, evidence):
     found, _ = evidence
     confidence = drawn.reference.calibrate(log.logprob)

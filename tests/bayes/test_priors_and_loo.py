@@ -34,6 +34,7 @@ def drawn(log):
     return sample(log)
 
 
+@pytest.mark.thorough
 def test_priors_are_what_they_were_where_nothing_is_said(log, drawn):
     again = sample(log, priors=rcjax.bayes.Priors())
     jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)

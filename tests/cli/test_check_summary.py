@@ -109,6 +109,7 @@ def test_figures_that_nothing_explains_ask_for_no_number(capsys):
     assert "2 of 2 checks are unclear (cost, error)\n" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_twelve_queries_are_too_few_and_as_many_as_it_says_are_enough(tmp_path):
     write_log(tmp_path / "train.csv", rows_of(seed=0))
     succeed("tune", tmp_path / "train.csv", "--budget", "60/M", "--no-bands", "--out", tmp_path / "policy.json")

@@ -249,7 +249,7 @@ def test_a_guarantee_that_cannot_be_given_says_so(folder):
     assert result.stderr.startswith("error: no policy can be guaranteed")
 
 
-@pytest.mark.parametrize("cascade", ["full", "adaptive", "small,large"])
+@pytest.mark.parametrize("cascade", ["full", "adaptive", pytest.param("small,large", marks=pytest.mark.thorough)])
 def test_cascades(folder, tmp_path, cascade):
     out = tmp_path / "policy.json"
     arguments = [

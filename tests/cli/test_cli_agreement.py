@@ -62,6 +62,7 @@ def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
     assert document["frontier"] == tuned["frontier"]
 
 
+@pytest.mark.thorough
 def test_tables_say_what_is_compared(folder):
     shown = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands")
     assert "medium, agree? → large" in " ".join(shown.split())

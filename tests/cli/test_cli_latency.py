@@ -41,7 +41,9 @@ def test_usage(options, message):
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("option", [["--max-seconds", "p95=2"], ["--second-cost", "0.001"]])
+@pytest.mark.parametrize(
+    "option", [pytest.param(["--max-seconds", "p95=2"], marks=pytest.mark.thorough), ["--second-cost", "0.001"]]
+)
 def test_a_log_without_seconds_is_refused_in_one_line(folder, tmp_path, option):
     timed_table(60).drop("seconds").write_csv(tmp_path / "bare.csv")
     result = run("tune", tmp_path / "bare.csv", "--no-bands", "--error-cost", "0.01", *option)

@@ -51,6 +51,7 @@ def test_tune_counts_what_differs_and_says_so(folder):
     assert policy.provenance["tuning"]["target"] == {"max_error": 0.12}
 
 
+@pytest.mark.thorough
 def test_labels_by_hand_tell_errors_besides(folder):
     result = run(*tuning(folder / "some.csv"))
     assert result.exit_code == 0, (result.stderr, result.exception)

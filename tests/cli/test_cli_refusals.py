@@ -47,6 +47,7 @@ def test_missing_files_are_named(folder, tmp_path):
     assert "none.toml" in fail("tune", folder / "train_tokens.csv", "--no-bands", "--prices", tmp_path / "none.toml")
 
 
+@pytest.mark.thorough
 def test_unknown_models_are_named(folder):
     assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--models", "small,huge")
     assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--cascade", "small,huge")
@@ -74,6 +75,7 @@ def test_a_file_that_is_no_policy(folder, tmp_path):
     assert "other.json" in fail("evaluate", path, folder / "test.csv")
 
 
+@pytest.mark.thorough
 def test_a_log_without_a_model_of_the_policy(folder, tmp_path):
     out = tmp_path / "frontier.json"
     succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--frontier", out)

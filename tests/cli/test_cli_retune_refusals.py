@@ -47,6 +47,7 @@ def retune(folder, log, *options):
     return run("retune", folder / "policy.json", folder / log, "--no-bands", *options)
 
 
+@pytest.mark.thorough
 def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     out = tmp_path / "new.json"
     result = retune(folder, "few.csv", "--out", out)

@@ -136,5 +136,6 @@ def test_what_is_wrong_with_the_log_is_one_line(folder, tmp_path, options, messa
     assert not (tmp_path / "new.json").exists()
 
 
+@pytest.mark.thorough
 def test_a_budget_out_of_reach_is_one_line(folder):
     assert "the cheapest costs" in fail("tune", folder / "log.csv", *OPTIONS, "--by", "language", "--budget", "0.001/M")

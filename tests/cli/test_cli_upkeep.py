@@ -86,6 +86,7 @@ def test_json_is_one_document(folder):
     assert all(len(each["limits"]) == 2 for each in found["checks"])
 
 
+@pytest.mark.thorough
 def test_a_mixture_is_checked_and_tuned_again(folder, tmp_path):
     said = run("check", folder / "mixture.json", folder / "fresh.csv", "--no-retuning").stdout
     assert "none of 8 checks has drifted, but 1 is unclear" in said

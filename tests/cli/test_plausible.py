@@ -51,6 +51,7 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
         assert "--really" in words(result)
 
 
+@pytest.mark.thorough
 def test_a_budget_above_the_dearest_policy_decides_nothing_and_is_asked_about(place):
     line = ("tune", place / "log.csv", "--task", "choice", "--no-bands", "--budget")
     assert run(*line, f"{1e6 * DEAREST / 2}/M").exit_code == 0

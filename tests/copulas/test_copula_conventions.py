@@ -23,6 +23,7 @@ def test_samples_have_the_shape_ahead_of_the_batch():
         assert u.shape == v.shape == expected
 
 
+@pytest.mark.thorough
 @in_turn("copula", [Clayton(2.0), SurvivalClayton(2.0), Clayton90(2.0)], ids=str)
 def test_outside_the_unit_square_there_is_no_mass(copula):
     u, v = np.array([-0.5, 1.5, 0.3, 0.3, -1.0, np.nan]), np.array([0.3, 0.3, -0.5, 1.5, 2.0, 0.3])

@@ -124,7 +124,7 @@ def test_oracles_of_students_t_in_float32(float32):
     compare(StudentT, in_single_precision(((rho, df), *columns)), 1e-4)
 
 
-@pytest.mark.parametrize("df", [2.0, 2.5, 4.0, 30.0])
+@pytest.mark.parametrize("df", [pytest.param(2.0, marks=pytest.mark.thorough), 2.5, 4.0, 30.0])
 def test_students_cdf_is_the_integral_of_its_conditional(df):
     rhos = np.array([-0.9, 0.0, 0.5, 0.95])
     # Where u + v passes 1 the cdf turns to the other corner, and its own integrand is a spike.

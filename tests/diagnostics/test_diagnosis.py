@@ -266,6 +266,7 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     np.testing.assert_allclose(told["predicted_error"][places], expected["predicted_error"], atol=0.02)
 
 
+@pytest.mark.thorough
 def test_a_search_again_does_not_see_what_it_is_judged_on(tuned, model, logs):
     log, rows = logs[0], np.arange(N) % FOLDS == 0
     turned = dataclasses.replace(log, correct=log.correct ^ rows[:, None])

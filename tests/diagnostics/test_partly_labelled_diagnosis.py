@@ -89,6 +89,7 @@ def test_labels_drawn_unevenly_are_told(logs):
     assert f"as labels were drawn unevenly, by {diagnosis.labels['even']} of the 600" in diagnosis.remarks[1]
 
 
+@pytest.mark.thorough
 def test_agreement_is_weighed_where_the_second_is_known():
     rng = np.random.default_rng(0)
     right, answer = rng.random((300, 2)) < 0.6, np.where(rng.random((300, 2)) < 0.5, 0, [0, 1]).astype(int)

@@ -106,6 +106,7 @@ def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
     assert found.retuning["n"] == N
 
 
+@pytest.mark.thorough
 def test_what_is_significant_but_small_does_not_alarm(policy, logs):
     seen = check(policy, logs[2])
     sure = {"level": 0.9}
@@ -118,6 +119,7 @@ def test_what_is_significant_but_small_does_not_alarm(policy, logs):
     assert not {"error", "cost"} & drifted(found)
 
 
+@pytest.mark.thorough
 def test_figures_are_those_of_a_replay_and_of_the_log(policy, logs):
     fresh = logs[1]
     found, seen = check(policy, fresh), rcjax.replay(policy, fresh)
@@ -137,6 +139,7 @@ def test_figures_are_those_of_a_replay_and_of_the_log(policy, logs):
         assert row["median"] == pytest.approx(np.exp(np.median(raw)), rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_standard_error_of_the_cost_counts_that_mean_costs_are_estimates(policy, logs):
     """By drawing the queries again."""
     rng, costs = np.random.default_rng(0), []

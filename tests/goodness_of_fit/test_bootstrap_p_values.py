@@ -22,6 +22,7 @@ def p_of(statistics, sample, batch):
     return np.asarray(p_values), [int(jnp.isfinite(few[: len(sample)]).sum()) for few in drawn], int(count)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=examples(25))  # each size of a batch compiles a loop
 @given(st.integers(0, 10**6), st.sampled_from([1, 7, 64, 400]))
 def test_the_verdict_is_that_of_all_replicates(seed, batch):
@@ -47,6 +48,7 @@ def test_what_is_sure_needs_few_replicates_and_what_is_rare_all_of_them():
     assert p == pytest.approx(0.01, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_p_values_are_uniform_where_the_statistic_is_one_of_its_replicates():
     drawn = jax.random.uniform(jax.random.key(0), (2000, 201))
     p = jax.vmap(

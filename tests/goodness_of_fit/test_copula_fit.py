@@ -41,7 +41,7 @@ def test_the_empirical_copula_is_a_plain_count():
 LEVELS = np.linspace(0.02, 0.98, 49)
 
 
-@pytest.mark.parametrize("theta", [1.2, 2.0, 5.0])
+@pytest.mark.parametrize("theta", [pytest.param(1.2, marks=pytest.mark.thorough), 2.0, 5.0])
 def test_kendalls_distribution_of_archimedean_families(theta):
     """t − φ(t)/φ′(t) of the generators (−log t)^θ and (t^−θ − 1)/θ."""
     at = jnp.asarray(LEVELS)
@@ -89,7 +89,7 @@ def plain_copula(u, v):
     return ((u[:, None] <= u) & (v[:, None] <= v)).mean(0)
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_the_process_is_a_plain_sum(measure, sample, tied):
     x, y = (np.where(each < 0.2, 0.1, np.where(each > 0.9, 0.95, each)) if tied else each for each in sample)
     copula, process, _ = measure(x, y)
@@ -111,6 +111,7 @@ def test_kendalls_statistic_is_the_sum_of_genest_remillard_and_beaudoin(measure,
     assert np.mean(ratios) == pytest.approx(1, abs=mean)
 
 
+@pytest.mark.thorough
 def test_absent_observations_do_not_matter(measure, sample):
     few = 150
     present = jnp.arange(N) < few
@@ -128,6 +129,7 @@ def test_absent_observations_do_not_matter(measure, sample):
     assert one[1] == pytest.approx(float(process), rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_replicates_tie_where_the_log_does():
     rng = np.random.default_rng(3)
     values = np.concatenate([np.full(12, 0.1), np.full(7, 0.5), np.full(20, 0.9), rng.uniform(0.1, 0.9, 61)])
@@ -210,6 +212,7 @@ def test_the_papers_statistic_is_a_plain_sum(sample):
     assert near < 0.01 < far
 
 
+@pytest.mark.thorough
 def test_ties_of_both_margins_are_broken_apart():
     same = jnp.zeros(300)
     assert float(paper_statistic(rcjax.copulas.Gumbel(1.0), same, same, jax.random.key(0))) < 0.01

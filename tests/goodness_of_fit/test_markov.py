@@ -170,6 +170,7 @@ def test_ties_in_the_middle_are_parted_at_random(chains, tests):
     assert abs(tests(trend, np.zeros((CHAINS, N)), steps[1]).tau.mean()) < 0.03
 
 
+@pytest.mark.thorough
 def test_absent_queries_do_not_matter(chains, tests):
     present = np.random.default_rng(3).random((CHAINS, N)) < 0.7
     a, b, c = (np.where(present, x, np.nan) for x in chains)

@@ -130,6 +130,7 @@ def test_spiegelhalters_z_does_not_exist_where_the_brier_score_cannot_vary():
     assert np.isnan(spiegelhalter_z(np.array([1.0, 0.0]), np.array([1, 0])))
 
 
+@pytest.mark.thorough
 @in_turn("n", [1, 10, 41])
 @in_turn("seed", range(5))
 def test_the_calibration_error_is_that_of_the_library(n, seed):

@@ -167,6 +167,7 @@ def test_point_masses_count_with_their_probability(copula, first, second):
     np.testing.assert_allclose(np.exp(got), expected, rtol=2e-5)
 
 
+@pytest.mark.thorough
 def test_masses_and_the_density_between_sum_to_one():
     nodes, weights = np.polynomial.legendre.leggauss(80)
     joint = pair(rcjax.copulas.Gumbel(2.5), (MASSES, ATOMS))

@@ -29,6 +29,7 @@ def model(data):
         numpyro.sample("ranks", CopulaDistribution(rcjax.copulas.Gumbel(1 + theta)), obs=data)
 
 
+@pytest.mark.thorough
 def test_a_plate_of_observations_has_the_reference_s_density():
     data = pairs(50)
     got, _ = util.log_density(model, (data,), {}, {"theta": jnp.asarray(1.3)})

@@ -144,6 +144,7 @@ def test_a_call_log_in_batches_counts_what_it_leaves_out(tmp_path, batches):
     assert whole.labelled.tolist() == batched.labelled.tolist()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory of a process itself: Linux tells it")
 def test_reading_does_not_hold_the_text(tmp_path):
     """300,000 rows in batches of 10,000 take much less than all at once, which is how they were read before."""

@@ -99,6 +99,7 @@ def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
         assert float(cramer_von_mises(part(model.marginals, j), phi[:, j])) < 0.01
 
 
+@pytest.mark.thorough
 def test_continuous_confidences_have_no_atoms():
     model = rcjax.fit(rcjax.sample_log(300, seed=0))
     assert model.marginals.atoms is None
@@ -186,6 +187,7 @@ def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
         np.testing.assert_allclose(np.exp(log_likelihood(copula, atom, smooth)), back, rtol=1e-7)
 
 
+@pytest.mark.thorough
 def test_ranks_of_atoms():
     own = marginal()
     placed = ranks(own, jnp.array([0.1, 0.2, 0.3, 0.3 + 1e-17, 0.8, 0.95]))

@@ -109,6 +109,7 @@ def firth(feature, correct):
     return scipy.optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x
 
 
+@pytest.mark.thorough
 def test_separable_data_get_firths_estimate():
     feature = np.array([[0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.1, 0.4, 0.7, 1.0, 1.5, 2.2], [0.2, 0.5, 0.5, 0.5, 0.9, 1.4]])
     correct = np.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 1, 0, 1, 1]], bool)  # the last: a tie

@@ -46,6 +46,7 @@ def model(log):
     return rcjax.fit(log)
 
 
+@pytest.mark.thorough
 def test_taus_of_all_pairs_are_scipys(log, model):
     confidence = np.asarray(model.calibrate(log.logprob))
     taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in pairs(5)]
@@ -120,6 +121,7 @@ def near(log, model, copulas=None):
     return fit_arrays(log.logprob, log.correct, log.answered, **options, near=model.marginals)
 
 
+@pytest.mark.thorough
 def test_a_fit_near_another_agrees_with_the_whole_fit(small):
     """Calibrators and copulas are the same; mixtures differ by what fifty steps of EM leave undone."""
     log, model = small
@@ -161,7 +163,7 @@ def test_a_fit_near_another_uses_the_answers_of_each_model(holes):
     np.testing.assert_allclose(marginals.a, model.marginals.a, rtol=1e-2)
 
 
-@pytest.mark.parametrize("values", [1, 2])
+@pytest.mark.parametrize("values", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
     """Some draws of a small log hold one confidence only, or two."""
     log, model = small

@@ -95,6 +95,7 @@ def test_the_true_family_is_found():
     assert [chosen[pair] for pair in neighbours] == ["Gumbel"] * 4
 
 
+@pytest.mark.thorough
 def test_independence_wins_where_there_is_nothing():
     rng = np.random.default_rng(0)
     demo = rcjax.sample_log(600, seed=2)
@@ -142,6 +143,7 @@ def test_a_mixed_model_solves_samples_and_survives_a_file(model, log, tmp_path):
     ]
 
 
+@pytest.mark.thorough
 def test_one_of_is_the_member_that_it_names():
     u, v = np.array([0.2, 0.7]), np.array([0.4, 0.9])
     members = (Frank(3.0), Gumbel(2.0), Clayton(1.5))

@@ -135,6 +135,7 @@ def test_ties_bias_tau_and_not_the_likelihood():
     assert inverted.mean() < 3  # biased: nearly every query of one margin's smooth part is tied in the other
 
 
+@pytest.mark.thorough
 def test_opposite_dependence_ends_at_the_bound():
     u, v = draw(Frank(-6.0), 4, (N,))
     found = jax.jit(lambda: fit_pair(Gumbel, *smooth(u, v), jnp.ones(N)))()
@@ -172,6 +173,7 @@ def test_the_start_does_not_matter(start):
         assert abs(float(jax.tree.leaves(found.copula)[0]) - expected) < 0.5
 
 
+@pytest.mark.thorough
 def test_weights_count_repetitions_and_absent_rows_do_not_matter():
     u, v = (np.array(z) for z in draw(Gumbel(2.0), 6, (200,)))
     weights = np.random.default_rng(0).integers(0, 3, 200)
@@ -182,6 +184,7 @@ def test_weights_count_repetitions_and_absent_rows_do_not_matter():
         np.testing.assert_allclose(ours, theirs, rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_two_observations_are_survived():
     for family in (Independence, Gumbel, Frank, Gaussian):
         found = jax.jit(lambda family=family: fit_pair(family, *smooth([0.3, 0.6], [0.5, 0.2]), jnp.ones(2)))()

@@ -15,6 +15,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_log, expected_rig
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@pytest.mark.thorough
 def test_a_log_with_all_labels_is_as_it_was():
     log = rcjax.sample_log(100, seed=0)
     assert expected_log(log) is not None
@@ -29,6 +30,7 @@ def test_a_log_with_all_labels_is_as_it_was():
         assert form.hand is None
 
 
+@pytest.mark.thorough
 def test_labels_stand_where_there_are_any():
     log = judged_log(200, 60, by_answer=True)
     right = expected_right(log)
@@ -75,6 +77,7 @@ def test_labels_that_were_drawn_unevenly_count_by_their_probability():
     assert np.abs(np.mean(plain, 0) - right.mean(0)).min() > 0.1
 
 
+@pytest.mark.thorough
 def test_labels_from_before_a_draw_count_once():
     log = judged_log(300, 50)
     before = log.labelled.copy()
@@ -88,6 +91,7 @@ def test_labels_from_before_a_draw_count_once():
     assert label_probability(log) == pytest.approx(np.full(log.labelled.shape, 50 / 300))
 
 
+@pytest.mark.thorough
 def test_rows_of_a_query_that_is_drawn_again_are_predicted_alike():
     log = judged_log(80, 40)
     again = log.take(np.arange(80).repeat(2))

@@ -48,7 +48,7 @@ def reference(log):
     return np.array([[special.expit(wide[i, j] @ beta) for j in range(k)] for i in range(n)])
 
 
-@pytest.mark.parametrize("kind", ["fair", "none"])
+@pytest.mark.parametrize("kind", [pytest.param("fair", marks=pytest.mark.thorough), "none"])
 def test_predictions_are_those_of_another_optimiser(kind):
     log = judged_log(120, 60, kind, by_answer=True)
     assert LabelRegression.of(log).predict(log)[0] == pytest.approx(reference(log), abs=1e-6)
@@ -105,6 +105,7 @@ def test_single_precision_says_the_same():
     assert guess.predict(short)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=2e-4)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=examples(25))
 @given(st.integers(0, 10_000))
 def test_whatever_is_missing_probabilities_come_out(seed):

@@ -78,6 +78,7 @@ def test_cdf_is_the_mixture_of_scipys_betas():
         np.testing.assert_allclose(ours, expected, atol=1e-11)
 
 
+@pytest.mark.thorough
 def test_density_is_the_slope_of_the_cdf_and_integrates_with_the_masses_to_one():
     points = np.linspace(0.41, 0.79, 33)
     slope = jax.jit(jax.vmap(jax.vmap(jax.grad(Marginal.cdf, argnums=1), (None, 0)), (0, None)))
@@ -120,7 +121,7 @@ def test_samples_follow_the_cdf():
         assert scipy.stats.kstest(uniform, "uniform").pvalue > 1e-4
 
 
-@pytest.mark.parametrize("name", ["cdf", "quantile", "mean_above"])
+@pytest.mark.parametrize("name", ["cdf", pytest.param("quantile", marks=pytest.mark.thorough), "mean_above"])
 def test_gradients_in_every_parameter_agree_with_differences(name):
     method, at = getattr(Marginal, name), np.array([0.45, 0.6, 0.7])
     m = single(0)
@@ -142,6 +143,7 @@ def test_gradients_in_every_parameter_agree_with_differences(name):
             np.testing.assert_allclose(ours[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_fit_recovers_a_mixture():
     rng = np.random.default_rng(0)
     n = 8000
@@ -259,6 +261,7 @@ def test_degenerate_values_fit_something_finite():
     assert (float(fitted.mass_lowest[1]), float(fitted.mass_highest[1])) == (0.5, 0.5)
 
 
+@pytest.mark.thorough
 def test_cramer_von_mises_is_the_integral():
     rng = np.random.default_rng(2)
     sample = np.sort(np.concatenate([rng.uniform(0.2, 0.95, 40), np.full(5, 0.2), np.full(9, 0.95)]))

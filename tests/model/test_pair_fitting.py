@@ -40,6 +40,7 @@ def test_both_methods_are_those_of_references(sample):
     assert type(rcjax.model.fit_copula(u, v, "independence", method="likelihood")) is rcjax.copulas.Independence
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "family", "name"),
     [

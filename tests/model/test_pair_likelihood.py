@@ -150,6 +150,7 @@ def test_the_sum_is_that_of_the_observations(copula):
     assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
 
 
+@pytest.mark.thorough
 @SLOPES
 def test_gradients_are_those_of_differences(copula):
     u, v = np.array([0.1, 0.1, 0.4, 0.5, 0.8, 0.9, 0.3]), np.array([0.1, 0.3, 0.05, 0.4, 0.5, 0.9, 0.95])

@@ -79,6 +79,7 @@ def test_the_heaviest_values_have_the_places():
     assert len(own) == SIZES[-1]
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.tuples(st.floats(-3, 3), st.floats(0.1, 5)), min_size=1, max_size=12),
 )
@@ -88,7 +89,7 @@ def test_isotonic_regression_is_scipys(pairs):
     np.testing.assert_allclose(ours, isotonic_regression(values, weights=weights).x, atol=1e-9)
 
 
-@pytest.mark.parametrize("falling", [False, True])
+@pytest.mark.parametrize("falling", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_an_estimate_is_the_mean_of_answers_and_curve(falling):
     """Where the means are monotone of themselves."""
     share = {0.5: 0.3, 0.8: 0.6, 0.95: 0.9}

@@ -82,6 +82,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed):
         assert np.flatnonzero(asked[:, q]).tolist() == path
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_replay_counts_what_the_steps_come_to(seed):

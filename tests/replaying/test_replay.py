@@ -166,6 +166,7 @@ def test_any_thresholds(first, second, seed):
     assert_like_steps(seen, policy, log)
 
 
+@pytest.mark.thorough
 def test_a_threshold_that_is_an_observed_confidence_defers():
     log = make_log(200, seed=2)
     phi = CALIBRATIONS["small"](float(log.logprob[5, 0]))
@@ -174,6 +175,7 @@ def test_a_threshold_that_is_an_observed_confidence_defers():
     assert float(at.share[0]) < float(below.share[0])
 
 
+@pytest.mark.thorough
 def test_a_frontier_is_its_policies_one_by_one():
     policies = [thresholds(a, b) for a in (0.0, 0.5, 0.62, 1.0) for b in (0.3, 0.8)] + [ADAPTIVE]
     log = make_log(300, seed=3)
@@ -203,6 +205,7 @@ def test_many_intervals_take_the_binary_search():
     assert_like_steps(seen, policy, log)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning")
 def test_only_the_queries_that_all_models_asked_have_answered():
     log = make_log(200, seed=5, missing=0.2)

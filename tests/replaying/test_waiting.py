@@ -50,6 +50,7 @@ def test_a_policy_waits_as_its_steps_do(log, frontier):
         assert (int(told.known), int(told.unknown), told.money) == (230, 0, None)
 
 
+@pytest.mark.thorough
 def test_queries_of_segments_wait_as_the_policies_of_these_do(log, frontier):
     names = tuple("de" if i % 3 else "en" for i in range(log.n_queries))
     parts, common = {"de": frontier.point(0), "en": frontier.point(8)}, frontier.point(4)
@@ -69,6 +70,7 @@ def test_a_frontier_is_its_policies(log, frontier):
         np.testing.assert_allclose(whole.intervals[index], alone.intervals, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_policies_that_compare_answers_wait_as_their_steps_do():
     rng = np.random.default_rng(5)
     answers = timed_table(150, seed=5).with_columns(answer=pl.Series(rng.choice(list("ab"), 450)))

@@ -158,6 +158,7 @@ def cascade(share=None, above=0.3, up_to=0.55):
     return Policy(("a", "b"), {"a": PLAIN, "b": PLAIN}, rules, {"a": 1.0, "b": 2.0})
 
 
+@pytest.mark.thorough
 def test_a_replay_is_that_of_the_mixture_of_the_two_thresholds():
     log = random_log(np.random.default_rng(3), seconds=True)
     own, pair = cascade(0.25), Mixture((cascade(), cascade(up_to=0.3)), (0.25, 0.75))
@@ -189,6 +190,7 @@ def test_segments_replay_as_their_policies():
     assert one.seconds.figures[1] == pytest.approx(median)
 
 
+@pytest.mark.thorough
 def test_a_frontier_replays_point_by_point():
     log = rcjax.sample_log(96, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     model = rcjax.fit(log)

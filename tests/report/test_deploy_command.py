@@ -76,6 +76,7 @@ def test_no_other_kind_of_target_is_named(report):
     assert _target(begun, begun.chosen) == f"--lam {lam:.10g}"  # as it was asked
 
 
+@pytest.mark.thorough
 def test_differences_are_limited_by_their_own_option(tmp_path):
     path = write_answers(tmp_path / "log.csv", 60, seed=0)
     log = rcjax.read_log(path, task="choice", reference=Reference("large", counts="differences"))

@@ -39,6 +39,7 @@ def test_they_are_those_that_move_the_promise_most(report, log):
     assert report.to_json()["influential"]["rows"][0]["query"] == rows[0].query
 
 
+@pytest.mark.thorough
 def test_the_page_has_a_row_for_each_and_says_what_to_do(report):
     page = render(report)
     (section,) = re.findall(r"<summary>The 10 queries that move.*?</details>", page, re.DOTALL)

@@ -188,6 +188,7 @@ def test_the_figures_are_json(report):
 # -- the page
 
 
+@pytest.mark.thorough
 def test_the_page_needs_nothing_else(page):
     assert len(page.encode()) < 3_000_000
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']+|@import|url\((?!["']?[#d])""", page)

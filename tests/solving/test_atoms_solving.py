@@ -62,6 +62,7 @@ def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
     np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), means, atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_cut_between_values_has_the_integral_below(grids, marginals):
     below = jax.jit(jax.vmap(Grid.below))
     for at in (0.2, 0.31, 0.6, 0.9):

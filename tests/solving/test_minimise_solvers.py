@@ -59,6 +59,7 @@ def test_solvers_of_libraries_find_what_the_usual_one_finds(one, usual, solver):
     np.testing.assert_allclose(values(squared, one, other), usual, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_what_has_not_converged_says_so(one, monkeypatch):
     monkeypatch.setattr(descent, "_STEPS", 50)
     slow = minimise(fair, one, "full", lam=[100.0], starts=1, solver=optax.sgd(1e-7))

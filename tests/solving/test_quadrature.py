@@ -102,6 +102,7 @@ def test_quantiles_integrate_to_the_mean(grids, marginals):
     np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), mean, atol=1e-13)
 
 
+@pytest.mark.thorough
 def test_quantiles_stay_near_the_quantile_function(grids, marginals):
     """Nodes move only by what the mean of their panel asks for; masses sit at the extremes exactly."""
     exact = jax.jit(jax.vmap(lambda m, u: m.quantile(u)))(marginals, grids.u)
@@ -120,6 +121,7 @@ def kernels(grids):
     return jax.jit(over)(Gumbel(jnp.array([1.0, 2.0, 40.0])), source, target), source, target
 
 
+@pytest.mark.thorough
 def test_rows_of_a_transition_conserve_mass(kernels):
     """Of every node that has weight: the row of an absent mass is never used."""
     kernel, source, target = kernels

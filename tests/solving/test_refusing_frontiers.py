@@ -34,6 +34,7 @@ def test_frontiers_survive_files(refusing, search, tmp_path):
         assert loaded.point(row) == frontier.point(row)
 
 
+@pytest.mark.thorough
 def test_only_what_abstains_needs_the_new_schema(demo, demo_lam, refusing, tmp_path):
     without = solve_frontier(demo, lam=demo_lam)
     assert without.to_json()["schema_version"] == 1

@@ -46,7 +46,7 @@ def loss(frontier):
 # -- one model, by hand
 
 
-@pytest.mark.parametrize("price", [0.05, 0.3, 0.6])
+@pytest.mark.parametrize("price", [pytest.param(0.05, marks=pytest.mark.thorough), 0.3, 0.6])
 def test_one_model_refuses_below_what_a_refusal_is_worth(price):
     models = random_models(82, 1, 5)
     for i in range(5):
@@ -65,7 +65,9 @@ def test_one_model_refuses_below_what_a_refusal_is_worth(price):
             assert float(frontier.refusals[0, 0]) == pytest.approx(worth, abs=1e-12)
 
 
-@pytest.mark.parametrize(("confidence", "price", "refuses"), [(0.6, 0.3, True), (0.6, 0.5, False)])
+@pytest.mark.parametrize(
+    ("confidence", "price", "refuses"), [pytest.param(0.6, 0.3, True, marks=pytest.mark.thorough), (0.6, 0.5, False)]
+)
 def test_a_model_of_one_confidence_refuses_all_or_nothing(confidence, price, refuses):
     half, one = jnp.full((1, 2), 0.5), jnp.ones((1, 2))
     level = jnp.full(1, confidence)
@@ -148,6 +150,7 @@ def test_refusals_in_the_objective_are_those_of_draws(triples):
         assert abs(float(ours) - seen.mean()) < 4.5 * seen.std() / np.sqrt(len(seen))
 
 
+@pytest.mark.thorough
 def test_the_objective_has_the_derivatives_of_differences(demo):
     names = (demo.models[0], demo.models[2], demo.models[4])
     refusals, thresholds = jnp.array([0.3, 0.4, 0.6]), jnp.array([0.7, 0.8])

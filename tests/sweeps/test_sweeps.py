@@ -174,6 +174,7 @@ def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
         rcjax.sweeps.sweep({**logs, "other": logs["small"]}, swept.path, **settings)
 
 
+@pytest.mark.thorough
 def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
     rows = ["1,a,1,2.5,1", "1,b,1,0.5,2", "2,a,1,0.5,1", "2,b,0,0.5,2"]
     (tmp_path / "bad.csv").write_text("\n".join(["query,model,correct,confidence,cost", *rows]))

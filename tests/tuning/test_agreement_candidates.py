@@ -119,6 +119,7 @@ def by_definition(log, charge, triple, threshold, worth=None):
     return 1 - right / len(rows), np.mean(bills), np.std(bills) / math.sqrt(len(rows)), refused / len(rows)
 
 
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_candidates_are_those_of_the_definition(seed):
@@ -236,6 +237,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     assert np.abs(expected - seen).mean() < 0.025
 
 
+@pytest.mark.thorough
 def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
     policies = tune_by_labels(
         model.calibrators, (log.logprob, log.correct, log.answered, log.answer), log.cost, np.array([100.0, 3000.0])
@@ -391,6 +393,7 @@ def test_two_models_and_no_refusals_have_nothing_to_agree_on():
     assert rcjax.tuning.select_frontier(log).comparison.agreement is None
 
 
+@pytest.mark.thorough
 def test_where_answers_always_differ_nothing_is_gained():
     log = make_log(200, 0.0, seed=4)
     alone = dataclasses.replace(log, answer=np.broadcast_to(np.arange(3, dtype=np.int32), (200, 3)))

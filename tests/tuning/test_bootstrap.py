@@ -51,7 +51,7 @@ def two(float64):
 # -- fixed policies
 
 
-@pytest.mark.parametrize(("level", "seed"), [(0.9, 0), (0.5, 3)])
+@pytest.mark.parametrize(("level", "seed"), [pytest.param(0.9, 0, marks=pytest.mark.thorough), (0.5, 3)])
 def test_fixed_policies_have_the_textbook_bootstrap_of_a_mean(two, level, seed):
     log, frontier = two
     bands = bootstrap(frontier, log, replicates=B, level=level, refit=False, seed=seed)

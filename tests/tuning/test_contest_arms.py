@@ -96,7 +96,7 @@ def test_a_segments_own_policies_are_tried_as_a_loop_over_the_folds_says():
         np.testing.assert_allclose(trial.error, errors[chosen].mean(-1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("limit", ["p95=2.5", 0.9])
+@pytest.mark.parametrize("limit", [pytest.param("p95=2.5", marks=pytest.mark.thorough), 0.9])
 def test_the_luck_of_a_limit_is_what_a_loop_over_the_folds_says(limit):
     log, limit = timed_log(60, seed=2), SecondsLimit.of(limit)
     model = rcjax.fit(log)

@@ -54,6 +54,7 @@ def test_what_is_predicted_and_replayed_is_that_of_the_policy(log, policy, front
     assert float(refused) == pytest.approx(policy.expected["abstention"])
 
 
+@pytest.mark.thorough
 def test_it_is_tuned_again_with_refusals_by_the_last_model(log, policy):
     retuned = rcjax.retune(policy, log, bands=False)
     assert sum(GONE + "tuned with refusals by the last one" in one for one in retuned.remarks) == 1

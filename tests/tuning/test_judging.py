@@ -146,6 +146,7 @@ def assert_by_definition(rows, found, blend, tolerance):
     return many
 
 
+@pytest.mark.thorough
 @in_turn("split", [False, True])
 @in_turn("confidences, n", TABLE)
 def test_every_candidate_has_the_figures_of_the_definition(confidences, n, split):
@@ -357,6 +358,7 @@ def test_what_a_single_model_beats_by_its_labels_is_no_candidate(split):
     assert (trial.policies.shares is None) != split
 
 
+@pytest.mark.thorough
 def test_with_refusals_nothing_is_left_out():
     """The labels alone are not counted apart there: a refusal is neither right nor wrong."""
     rows = random_rows(gate, 60, seed=9)

@@ -138,6 +138,7 @@ def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
             assert passed.tolist() == [1, 2, 3, 4], level
 
 
+@pytest.mark.thorough
 def test_few_thresholds_are_spread_over_the_queries(monkeypatch):
     monkeypatch.setattr(label_candidates, "MOST_THRESHOLDS", 4)
     log = random_log(3, levels=10**6, missing=0.0)
@@ -183,6 +184,7 @@ def test_candidates_as_cascades():
     assert cascades.members.tolist() == [[False, True, True], [True, False, False], *[[True, False, True]] * 2]
 
 
+@pytest.mark.thorough
 def test_one_model_has_no_pairs():
     confidence, _, correct, present = random_log(6)
     found = tried(confidence[:, :1], np.zeros((0, N)), correct[:, :1], present[:, :1], COST[:1])
@@ -212,6 +214,7 @@ def test_a_model_without_answers_is_no_candidate():
 # -- calibration of one model by another
 
 
+@pytest.mark.thorough
 def test_one_model_is_calibrated_by_another_as_by_statsmodels():
     log = make_log(120, K, seed=1, missing=0.2)
     logprob, correct, present = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
@@ -230,6 +233,7 @@ def test_a_model_that_is_always_right_is_so_whoever_was_asked_before():
     np.testing.assert_allclose(crossed, 120.5 / 121, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_all_confidences_are_those_of_each_calibrator():
     log = make_log(120, K, seed=3, missing=0.3)
     columns = [[each[:, j] for each in (log.logprob, log.correct, log.answered)] for j in range(K)]

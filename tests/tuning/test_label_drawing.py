@@ -79,6 +79,7 @@ def test_what_is_drawn_estimates_the_whole(whole):
     assert (np.abs(often - expected) < 5.5 * np.sqrt(expected) + 1).all()
 
 
+@pytest.mark.thorough
 def test_two_rounds_estimate_the_whole_together(whole):
     truth, estimates, alone = np.asarray(whole.correct), [], []
     for seed in range(400):

@@ -76,6 +76,7 @@ def by_definition(confidence, crossed, correct, present, price):
     return least
 
 
+@pytest.mark.thorough
 @in_turn("price", [0.1, 0.3, 0.6])
 def test_no_refusals_and_thresholds_are_better(price):
     for seed in range(6):

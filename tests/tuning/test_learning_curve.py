@@ -225,6 +225,7 @@ def test_float32_agrees(curve):
     assert rough.gain(N)[0] == pytest.approx(curve.gain(N)[0], abs=1.0)
 
 
+@pytest.mark.thorough
 def test_a_second_call_compiles_nothing(curve, compilations):
     other = sampled(seed=7)
     with compilations() as compiled:

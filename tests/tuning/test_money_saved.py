@@ -37,6 +37,7 @@ def selection(float64):
     return rcjax.tuning.select_frontier(log, max_length=2, target="max_error"), log
 
 
+@pytest.mark.thorough
 def test_what_is_saved_is_a_bill_below_that_of_the_best_single_model(selection):
     chosen, log = selection
     at = chosen.comparison.at_errors
@@ -82,6 +83,7 @@ def test_a_limit_is_told_in_money_never_against_its_figures(selection):
     assert {"shown"} <= told, told
 
 
+@pytest.mark.thorough
 def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
     chosen, _ = selection
     frontier, at = chosen.frontier, chosen.comparison.at_errors

@@ -46,6 +46,7 @@ def test_answers_of_the_log_change_nothing(log):
     assert one.remarks == other.remarks
 
 
+@pytest.mark.thorough
 def test_an_older_file_is_read_and_replayed(older, log, tmp_path):
     assert older.search == (MODELS,)
     policy = older.point(1)

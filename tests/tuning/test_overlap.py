@@ -71,6 +71,7 @@ def drawn(rng: np.random.Generator, n: int, values: np.ndarray) -> Log:
 # -- both logs at hand
 
 
+@pytest.mark.thorough
 @in_turn("name", SPLITS)
 def test_splits_of_a_benchmark_share_nothing_whatever_models_are_compared(shared_data, name):
     train, test = (read(shared_data, f"{name}_{part}") for part in ("train", "test"))
@@ -117,6 +118,7 @@ def test_logs_with_gaps_share_what_both_hold(splits):
     assert not overlap(gappy(splits[1]), gappy(train))
 
 
+@pytest.mark.thorough
 @in_turn("count", [2, 3, 20, 101])
 def test_few_stated_confidences_agree_by_accident(count):
     """Of 200 pairs of logs with the same names, half of them in order of confidence, hardly one is taken for one."""
@@ -209,6 +211,7 @@ def test_damaged_names_are_told_of(splits, policy, names):
         overlap_with_tuned(splits[1], dataclasses.replace(policy, provenance=told))
 
 
+@pytest.mark.thorough
 def test_no_name_is_in_the_file_and_little_is_added():
     log = rcjax.sample_log(600, seed=0)
     named = dataclasses.replace(log, queries=tuple(f"who is client {i}?" for i in range(600)))

@@ -96,6 +96,7 @@ def test_queries_with_labels_alone_are_a_log_of_their_own():
         labelled_by_hand(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand.judged)))
 
 
+@pytest.mark.thorough
 def test_a_guarantee_counts_labels_by_hand_only():
     log, fresh = judged_log(400, 200, seed=0), judged_log(600, 250, seed=5)
     frontier = rcjax.solve_frontier(rcjax.fit(log))

@@ -170,6 +170,7 @@ def test_a_mixture_is_tuned_again_to_one(mixture, logs):
     assert (part.mix, dataclasses.replace(part, mix=True)) == (False, recorded_tuning(mixture).spec)
 
 
+@pytest.mark.thorough
 def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_to_a_policy(logs):
     frontier = rcjax.tuning.select_frontier(logs[0]).frontier
     error = np.asarray(frontier.error)

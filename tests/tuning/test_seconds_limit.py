@@ -75,6 +75,7 @@ def test_the_target_decides_among_those_that_keep_to_it(log, model):
     assert any("2.5 seconds for 95 % of the queries" in note for note in tuned.notes)
 
 
+@pytest.mark.thorough
 def test_a_limit_that_binds_nowhere_changes_nothing(log, free):
     tuned = rcjax.tune(log, max_seconds="p95=100", error_cost=1.0, **SURE)
     assert tuned.policy.rules == free.policy.rules
@@ -134,6 +135,7 @@ def test_searches_by_the_model_keep_to_it_too(log, cascade):
         assert (np.array(waited(tuned.frontier.point(index), log)) > 3).mean() <= 0.05
 
 
+@pytest.mark.thorough
 def test_models_that_may_refuse_keep_to_it(log):
     tuned = rcjax.tune(log, max_seconds="p95=2.5", abstain_price=0.3, error_cost=0.01, **SURE)
     assert (np.array(waited(tuned.policy, log)) > 2.5).mean() <= 0.05
@@ -200,6 +202,7 @@ def test_a_policy_that_waits_too_long_on_held_out_queries_is_not_guaranteed(log,
         rcjax.certify(free.frontier, dataclasses.replace(slow, seconds=None), max_error=0.4, max_seconds="p95=3")
 
 
+@pytest.mark.thorough
 def test_too_few_held_out_queries_are_said(log):
     with pytest.raises(InfeasibleError, match="so few queries cannot show it of any"):
         rcjax.tune(log, max_seconds="p99=50", max_error=0.4, confidence=0.95, **SURE)  # 150 held out; 299 are needed
@@ -224,6 +227,7 @@ def test_a_price_is_a_column_of_money(log):
     assert own["cost"] == pytest.approx(money + 0.0005 * rcjax.replay(theirs.policy, log).seconds.mean, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_a_dear_second_makes_quick_policies(log):
     plain, dear = (rcjax.tune(log, second_cost=price, error_cost=0.01, **SURE).policy.expected for price in (0, 0.01))
     assert dear["seconds"] < 0.7 * plain["seconds"]
@@ -249,6 +253,7 @@ def test_retuning_counts_and_keeps_the_same(log):
     assert any("3 seconds for 95 %" in remark for remark in again.remarks)
 
 
+@pytest.mark.thorough
 def test_a_frontier_file_keeps_the_seconds(log, tmp_path):
     frontier = rcjax.tune(log, second_cost=0.0005, **SURE).frontier
     frontier.save(tmp_path / "f.json")

@@ -224,6 +224,7 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
     np.testing.assert_allclose(one.frontier.thresholds, other.frontier.thresholds, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
     thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
     cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
@@ -284,6 +285,7 @@ def test_a_log_that_teaches_little_has_a_frontier_all_the_same(found, changes):
         assert frontier.point(point).models
 
 
+@pytest.mark.thorough
 def test_a_calibration_that_falls_is_used_as_it_is(found, monkeypatch):
     """A model that is right where it is unsure: its calibrated confidence falls with the raw one."""
     monkeypatch.setattr(select, "judging_of", lambda *_: AS_USUAL)
@@ -382,7 +384,10 @@ def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, c
     assert alone[1] > 0
 
 
-@pytest.mark.parametrize(("target", "raised"), [("max_error", 0.045), ("error_cost", 0.015), ("lam", 0.015)])
+@pytest.mark.parametrize(
+    ("target", "raised"),
+    [("max_error", 0.045), ("error_cost", 0.015), pytest.param("lam", 0.015, marks=pytest.mark.thorough)],
+)
 def test_each_kind_of_target_has_a_luck_of_its_own(log, model, compared, target, raised):
     rows = []
     for luck in (0.0, 0.015):

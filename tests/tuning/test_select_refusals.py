@@ -121,6 +121,7 @@ def held_out(float64):
     return dataclasses.replace(make_log(600, K, seed=4), source="held out")
 
 
+@pytest.mark.thorough
 def test_a_refusal_counts_at_its_price(whole, held_out):
     found = rcjax.certify(whole, held_out, max_error=0.25, confidence=0.9)
     seen = rcjax.replay(found.policy, held_out)

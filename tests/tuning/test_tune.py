@@ -122,6 +122,7 @@ def test_what_the_models_do_on_their_own(log):
     assert all(row.answers == 200 and 0 <= row.calibration_error < 0.5 for row in rows)
 
 
+@pytest.mark.thorough
 def test_retune_is_tune_with_what_the_provenance_recorded(log):
     fresh = rcjax.sample_log(200, seed=5).select(MODELS)
     old = rcjax.tune(log, max_error=0.4, cascade="full", copula="frank", intervals=False).policy

@@ -170,6 +170,7 @@ def test_pooled_rows_weigh_what_they_should():
         assert set(rows[rows < 40]) == set(own)
 
 
+@pytest.mark.thorough
 def test_trials_are_on_queries_left_out(differing):
     """Labels of a segment that say nothing cannot make it look better: no gain is told where there is none."""
     rng = np.random.default_rng(0)

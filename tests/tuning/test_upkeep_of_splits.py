@@ -72,6 +72,7 @@ def test_replicates_keep_the_splits_of_either(frontier):
     assert _replaced(plain, plain, np.array([True] * 3)).shares is None
 
 
+@pytest.mark.thorough
 def test_a_check_on_fresh_queries_is_that_of_the_mixture(frontier, logs):
     one, two = (rcjax.check_policy(own, logs[1], seed=0) for own in (frontier.point(0), mixed(frontier)))
     assert not one.drifted
@@ -93,6 +94,7 @@ def test_limits_on_seconds(frontier, logs):
     assert f"{100 * passed:.1f} % wait longer" in admission.describe(frontier.point(0), log)
 
 
+@pytest.mark.thorough
 def test_what_agreement_leads_to_expect(frontier, logs):
     log = logs[0]
     rows = log.logprob, log.correct, log.answered

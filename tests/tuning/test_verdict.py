@@ -199,6 +199,7 @@ def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised)
     assert ("raised" in said) is bool(raised)
 
 
+@pytest.mark.thorough
 def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
     """Figures are those of the contest at the nearest budget that pays for the same models alone, as they are there.
 
