@@ -38,6 +38,12 @@ def nothing_smooth():
 
 U = np.linspace(0.0003, 0.9997, 3001)
 
+distance, likelihood, ranks_of_atoms = jax.jit(cramer_von_mises), jax.jit(log_likelihood), jax.jit(Marginal.atom_ranks)
+draw = jax.jit(Marginal.sample, static_argnums=2)
+conditional, conditional_on_v = (
+    jax.jit(lambda copula, u, v, name=name: getattr(copula, name)(u, v)) for name in ("conditional", "conditional_on_v")
+)
+
 
 @pytest.mark.parametrize("make", [marginal, nothing_smooth])
 def test_the_quantile_is_the_generalised_inverse_of_the_cdf(make):
@@ -77,16 +83,17 @@ def test_the_distance_is_the_integral():
 
 def test_a_fit_counts_the_atoms_and_fits_the_rest():
     own = marginal()
-    x = own.sample(jax.random.key(2), (5000,))
-    stated = jnp.array([0.5, 0.3, jnp.inf, 0.8, 0.1, 0.77])  # in any order, an end and a value that nobody has too
-    fitted = jax.jit(fit_marginal)(x, jnp.ones(5000, bool), stated=stated)
+    x = draw(own, jax.random.key(2), (5000,))
+    stated = np.array([0.5, 0.3, np.inf, 0.8, 0.1, 0.77])  # in any order, an end and a value that nobody has too
+    fitted = jax.jit(fit_marginal)(x, np.ones(5000, bool), stated=stated)
+    mass = np.asarray(fitted.atoms.mass)
     np.testing.assert_allclose(fitted.atoms.value, [0.3, 0.5, 0.8, 0.95, 0.95, 0.95])
     for place, value in enumerate((0.3, 0.5, 0.8)):
-        assert float(fitted.atoms.mass[place]) == np.mean(np.asarray(x) == value)
-    assert not np.asarray(fitted.atoms.mass[3:]).any()
-    assert float(cramer_von_mises(fitted, x)) < 0.01
+        assert mass[place] == np.mean(np.asarray(x) == value)
+    assert not mass[3:].any()
+    assert float(distance(fitted, x)) < 0.01
     again = jax.jit(refit_marginal)(fitted, x)
-    np.testing.assert_array_equal(again.atoms.mass, fitted.atoms.mass)
+    np.testing.assert_array_equal(again.atoms.mass, mass)
 
 
 @pytest.mark.thorough
@@ -145,12 +152,12 @@ def test_the_cells_of_a_pair_sum_to_one(copula):
     fine = 400
     columns = []
     for own in (first, second):
-        start, end = own.atom_ranks()
+        start, end = map(np.asarray, ranks_of_atoms(own))
         middle = (np.arange(fine) + 0.5) / fine
         bottom, top = float(own.mass_lowest), 1 - float(own.mass_highest)
         inside = (middle > bottom) & (middle < top)
         for a, b in zip(start, end, strict=True):
-            inside &= ~((middle > float(a)) & (middle < float(b)))
+            inside &= ~((middle > a) & (middle < b))
         atoms = np.flatnonzero(np.asarray(own.atoms.mass) > 0)
         side = np.concatenate([np.zeros(inside.sum(), int), [LOWEST, HIGHEST], ATOMS + atoms])
         u = np.concatenate([middle[inside], np.full(len(side) - inside.sum(), 0.5)])
@@ -158,17 +165,17 @@ def test_the_cells_of_a_pair_sum_to_one(copula):
     (u, side_u, width_u, _), (v, side_v, width_v, _) = columns
     rows = [
         Ranks(
-            jnp.asarray(grid.reshape(-1)),
-            own.mass_lowest,
-            1 - own.mass_highest,
-            jnp.asarray(side.reshape(-1)),
-            own.atom_ranks(),
+            grid.reshape(-1),
+            np.asarray(own.mass_lowest),
+            1 - np.asarray(own.mass_highest),
+            side.reshape(-1),
+            ranks_of_atoms(own),
         )
         for grid, side, own in zip(
             np.meshgrid(u, v, indexing="ij"), np.meshgrid(side_u, side_v, indexing="ij"), (first, second), strict=True
         )
     ]
-    mass = np.exp(np.asarray(jax.jit(log_likelihood)(copula, *rows))) * np.outer(width_u, width_v).reshape(-1)
+    mass = np.exp(np.asarray(likelihood(copula, *rows))) * np.outer(width_u, width_v).reshape(-1)
     # The smooth part is cut at the nearest cell of the lattice.
     assert mass.sum() == pytest.approx(1, abs=0.02)
 
@@ -176,15 +183,16 @@ def test_the_cells_of_a_pair_sum_to_one(copula):
 @pytest.mark.parametrize("copula", FEW, ids=lambda copula: type(copula).__name__)
 def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
     own = marginal()
-    start, end = own.atom_ranks()
-    u = jnp.array([0.06, 0.5, 0.79])
-    smooth = Ranks(u, own.mass_lowest, 1 - own.mass_highest, jnp.zeros(3, int), (start, end))
+    start, end = map(np.asarray, ranks_of_atoms(own))
+    u = np.array([0.06, 0.5, 0.79])
+    bottom, top = np.asarray(own.mass_lowest), 1 - np.asarray(own.mass_highest)
+    smooth = Ranks(u, bottom, top, np.zeros(3, int), (start, end))
     for place in range(3):
-        atom = Ranks(jnp.full(3, 0.5), own.mass_lowest, 1 - own.mass_highest, jnp.full(3, ATOMS + place), (start, end))
-        ahead = copula.conditional(u, end[place]) - copula.conditional(u, start[place])
-        np.testing.assert_allclose(np.exp(log_likelihood(copula, smooth, atom)), ahead, rtol=1e-7)
-        back = copula.conditional_on_v(end[place], u) - copula.conditional_on_v(start[place], u)
-        np.testing.assert_allclose(np.exp(log_likelihood(copula, atom, smooth)), back, rtol=1e-7)
+        atom = Ranks(np.full(3, 0.5), bottom, top, np.full(3, ATOMS + place), (start, end))
+        ahead = np.subtract(*(conditional(copula, u, edge[place]) for edge in (end, start)))
+        np.testing.assert_allclose(np.exp(likelihood(copula, smooth, atom)), ahead, rtol=1e-7)
+        back = np.subtract(*(conditional_on_v(copula, edge[place], u) for edge in (end, start)))
+        np.testing.assert_allclose(np.exp(likelihood(copula, atom, smooth)), back, rtol=1e-7)
 
 
 @pytest.mark.thorough
