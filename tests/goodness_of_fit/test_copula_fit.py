@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax._core.kendall import kendall_tau
-from rcjax.copulas import Clayton, Gumbel
+from rcjax.copulas import Clayton, Copula, Gumbel
 from rcjax.goodness_of_fit.bootstrap import p_value
 from rcjax.goodness_of_fit.copula_fit import (
     Ties,
@@ -39,6 +39,7 @@ def test_the_empirical_copula_is_a_plain_count():
 
 
 LEVELS = np.linspace(0.02, 0.98, 49)
+drawn = jax.jit(Copula.sample, static_argnums=2)
 
 
 @pytest.mark.parametrize("theta", [pytest.param(1.2, marks=pytest.mark.thorough), 2.0, 5.0])
@@ -62,14 +63,14 @@ def test_kendalls_distribution_of_archimedean_families(theta):
 )
 def test_kendalls_distribution_with_point_masses_is_that_of_samples(masses):
     copula = Gumbel(2.0)
-    law = kendall_distribution(copula, *(tuple(map(jnp.asarray, mass)) for mass in masses), jnp.asarray(LEVELS))
-    draws = copula.sample(jax.random.key(0), (40_000,))
+    law = jax.jit(kendall_distribution)(copula, *(tuple(map(np.array, mass)) for mass in masses), LEVELS)
+    draws = drawn(copula, jax.random.key(0), (40_000,))
     tied = []
     for column, (starts, ends) in zip(map(np.asarray, draws), masses, strict=True):
         for start, end in zip(starts, ends, strict=True):
             column = np.where((column > start) & (column <= end), end, column)
         tied.append(column)
-    value = np.asarray(copula.cdf(*tied))
+    value = np.asarray(jax.jit(Gumbel.cdf)(copula, *tied))
     np.testing.assert_allclose(law, [np.mean(value <= t + 1e-9) for t in LEVELS], atol=0.015)
 
 
@@ -82,7 +83,7 @@ def measure(float64):
 
 @pytest.fixture(scope="module")
 def sample(float64):
-    return [np.asarray(each) for each in Gumbel(2.0).sample(jax.random.key(1), (N,))]
+    return [np.asarray(each) for each in drawn(Gumbel(2.0), jax.random.key(1), (N,))]
 
 
 def plain_copula(u, v):
@@ -102,7 +103,7 @@ def test_kendalls_statistic_is_the_sum_of_genest_remillard_and_beaudoin(measure,
     """But for the rounding of the laws to forty levels, which tells most where the statistic is small."""
     t, n, ratios = np.arange(1, N + 1) / N, N, []
     for seed in range(10):
-        x, y = (np.asarray(draws) for draws in family(2.0).sample(jax.random.key(seed), (N,)))
+        x, y = (np.asarray(draws) for draws in drawn(family(2.0), jax.random.key(seed), (N,)))
         copula, _, found = measure(x, y)
         law = t - t * np.log(t) / float(copula.theta)
         seen = (plain_copula(x, y) <= t[:, None] + 1e-12).mean(1)[:-1]

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 40)
 
+laid_out = jax.jit(lay_out, static_argnums=4)
 quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 
@@ -29,7 +30,7 @@ def problem(model, panels=None):
     plan = make_plan(candidate_paths(model.models, "all"), k)
     indices = pair_indices(plan, k)
     left, right = np.array(pairs(k), int).T
-    return lay_out(model.marginals, model.copulas, model.cost, (left[indices], right[indices], indices), panels), plan
+    return laid_out(model.marginals, model.copulas, model.cost, (left[indices], right[indices], indices), panels), plan
 
 
 @pytest.fixture(scope="module")
