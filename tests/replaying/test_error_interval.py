@@ -8,6 +8,7 @@ from judged_logs import MODELS, judged_log
 
 import rcjax
 from rcjax.policy import Scores
+from rcjax.policy.reference import JUDGED_SAME
 from rcjax.replaying.beside_reference import beside_reference
 from rcjax.replaying.curves import wilson_interval
 from rcjax.replaying.intervals import error_interval
@@ -60,6 +61,18 @@ def test_errors_beside_differences_have_one(frontier):
     low, high = beside.errs_interval
     assert [low, high] == pytest.approx(error_interval(rcjax.replay(policy, few), few).tolist())
     assert beside.to_json()["errs_interval"] == [low, high]
+
+
+@pytest.mark.parametrize("known", [1.0, 0.5])
+def test_differences_are_what_is_not_the_same_whatever_the_labels_say(known, frontier):
+    few = judged_log(N, LABELS, "fair", by_answer=True)
+    rng = np.random.default_rng(0)
+    same = np.where(rng.random((N, len(MODELS))) < known, rng.random((N, len(MODELS))) < 0.9, np.nan)
+    hand = dataclasses.replace(few.hand, judges=(JUDGED_SAME,), judged=same[..., None])
+    reference = rcjax.policy.Reference(MODELS[-1], counts="errors")
+    log = dataclasses.replace(few, hand=hand, reference=reference)
+    differs, _ = beside_reference(frontier.policy(lam=100.0), log).differs
+    assert differs == pytest.approx(0.1, abs=0.05 / known)
 
 
 @pytest.mark.thorough
