@@ -74,11 +74,9 @@ def _at_budget(frontier: Frontier, comparison: Comparison, point: int, budget: f
     if SHOWN.earned(saved):
         return f"{fewer} than the best single model for the same money"
     unseen = f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
-    if saved.mean >= 0:
-        return unseen
     affordable = np.asarray(frontier.model.cost, float) <= budget * (1 + 1e-9)
     gap = _least_alone(comparison, np.where(affordable, 0.0, np.inf)) - _figures(frontier, point)[0]
-    return unseen + _though(round(100 * gap, 1), "{:.1f} points fewer")
+    return unseen + _though(saved.mean, round(100 * gap, 1), f"{100 * gap:.1f} points fewer")
 
 
 def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: float) -> str:
@@ -101,7 +99,7 @@ def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: flo
     if not SHOWN.earned(saved):
         unseen = f"that it costs less than {best} is not shown: {less} on queries left out"
         gap = float(costs[rival]) - _figures(frontier, point)[1]
-        return unseen if saved.mean >= 0 else unseen + _though(gap, f"${money.show(abs(gap))} less")
+        return unseen + _though(saved.mean, gap, f"${money.show(abs(gap))} less")
     today = "" if rival == surest else _beside(frontier, point, surest)
     return f"{less} than {best}{today}"
 
@@ -137,23 +135,18 @@ def _least_alone(comparison: Comparison, beside: np.ndarray) -> float:
     return float((comparison.at_errors.alone + beside).min())
 
 
-def _though(gap: float, words: str) -> str:
-    """Why a policy was chosen that does worse on queries left out: its gain by the figures of the choice, if any."""
-    return f", though by the whole log, corrected for luck, {words.format(gap)}" if gap > 0 else ""
+def _though(seen: Any, gap: float, words: str) -> str:
+    """Why a policy was chosen that gains nothing on queries left out: its gain by the figures of the choice, if any."""
+    return f", though by the whole log, corrected for luck, {words}" if seen < 0 < gap else ""
 
 
 def _is_single(frontier: Frontier, point: int) -> bool:
     return int(np.asarray(frontier.members)[point].sum()) == 1
 
 
-def _compares(frontier: Frontier, point: int) -> bool:
-    agreements = frontier.policies.agreements
-    return agreements is not None and bool(np.asarray(agreements.compares)[point].any())
-
-
 def _row(frontier: Frontier, point: int, rows: int) -> int:
     """Which way to choose a policy comes from: pairs, or where it compares answers, all that may."""
-    return rows - 1 if _compares(frontier, point) else min(1, rows - 1)
+    return rows - 1 if _by_agreement(frontier, point) else min(1, rows - 1)
 
 
 def _for_price(frontier: Frontier, comparison: Comparison, point: int, price: int) -> str:
@@ -162,19 +155,17 @@ def _for_price(frontier: Frontier, comparison: Comparison, point: int, price: in
     if size == 1:
         nothing = "no cascade is shown to be better"
         return nothing if comparison.agreement is None else f"{nothing}, nor is going by whether answers agree"
-    if _compares(frontier, point):
+    if _by_agreement(frontier, point):
         assert comparison.agreement is not None
         return _tell(comparison.agreement.at_prices.at(price), "the best pair")
     if size > 2:
         row = int(np.searchsorted(comparison.lengths, size))
         return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair")
     gain, lam = Gain(-comparison.gain[0, price], comparison.gain_se[0, price]), float(comparison.lam[price])
-    said = _tell(gain, "the best single model")
-    if gain.mean >= 0:
-        return said
     error, cost = _figures(frontier, point)
     gap = _least_alone(comparison, lam * np.asarray(frontier.model.cost, float)) - error - lam * cost
-    return said + _though(round(100 * gap, 2), "{:.2f} points better")
+    why = _though(gain.mean, round(100 * gap, 2), f"{100 * gap:.2f} points better")
+    return _tell(gain, "the best single model") + why
 
 
 def _tell(gain: Gain, rival: str) -> str:
@@ -189,7 +180,7 @@ def _tell(gain: Gain, rival: str) -> str:
 def _by_agreement(frontier: Frontier, point: int) -> str:
     """What a policy that compares answers does, in words; empty for others."""
     agreements = frontier.policies.agreements
-    if agreements is None or not _compares(frontier, point):
+    if agreements is None or not np.asarray(agreements.compares)[point].any():
         return ""
     second = int(np.argmax(np.asarray(agreements.compares)[point]))
     first, third = (int(np.asarray(places)[point, second]) for places in (agreements.earlier, agreements.differ))
