@@ -131,29 +131,6 @@ Judged = Annotated[
 ]
 
 
-LabelPrice = Annotated[
-    Any,
-    typer.Option(
-        parser=money,
-        metavar="MONEY",
-        help="What it costs to label a query by hand; with `--judge-price`, for advice on what to spend the next "
-        "$100 on.",
-        rich_help_panel=PROMISES,
-    ),
-]
-
-
-JudgePrice = Annotated[
-    Any,
-    typer.Option(
-        parser=money,
-        metavar="MONEY",
-        help="What a further query costs that all models answer and a judge judges.",
-        rich_help_panel=PROMISES,
-    ),
-]
-
-
 Mix = Annotated[
     bool,
     typer.Option(
@@ -235,8 +212,6 @@ def tune(
     confidence: Confidence = None,
     held_out: HeldOut = None,
     judged: Judged = False,
-    label_price: LabelPrice = None,
-    judge_price: JudgePrice = None,
     max_seconds: MaxSeconds = None,
     second_cost: SecondCost = None,
     by: By = None,
@@ -256,7 +231,6 @@ def tune(
     require_distinct(options, [*inputs, ("--held-out", held_out)])
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
     _require(not posterior, f"{EXPECTED_IS_GONE}: leave it out", "--posterior")
-    _require((label_price is None) == (judge_price is None), "go together", "--label-price, --judge-price")
     files = [name for name, path in (("--frontier", frontier), ("--plot", plot)) if path is not None]
     _require(by is None or not files, f"does not go with {', '.join(files)}", "--by")
     spec = Spec(
@@ -266,7 +240,6 @@ def tune(
         abstain_price=price_of_refusing(abstain_price, abstain_cost, target),
         confidence=confidence,
         judged=judged,
-        label_prices=None if label_price is None else (label_price, judge_price),
         mix=mix,
         intervals=bands,
         second_cost=second_cost or 0.0,

@@ -75,8 +75,6 @@ class Spec:
     """That of the guarantee; None for none."""
     judged: bool = False
     """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
-    label_prices: tuple[float, float] | None = None
-    """What a label by hand and a judged query cost, for advice on which to buy; None: no advice."""
     mix: bool = False
     """Whether to meet the target exactly, by a mixture where need be."""
     intervals: bool = True
@@ -131,7 +129,6 @@ class Spec:
             ("mix", "needs {max_error} or {budget}, and no {confidence}", self.mix and not mixing),
             ("max_seconds", _NO_MEAN, meanwhile and sure is not None),
             ("mix", _NO_TAIL, self.mix and self.max_seconds is not None),
-            ("label_price", "needs a target, such as {budget}", self.label_prices is not None and not self.targets),
             ("shares", "needs {by}", self.shares is not None and not self.segments),
             ("by", "needs a target, such as {budget}", self.segments and not self.targets),
             ("by", f"does not go with {', '.join(self._alone)}", self.segments and bool(self._alone)),
@@ -146,7 +143,6 @@ class Spec:
             "abstain_price": self.abstain_price is not None,
             "judged": self.judged,
             "mix": self.mix,
-            "label_price": self.label_prices is not None,
             "max_seconds": self.max_seconds is not None,
         }
         used = [*(name for name, given in options.items() if given), *self.unit_prices]

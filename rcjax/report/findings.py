@@ -19,8 +19,7 @@ from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import beside_reference, in_words_of
 from rcjax.replaying.replay import Replay
 from rcjax.report.influential import InfluentialQueries
-from rcjax.tuning.label_worth import LabelWorth, label_worth
-from rcjax.tuning.learning_curve import FURTHEST, LearningCurve
+from rcjax.tuning.learning_curve import LearningCurve
 from rcjax.tuning.select import Selection
 from rcjax.tuning.tuned_segments import TunedSegments
 
@@ -103,24 +102,6 @@ class Findings:
     def money(self) -> Money:
         """The unit in which people read the costs."""
         return choose_unit([comparison.cost for comparison in self.comparisons])
-
-    @property
-    def worth(self) -> LabelWorth | None:
-        """What labels by hand and judged queries are worth for the policy; None where all answers have a label."""
-        return label_worth(self.frontier.point(self.chosen, {}), self.log)
-
-    def worth_in_words(self) -> str | None:
-        """That, and what it means by the learning curve, in a sentence; None where all answers are labelled."""
-        worth, curve = self.worth, self.learning
-        if worth is None:
-            return None
-        sentence = f"{worth.describe()} for the policy that this page starts with"
-        if curve is None:
-            return f"{sentence}."
-        reach = min(worth.equivalent, FURTHEST * curve.labels)
-        lower = 100 - curve.relative_area(reach)[0]
-        beyond = " or more" if reach < worth.equivalent else ""
-        return f"{sentence}: by the curve, an area that is {lower:.1f} %{beyond} below that of the labels alone."
 
     def headline(self) -> str:
         """What the frontier is worth against the baseline, with intervals, and what the policy for the target is."""
@@ -221,7 +202,7 @@ class Findings:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        curve, worth = self.learning, self.worth
+        curve = self.learning
         learning = None if curve is None else curve.to_json() | {"advice": curve.advice(curve.labels)}
         return {
             "models": list(self.frontier.models),
@@ -236,7 +217,6 @@ class Findings:
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
-            "label_worth": None if worth is None else worth.to_json(),
             "influential": None if self.influential is None else self.influential.to_json(),
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }

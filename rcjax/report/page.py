@@ -395,5 +395,5 @@ def _learning(report: Findings) -> dict[str, Any] | None:
         canvas = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         plot_learning_curve(canvas.add_subplot(), curve)
     svg = to_svg(canvas, "labels", "Area under the error–cost curve by number of labelled queries")
-    words = {"advice": curve.advice(curve.labels), "agreement": curve.agreement, "worth": report.worth_in_words()}
+    words = {"advice": curve.advice(curve.labels), "agreement": curve.agreement}
     return {"svg": Markup(svg), "gains": plain(curve.to_json()["gains"]), **words}

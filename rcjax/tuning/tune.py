@@ -29,13 +29,10 @@ from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import in_words_of, tell_beside
 from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
 from rcjax.tuning.certify import Certificate, certify
-from rcjax.tuning.label_worth import LabelWorth, label_worth
 from rcjax.tuning.overlap import hold_out
 from rcjax.tuning.seconds_limit import Admission, admission, with_limit
 from rcjax.tuning.select import Selection, find_frontier
 from rcjax.tuning.verdict import tell_corrections
-
-_PURSE = 100.0  # money that there is advice for, how to spend it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +80,6 @@ class Tuned:
     """What is guaranteed of the policy."""
     verdict: str | None = None
     """Why the policy has so many models, for the default search."""
-    worth: LabelWorth | None = None
-    """What labels by hand and judged queries are worth for the policy; None where all answers are labelled."""
     notes: tuple[str, ...] = ()
     """What else there is to say of the policy."""
     admitted: Admission | None = None
@@ -94,9 +89,8 @@ class Tuned:
     def remarks(self) -> tuple[str, ...]:
         """The verdict, the guarantee, the notes, and that the policy needs answers, in words."""
         promise = () if self.certificate is None else (_promise(self.certificate),)
-        worth = () if self.worth is None else (self.worth.describe(),)
         need = () if self.policy is None else tell_need(self.policy.policies)
-        remarks = (*(() if self.verdict is None else (self.verdict,)), *promise, *worth, *self.notes, *need)
+        remarks = (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes, *need)
         return in_words_of(self.log, remarks)
 
     def describe(self) -> str:
@@ -130,8 +124,6 @@ class Tuned:
             document["copulas"] = self.model.copula_table
         if self.policy is not None:
             document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
-        if self.worth is not None:
-            document["label_worth"] = self.worth.to_json()
         return document
 
 
@@ -301,15 +293,11 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         policy = with_record(policy, max_seconds=tuned.admitted.limit.text)
         notes.append(tuned.admitted.describe(policy, tuned.log))
     notes.extend(tell_beside(policy, tuned.log))
-    worth = label_worth(policy, tuned.log)
-    if worth is not None and spec.label_prices is not None:
-        notes.append(worth.advise(_PURSE, *spec.label_prices))
     return dataclasses.replace(
         tuned,
         policy=policy,
         certificate=certificate,
         verdict=None if tuned.selection is None else tuned.selection.verdict(index, target),
-        worth=worth,
         notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
 

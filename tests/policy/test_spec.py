@@ -33,7 +33,6 @@ BROKEN = [
         "max_seconds of a mean cannot be guaranteed",
     ),
     ({"mix": True, "targets": (BUDGET,), "max_seconds": TAIL}, False, "mix takes no max_seconds: the tail"),
-    ({"label_prices": (1.0, 0.1)}, False, "label_price needs a target, such as budget"),
     ({"shares": {"de": 1.0}}, False, "shares needs by"),
     ({"segments": True}, False, "by needs a target, such as budget"),
     ({"segments": True, "targets": (BUDGET,), "search": "all"}, False, "by does not go with cascade"),
@@ -50,7 +49,7 @@ WHOLE = [
     {"targets": (PRICE,), "search": (("a", "b"),), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
     {"targets": (BUDGET,), "mix": True},
     {"targets": (ERROR, BUDGET), "confidence": 0.95, "judged": True, "max_seconds": TAIL},
-    {"targets": (ERROR,), "label_prices": (1.0, 0.1), "intervals": False},
+    {"targets": (ERROR,), "intervals": False},
     {"targets": (BUDGET,), "segments": True, "shares": {"de": 0.5, "en": 0.5}, "confidence": 0.9},
 ]
 

@@ -135,15 +135,6 @@ def test_a_guarantee_with_judges_is_seldom_broken(kind):
     assert broken <= 12  # 6 are expected at most; more than 12 have a probability of 1 %
 
 
-def test_tune_tells_what_the_labels_are_worth():
-    tuned = rcjax.tune(judged_log(600, 120), max_error=0.4, intervals=False)
-    assert tuned.worth.labels == 120
-    assert tuned.worth.judged == 480
-    assert 120 < tuned.worth.equivalent < 600
-    assert any("120 labels and 480 judged queries tell as much as" in remark for remark in tuned.remarks)
-    assert tuned.to_json()["label_worth"]["equivalent"] == pytest.approx(tuned.worth.equivalent)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("judged", [False, True])
 def test_tune_sets_aside_what_the_guarantee_can_use(judged):
