@@ -1,7 +1,6 @@
 """Do the intervals of `rcjax.tuning.bootstrap` cover the truth as often as they say?
 
     python -m benchmarks.coverage [--logs 200] [--tuned 60] [--replicates 200]
-    python -m benchmarks.coverage --jackknife 5 [--queries 300] [--tuned 60]   # or 11; beside one derivative
 
 Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000: one sampled from the demo's Markov chain of
 Gumbel copulas, and one in which everything that rcjax assumes is false: one latent difficulty drives all confidences
@@ -12,21 +11,11 @@ labels and cross-validation (`select_frontier`), for prices λ or for budgets, o
 everything done over in each replicate (`--tuned` of them). Coverage is in per cent, over twelve prices, or budgets, and
 all logs, ± one standard error over logs. Beside it, the mean width of the interval for the error, and the mean of the
 true error less the predicted one, in points.
-
-`--jackknife`: the error in service of policies by the model, at these prices, over logs drawn from a known model of
-five models (the demo's) or of eleven (fitted to the demo's drawn thrice, each time dearer). Beside the bootstrap's
-intervals stand those of the infinitesimal jackknife (Jaeckel 1972; Giordano et al. 2019): what the model predicts ±
-Student's t times the root of the sum of squares of its derivatives by how much each query counts; and as wide ones
-around the bootstrap's middle, which tells width from bias. Seconds are medians for all prices, of the first log those
-to compile.
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import jax
@@ -34,17 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 from scipy.special import expit, logit, ndtr
-from scipy.stats import t
 
 import rcjax
 from benchmarks import record
 from benchmarks.report import machine, markdown
-from benchmarks.start import write_drawn
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
-from rcjax.model.weighted import WeightedRows, reweigh, rows_of
-from rcjax.solving.solution import solve
 
 POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9
@@ -172,112 +157,14 @@ def ends(cells: list[str]) -> tuple[str, str]:
     return min(means, key=float), max(means, key=float)
 
 
-def eleven_models() -> rcjax.CascadeModel:
-    """A model of eleven: fitted to the demo's five, drawn thrice."""
-    with TemporaryDirectory() as folder:
-        return rcjax.fit(rcjax.read_log(write_drawn(Path(folder) / "wide.csv", 3000, 0, 11)))
-
-
-def drawn(model: rcjax.CascadeModel, n: int, seed: int) -> rcjax.Log:
-    """A log of n queries that the model describes; every call costs the model's mean."""
-    for_confidence, for_answer = jax.random.split(jax.random.key(seed))
-    confidence = rcjax.model.sample_confidences(model, for_confidence, n)
-    return Log(
-        models=model.models,
-        logprob=jax.vmap(Calibrator.inverse, (0, 1), 1)(model.calibrators, confidence),
-        correct=jax.random.bernoulli(for_answer, confidence),
-        query_cost=jnp.broadcast_to(model.cost, confidence.shape),
-        answered=jnp.ones(confidence.shape, bool),
-        cost=model.cost,
-        queries=tuple(range(n)),
-        task="choice",
-        source="drawn from a known model",
-    )
-
-
-@jax.jit
-def slopes(model: rcjax.CascadeModel, rows: WeightedRows, lam: jax.Array) -> jax.Array:
-    """(L, n) derivatives of what the model predicts for the best policies at each λ, by how much each query counts."""
-    return jax.jacrev(lambda weights: solve(reweigh(model, rows, weights), lam).error)(jnp.ones(len(rows.cost)))
-
-
-def beside_the_jackknife(
-    model: rcjax.CascadeModel, lam: np.ndarray, n: int, logs: int, replicates: int
-) -> Iterator[dict[str, Any]]:
-    """A row for each kind of interval."""
-    population, random = drawn(model, POPULATION, 1), np.random.default_rng(0)
-    shares_covered, seconds = [], []
-    for seed in range(logs):
-        log = population.take(np.sort(random.choice(POPULATION, n, replace=False)))
-        fitted = rcjax.fit(log)
-        frontier = rcjax.solve_frontier(fitted, lam=lam)
-        true, clock = np.asarray(rcjax.replay(frontier, population).error), [time.perf_counter()]
-        variance = (np.asarray(slopes(fitted, rows_of(log), jnp.asarray(lam))) ** 2).sum(1)
-        clock.append(time.perf_counter())
-        bands = rcjax.tuning.bootstrap(frontier, log, replicates=replicates, level=LEVEL, seed=seed)
-        clock.append(time.perf_counter())
-        half = t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(variance)
-        shares_covered.append(shares(true, np.asarray(frontier.error), half, np.asarray(bands.error)))
-        seconds.append(np.diff(clock))
-    yield from rows_beside(shares_covered, np.array(seconds), {"models": len(model.models), "queries": n, "logs": logs})
-
-
-def rows_beside(
-    shares_covered: list[tuple[float, ...]], seconds: np.ndarray, of: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """The rows of one size of the log, from `shares` and (derivative, bootstrap) seconds of each log."""
-    mean, se = 100 * np.mean(shares_covered, 0), 100 * np.std(shares_covered, 0, ddof=1) / np.sqrt(len(shares_covered))
-    took, first = np.median(seconds[1:], 0), seconds[0]
-    kinds = (("the bootstrap's", 1, 0), ("the jackknife's", 0, 1), ("as wide, around the bootstrap's middle", 0, 0))
-    for number, (kind, clock, middle) in enumerate(kinds):
-        yield of | {
-            "intervals": kind,
-            "error covered, %": f"{mean[number]:.1f} ± {se[number]:.1f}",
-            "width, points": f"{mean[4 - clock]:.1f}",
-            "middle less true, points": f"{mean[5 + middle]:+.2f} ± {se[5 + middle]:.2f}",
-            "seconds": f"{took[clock]:.2f}" if number < 2 else "–",
-            "to compile": f"{first[clock] - took[clock]:.0f}" if number < 2 else "–",
-        }
-
-
-def shares(true: np.ndarray, predicted: np.ndarray, half: np.ndarray, ends: np.ndarray) -> tuple[float, ...]:
-    """Shares of errors (L,) covered by the bootstrap's intervals, by the jackknife's, by these around the former's
-    middle; mean widths of both; mean of the middles of both less the truth.
-    """
-    middle = ends.mean(1)
-    inside = (ends[:, 0] <= true) & (true <= ends[:, 1]), abs(true - predicted) <= half, abs(true - middle) <= half
-    figures = *inside, ends[:, 1] - ends[:, 0], 2 * half, middle - true, predicted - true
-    return tuple(float(np.mean(figure)) for figure in figures)
-
-
-def main_jackknife(models: int, queries: int, logs: int, replicates: int) -> None:
-    """The table of `--jackknife`."""
-    model, lam = rcjax.demo_model(), np.unique(prices())
-    if models > len(model.models):
-        model, lam = eleven_models(), np.geomspace(3.0, 3000.0, PRICES)
-    rows = []
-    for row in beside_the_jackknife(model, lam, queries, logs, replicates):
-        print(row, file=sys.stderr, flush=True)
-        rows.append(row)
-    for kind in dict.fromkeys(row["intervals"] for row in rows):
-        low, high = ends([row["error covered, %"] for row in rows if row["intervals"] == kind])
-        record.headline(f"{100 * LEVEL:.0f} % intervals, {kind}, cover the error", f"{low} to {high} %")
-    print(f"{100 * LEVEL:.0f} % intervals, {replicates} replicates. {machine()}\n\n{markdown(pl.DataFrame(rows))}")
-
-
 def main() -> None:
     """The table."""
     parser = record.parser(__doc__)
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--replicates", type=int, default=200)
-    parser.add_argument("--jackknife", type=int, choices=(5, 11), help="models; beside one derivative, nothing else")
-    parser.add_argument("--queries", type=int, default=300, help="of a log beside the jackknife")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    if options.jackknife:
-        main_jackknife(options.jackknife, options.queries, options.tuned, options.replicates)
-        return
     rows = []
     for name, population in (("Markov, Gumbel", markov()), ("one factor", one_factor())):
         for row in study(name, population, ways(options.logs, options.tuned), options.replicates):

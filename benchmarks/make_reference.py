@@ -63,7 +63,7 @@ SECTIONS = {
         "expected_calibration_error",
     ],
     "The posterior": ["sample_posterior", "Posterior", "Priors", "posterior_figures", "credible_bands"],
-    "Checks and the report": ["diagnose", "Diagnosis", "influence", "Influence", "make_report", "Report"],
+    "Checks and the report": ["diagnose", "Diagnosis", "make_report", "Report"],
     "Many logs": ["sweep", "Sweep"],
     "Copulas": [
         "Copula",

@@ -33,7 +33,7 @@ PACKAGES = {
         "SurvivalJoe",
         "param",
     ],
-    "diagnostics": ["Diagnosis", "Influence", "PolicyCheck", "SegmentsCheck", "check_segments", "influence"],
+    "diagnostics": ["Diagnosis", "PolicyCheck", "SegmentsCheck", "check_segments"],
     "frontier": ["Bands", "Seconds"],
     "importing": ["read_evaluations"],
     "logs": [

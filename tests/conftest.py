@@ -45,7 +45,6 @@ DEAR_EXAMPLES = (
     "bayes.credible.posterior_figures",
     "bayes.posterior.sample_posterior",
     "copulas.base.Copula.sample",
-    "diagnostics.influences.influence",
     "diagnostics.policy_check.check_policy",
     "diagnostics.promise.at_prices",
     "goodness_of_fit.copula_fit.copula_test",

@@ -17,7 +17,6 @@ from public_names import public_names
 import rcjax
 import rcjax.plots
 from rcjax._core.json_values import plain
-from rcjax.report.influential import InfluentialQueries
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -28,7 +27,7 @@ ORDERS = ((MODELS[1], MODELS[2], MODELS[0]), MODELS[::-1])
 #: Each public function that takes a fitted thing and a log, by name: its figures as JSON values, from the things and a
 #: log. One that is new must join.
 #: Those that fit, tune or diagnose once more.
-DEAR = {"check_policy", "diagnose", "influence", "plots.diagnosis_figures", "retune"}
+DEAR = {"check_policy", "diagnose", "plots.diagnosis_figures", "retune"}
 TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     "CascadeModel.calibrate": lambda the, log: the.model.calibrate(log),
     "bootstrap": lambda the, log: figures_of(rcjax.tuning.bootstrap(the.frontier, log, replicates=20)),
@@ -45,7 +44,6 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         rcjax.diagnose(the.model, log, training=turned(the.train, log), replicates=20).to_json(),
         rcjax.diagnose(the.model, turned(the.train, log), replicates=20).held_out,
     ],
-    "influence": lambda the, log: rcjax.diagnostics.influence(the.policy, log).error.tolist(),
     "plots.diagnosis_figures": lambda the, log: figure_data(rcjax.plots.diagnosis_figures(the.found, the.model, log)),
     "replay": lambda the, log: [
         figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.mixture)
@@ -131,9 +129,7 @@ def test_the_order_of_the_columns_changes_nothing(name, the):
             assert one == other or (isinstance(one, float) and np.isclose(one, other, rtol=1e-12, equal_nan=True))
 
 
-def test_a_report_finds_the_models_of_its_test_log(the, monkeypatch):
-    nobody = InfluentialQueries((), (), "")  # they are those of the other log, and take a derivative of the whole fit
-    monkeypatch.setattr("rcjax.report.contents.find_influential", lambda policy, model, log: nobody)
+def test_a_report_finds_the_models_of_its_test_log(the):
     wanted = rcjax.make_report(the.train, test=the.fresh, replicates=20).to_json()
     found = rcjax.make_report(the.train, test=the.fresh.select(MODELS[::-1]), replicates=20).to_json()
     assert undated(found) == undated(wanted)

@@ -1,7 +1,6 @@
 """The public names: each is imported when it is first used."""
 
 from rcjax.diagnostics.diagnosis import Diagnosis as Diagnosis, diagnose as diagnose
-from rcjax.diagnostics.influences import Influence as Influence, influence as influence
 from rcjax.diagnostics.policy_check import PolicyCheck as PolicyCheck, check_policy as check_policy
 from rcjax.diagnostics.segment_check import SegmentsCheck as SegmentsCheck, check_segments as check_segments
 from rcjax.diagnostics.verdicts import LIMITS as LIMITS, Check as Check

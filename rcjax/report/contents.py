@@ -24,7 +24,6 @@ from rcjax.policy.targets import Target
 from rcjax.replaying.by_segment import replay_segments
 from rcjax.replaying.replay import Replay, replay
 from rcjax.report.findings import Findings, compare, starting_point
-from rcjax.report.influential import find_influential
 from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.learning_curve import LearningCurve, learning_curve
@@ -97,7 +96,7 @@ def make_report(
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     judged = log if test is None else test.select(log.models)
     # Side by side, as all of these spend most of their first run in XLA's compiler.
-    with ThreadPoolExecutor(5) as beside:
+    with ThreadPoolExecutor(4) as beside:
         learning = beside.submit(as_here(_learning), log, seed)
         model = fit(log, copula=copula)
         options: dict[str, Any] = {"training": log, "replicates": replicates, "seed": seed, "search": None}
@@ -107,8 +106,7 @@ def make_report(
         comparisons = tuple(compare(selection.frontier, j, 1 - float(accuracy[j])) for j in range(len(log.models)))
         baseline = baseline or log.models[int(np.argmax(accuracy))]
         # Refuses what cannot be met.
-        start = starting_point(selection.frontier, target, comparisons[log.models.index(baseline)])
-        influential = beside.submit(as_here(find_influential), selection.frontier.point(start), model, log)
+        starting_point(selection.frontier, target, comparisons[log.models.index(baseline)])
         promise = beside.submit(as_here(_promise), selection.frontier, judged, log, seed)
         whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
@@ -133,7 +131,6 @@ def make_report(
         drawn=drawn,
         segments=segments,
         segments_replayed=segments_replayed,
-        influential=influential.result(),
     )
 
 

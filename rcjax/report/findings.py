@@ -18,7 +18,6 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import beside_reference, in_words_of
 from rcjax.replaying.replay import Replay
-from rcjax.report.influential import InfluentialQueries
 from rcjax.tuning.learning_curve import LearningCurve
 from rcjax.tuning.select import Selection
 from rcjax.tuning.tuned_segments import TunedSegments
@@ -75,8 +74,6 @@ class Findings:
     """Policies of segments, where the log tells some and there is a target."""
     segments_replayed: Mapping[str, Replay] = dataclasses.field(default_factory=dict)
     """What each segment's policy did on fresh queries, where there are any."""
-    influential: InfluentialQueries | None = None
-    """Which queries move what the policy to start with promises; None where nobody looked."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None where no
     command made the report."""
@@ -217,7 +214,6 @@ class Findings:
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
-            "influential": None if self.influential is None else self.influential.to_json(),
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
 

@@ -42,7 +42,6 @@ from rcjax.policy.targets import Target
 from rcjax.policy.terms import say_prices
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
-from rcjax.report.influential import influential_context
 from rcjax.report.segment_tables import segments_context
 from rcjax.report.svg import positions, style, to_svg
 
@@ -111,7 +110,6 @@ def context(report: Findings) -> dict[str, Any]:
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
-        "influential": None if report.influential is None else influential_context(report.influential, money),
         "learning": _learning(report),
         "segments": _segments(report, money),
         "provenance": report.model.provenance,
