@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.numerics import bisection, divide, implicit_root
 
 
@@ -26,7 +25,6 @@ def smooth_maximum(values: jax.Array, width: jax.Array | float) -> jax.Array:
     >>> [round(float(smooth_maximum(values, width)), 3) for width in (0.0, 0.1, 0.5)]
     [0.3, 0.3, 0.348]
     """
-    check_arguments(smooth_maximum, locals())
     values = jnp.asarray(values, jnp.result_type(float))
     square = (values**2).mean(-1)
     t = jnp.asarray(width, values.dtype) * jnp.sqrt(jnp.where(square > 0, square, 1.0))
@@ -55,7 +53,6 @@ def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: 
     >>> [round(float(smooth_quantile(seconds, taken, 0.8, width)), 1) for width in (0.0, 0.01, 0.1)]
     [3.0, 3.1, 3.8]
     """
-    check_arguments(smooth_quantile, locals())
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it must be between 0 and 1")
     dtype = jnp.result_type(float)

@@ -16,7 +16,6 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
@@ -71,7 +70,6 @@ def posterior_figures(
     >>> error.shape, bool((error.std(0) > 0).all())
     ((10, 2), True)
     """
-    check_arguments(posterior_figures, locals())
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
     if frontier.policies.shares is not None:
@@ -107,7 +105,6 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     >>> bool(((bands.error[:, 0] < frontier.error) & (frontier.error < bands.error[:, 1])).all())
     True
     """
-    check_arguments(credible_bands, locals())
     check_level(level)
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])

@@ -12,7 +12,6 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.extras import required
 from rcjax._core.compilation import compiled
 from rcjax.bayes.hierarchy import (
@@ -116,7 +115,6 @@ class Posterior:
         `arviz.loo` works; of many draws of a long log it takes D · n numbers. Raises ImportError where ArviZ is not
         installed.
         """
-        check_arguments(Posterior.to_arviz, locals())
         arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
         groups = {"posterior": {name: np.asarray(value) for name, value in self.sites.items()}}
         if log_likelihood and self.evidence is not None:
@@ -172,7 +170,6 @@ def sample_posterior(
     >>> posterior.model.calibrators.coefficients.shape, posterior.model.copulas.theta.shape
     ((50, 2, 2), (50, 1))
     """
-    check_arguments(sample_posterior, locals())
     if method not in ("nuts", "laplace"):
         raise ValueError(f"method is {method!r}; it is 'nuts' or 'laplace'")
     least = 4 if method == "nuts" else 1

@@ -17,7 +17,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax._base.arguments import what_it_is
 from rcjax._core.numerics import bisection, implicit_root, open_unit
 from rcjax.copulas.unit import Unit, unit
 
@@ -35,7 +35,6 @@ def param(default: float, *, support: tuple[float, float], grid: tuple[float, ..
         grid: its values, where a likelihood fit tries each and keeps the best.
         free: whether it is fitted at all.
     """
-    check_arguments(param, locals())
     low, high = support
     if not low <= default <= high:
         raise ValueError(f"default {default} lies outside the support {support}")
@@ -125,7 +124,6 @@ class Copula:
         >>> Frank(np.array([2.0, 5.0])).sample(jax.random.key(0), (3,))[0].shape
         (3, 2)
         """
-        check_arguments(Copula.sample, locals())
         batch = np.broadcast_shapes(*map(jnp.shape, jax.tree.leaves(self)))
         u, p = open_unit(jax.random.uniform(key, (2, *shape, *batch)))
         return u, self.inverse_conditional(u, p)
@@ -140,7 +138,6 @@ class Copula:
 
         By bisection of τ over the family's first free parameter, the others at their defaults; gradients are implicit.
         """
-        check_arguments(Copula.from_tau, locals())
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
         name = cls.free[0]

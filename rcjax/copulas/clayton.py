@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.numerics import softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
@@ -57,7 +56,6 @@ class Clayton(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
-        check_arguments(Clayton.from_tau, locals())
         tau = jnp.maximum(cls._within_reach(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 

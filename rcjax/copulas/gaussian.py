@@ -10,7 +10,6 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import RadialForm
 from rcjax.copulas.elliptical import gap, nearer_tail, off_the_ends, quadratic_form, residual, spread
@@ -60,7 +59,6 @@ class Gaussian(RadialForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """ρ = sin(πτ/2), for τ held within ±0.98."""
-        check_arguments(Gaussian.from_tau, locals())
         return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

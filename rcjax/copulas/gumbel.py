@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.numerics import softplus
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
@@ -85,7 +84,6 @@ class Gumbel(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """θ = 1/(1 − τ), held between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
-        check_arguments(Gumbel.from_tau, locals())
         return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import ClosedForm
 from rcjax.copulas.unit import Unit
@@ -45,7 +44,6 @@ class Independence(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Independence, whatever τ."""
-        check_arguments(Independence.from_tau, locals())
         return cls(jnp.ones_like(jnp.asarray(tau, jnp.result_type(float))))
 
     def tail_dependence(self) -> tuple[jax.Array, jax.Array]:

@@ -11,7 +11,6 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.numerics import betaln, divide, log_of_pair
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import RadialForm
@@ -78,7 +77,6 @@ class StudentT(RadialForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
-        check_arguments(StudentT.from_tau, locals())
         rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
 

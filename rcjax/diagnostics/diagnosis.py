@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
@@ -190,7 +189,6 @@ def diagnose(
     >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:3]
     (200, False, ['Markov property', 'accuracy', 'billed cost'])
     """
-    check_arguments(diagnose, locals())
     whole = log.select(model.models)
     log = _complete(whole)
     trained = is_training_log(model, whole)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds, tell_better
@@ -150,7 +149,6 @@ def check_policy(
     >>> check.drifted, len(check.checks), check.reference
     (False, 9, 300)
     """
-    check_arguments(check_policy, locals())
     permutations = _permutations(policy, alarm, permutations)
     shared = _overlap(policy, log, tuned_on)
     if shared.whole:

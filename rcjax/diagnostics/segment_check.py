@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import percent
 from rcjax.diagnostics.policy_check import PolicyCheck, check_policy
 from rcjax.diagnostics.verdicts import Verdict
@@ -86,7 +85,6 @@ def check_segments(policy: SegmentedPolicy, log: Log, *, alarm: float = 0.05, se
     Raises LogError where the log tells no segments, is the one tuned on, or no segment has queries enough; ValueError
     as `check_policy` does.
     """
-    check_arguments(check_segments, locals())
     parts = split_segments(policy, log)
     if overlap_with_tuned(log, policy).whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from rcjax._base import json_checks as check
-from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
@@ -160,7 +159,6 @@ class Frontier:
         Raises InfeasibleError where no point meets the target, and ValueError unless exactly one target is given, as a
         number that makes sense.
         """
-        check_arguments(Frontier.policy, locals())
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
         return self.point(self._choose(target), target.to_json())
 
@@ -171,7 +169,6 @@ class Frontier:
         The points are corners of the frontier's lower convex hull, beyond whose end, at its best or its cheapest, a
         mixture has nothing to add: there it is that point alone. Errors as those of `policy`.
         """
-        check_arguments(Frontier.mixture, locals())
         target = Target.of(budget=budget, max_error=max_error)
         self._choose(target)  # refuses what cannot be met
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
@@ -194,12 +191,10 @@ class Frontier:
         Args:
             budget, max_error, error_cost, lam: exactly one of them, as of `policy`, whose errors these are too.
         """
-        check_arguments(Frontier.choose, locals())
         return self._choose(Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam))
 
     def with_bands(self, bands: Bands) -> "Frontier":
         """The same frontier, with what `bootstrap` told of it."""
-        check_arguments(Frontier.with_bands, locals())
         return dataclasses.replace(self, bands=bands)
 
     def _choose(self, target: Target) -> int:
@@ -209,7 +204,6 @@ class Frontier:
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
-        check_arguments(Frontier.point, locals())
         host, names = self._host(), self.models
         lam = float(host["lam"][index])
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
@@ -312,7 +306,6 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
     Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
     """
-    check_arguments(load_frontier, locals())
     return check.load(path, frontier_from_json)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, ImportedSignal, alone_signal, has_samples
 from rcjax.importing.foreign_answers import ImportedAnswer
@@ -118,7 +117,6 @@ def read_evaluations(
     >>> read_evaluations(path, columns={"query": "id", "model": "engine", "correct": "ok"}).to_dicts()[0]
     {'query': '1', 'model': 'small', 'correct': 1, 'logprob': -0.105..., 'cost': 2.0}
     """
-    check_arguments(read_evaluations, locals())
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers, split)
     how = dataclasses.replace(how, strict=strict, prompts=prompts, score_max=score_max)

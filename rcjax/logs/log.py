@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.wording import count
 from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells
 from rcjax.logs.errors import LogError
@@ -185,7 +184,6 @@ class Log(Cells):
         The first log gets round(fraction * n) queries, the second the others; both keep the log's order.
         Raises `LogError` for a fraction outside (0, 1) or one that leaves a side without queries.
         """
-        check_arguments(Log.split, locals())
         size = round(fraction * self.n_queries) if 0 < fraction < 1 else 0
         if not 0 < size < self.n_queries:
             what = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
@@ -198,7 +196,6 @@ class Log(Cells):
 
         Raises `LogError` for a model the log does not hold, one named twice, or none at all.
         """
-        check_arguments(Log.select, locals())
         return self._along("model", np.empty(0, int), _chosen(models, self.models, self.source))
 
     def with_waiting(self, second_cost: float = 0.0) -> Log:
@@ -215,7 +212,6 @@ class Log(Cells):
         >>> log.cost.tolist(), log.with_waiting(0).cost.tolist()
         ([2.0, 5.0], [1.0, 3.0])
         """
-        check_arguments(Log.with_waiting, locals())
         prices = {"second_cost": second_cost}
         for term in TERMS:
             if not 0 <= prices[term.price] < math.inf:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax._base.arguments import what_it_is
 from rcjax.logs.beside import Beside, sameness_of, scoring_of
 from rcjax.logs.cells import CELL
 from rcjax.logs.errors import LogError
@@ -130,7 +130,6 @@ def read_log(
     be used; labels that are the log's own answers are refused. It is a `MissingPricesError` where the log counts
     tokens, has no `cost`, and no prices are given.
     """
-    check_arguments(read_log, locals())
     tables = {"labels": labels, "answers": answers}
     beside = {name: table for name, table in tables.items() if table is not None}
     for name, table in {"source": source, **beside}.items():

@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
-
 
 def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax.Array:
     """Expected calibration error, in [0, 1], over ten bins whose edges are the deciles of the confidence.
@@ -16,7 +14,6 @@ def expected_calibration_error(confidence: jax.Array, correct: jax.Array) -> jax
     >>> float(expected_calibration_error(jnp.array([0.5, 0.5, 0.5, 0.5]), jnp.array([1, 0, 1, 0])))
     0.0
     """
-    check_arguments(expected_calibration_error, locals())
     confidence, correct = jnp.asarray(confidence), jnp.asarray(correct)
     gap = jnp.abs(decile_bins(confidence) @ (correct.astype(confidence.dtype) - confidence))
     return gap.sum() / confidence.shape[0]

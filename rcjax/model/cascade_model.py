@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import inside, load, name as require_name
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
@@ -86,7 +85,6 @@ class CascadeModel:
         >>> bool((model.calibrate(turned) == model.calibrate(log.logprob)).all())
         True
         """
-        check_arguments(CascadeModel.calibrate, locals())
         if isinstance(logprob, Log):
             logprob = logprob.select(self.models).logprob
         logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
@@ -110,7 +108,6 @@ class CascadeModel:
         >>> model.log_prob(confidence).shape, float(model.log_prob(confidence[0] - 1))
         ((3,), -inf)
         """
-        check_arguments(CascadeModel.log_prob, locals())
         return chain.log_prob(self._chain(), confidence)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
@@ -122,7 +119,6 @@ class CascadeModel:
         >>> rcjax.demo_model().sample(jax.random.key(0), (3, 2)).shape
         (3, 2, 5)
         """
-        check_arguments(CascadeModel.sample, locals())
         return _sample(self.marginals, self.copulas, key, tuple(shape))
 
     def sample_conditional(self, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
@@ -138,7 +134,6 @@ class CascadeModel:
         >>> draws.shape, bool((draws[:, 0].mean(0) < draws[:, 1].mean(0)).all())
         ((1000, 2, 4), True)
         """
-        check_arguments(CascadeModel.sample_conditional, locals())
         return _sample_conditional(self.marginals, self.copulas, key, confidence, tuple(shape))
 
     def _chain(self) -> chain.Chain:
@@ -146,7 +141,6 @@ class CascadeModel:
 
     def index(self, names: Sequence[str]) -> tuple[int, ...]:
         """Positions of the named models; a name that is not a model's raises ValueError."""
-        check_arguments(CascadeModel.index, locals())
         return positions(self.models, names)
 
     @property
@@ -281,7 +275,6 @@ def _family_from_json(name: str, parameters: Any, size: int, where: str) -> Copu
 
 def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:
     """(n, k) calibrated confidences drawn from the chain through all models, in their order: `CascadeModel.sample`."""
-    check_arguments(sample_confidences, locals())
     return model.sample(key, (n,))
 
 
@@ -290,5 +283,4 @@ def load_model(path: str | os.PathLike[str]) -> CascadeModel:
 
     Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
     """
-    check_arguments(load_model, locals())
     return load(path, model_from_json)

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
@@ -42,7 +41,6 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     >>> log.logprob.shape, log.source
     ((500, 5), 'rcjax demo (synthetic)')
     """
-    check_arguments(sample_log, locals())
     if n < 2:
         raise ValueError(f"n is {n}; a log needs at least 2 queries")
     content = _content()

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
@@ -74,7 +73,6 @@ def fit(
     >>> model.models[0], model.copulas.theta.shape
     ('llama3.2-1b', (10,))
     """
-    check_arguments(fit, locals())
     _check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")

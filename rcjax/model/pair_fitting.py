@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.kendall import kendall_tau
 from rcjax._core.numerics import divide, open_unit
 from rcjax._core.signatures import is_traced
@@ -51,7 +50,6 @@ def fit_copula(
     >>> [abs(float(fit_copula(u, v, "frank", method=how).theta) - 5) < 1 for how in ("tau", "likelihood")]
     [True, True]
     """
-    check_arguments(fit_copula, locals())
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     dtype = jnp.result_type(float)

@@ -19,7 +19,6 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import amount, require, sequence
 from rcjax.policy.policy import AnyPolicy, Policy, part_from
@@ -83,7 +82,6 @@ class Mixture(AnyPolicy):
         With the query's id, retries and other machines choose alike: it is the first policy whose weight, added to
         those before it, exceeds `draw_lot("mixture", query)`, a hash of the id. Without one, it is drawn at random.
         """
-        check_arguments(Mixture.choose, locals())
         lot = random.random() if query is None else draw_lot("mixture", query)
         return self.policies[bisect_right(self._ends, lot)]
 

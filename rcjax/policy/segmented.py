@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from rcjax._base import json_checks as check
-from rcjax._base.arguments import check_arguments
 from rcjax.policy.policy import AnyPolicy, Decision, Policy, part_from
 
 __all__ = ["SegmentedPolicy"]
@@ -76,7 +75,6 @@ class SegmentedPolicy(AnyPolicy):
 
     def segment(self, name: str | None) -> Policy:
         """The policy of a segment; the common one for None, and for a segment that is not known."""
-        check_arguments(SegmentedPolicy.segment, locals())
         return self.part(segment=name)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments, what_it_is
+from rcjax._base.arguments import what_it_is
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,7 +34,6 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
     0.2916...
     """
-    check_arguments(area_under_curve, locals())
     traced = "jax" in sys.modules and _are_traced(cost, error)
     costs, errors = _arrays_of_jax(cost, error) if traced else (_numbers(cost, "cost"), _numbers(error, "error"))
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:

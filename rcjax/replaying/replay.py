@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
@@ -123,7 +122,6 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
-    check_arguments(replay, locals())
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
     if policy_or_frontier.by is not None:

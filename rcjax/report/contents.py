@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.files import write_atomically
 from rcjax._core.threads import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
@@ -87,7 +86,6 @@ def make_report(
     >>> print(report.headline())
     Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
     """
-    check_arguments(make_report, locals())
     prices = {"second_cost": second_cost}
     log, test = count_waiting(log, prices), None if test is None else test.with_waiting(**prices)
     accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)

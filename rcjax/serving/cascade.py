@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
-from rcjax._base.arguments import instance, whole
+from rcjax._base.arguments import instance, what_it_is, whole
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
@@ -170,7 +170,8 @@ class Cascade:
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
     ) -> None:
-        instance(policy, AnyPolicy, "policy")
+        if not isinstance(policy, AnyPolicy):
+            raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
         self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
         instance(shadow_salt, (str, NoneType), "shadow_salt")

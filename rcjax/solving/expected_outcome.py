@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled, in_full
 from rcjax.frontier.frontier import Frontier
@@ -150,7 +149,6 @@ def outcome(
     >>> bool(abs(expected.error - error) < 1e-6), bool(abs(expected.answered.sum() - 1) < 1e-6)
     (True, True)
     """
-    check_arguments(outcome, locals())
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m, columns = len(model.models), len(members), np.array(members)
     cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
@@ -221,7 +219,6 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
     >>> outcome.error.shape, bool(abs(outcome.cost - frontier.cost).max() < 1e-9)
     ((2,), True)
     """
-    check_arguments(outcomes, locals())
     models = listed(model)
     policies = frontier.policies.on_host()
     if policies.thresholds is None or policies.agreements is not None:

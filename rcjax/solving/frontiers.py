@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
@@ -65,7 +64,6 @@ def solve_frontier(
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """
-    check_arguments(solve_frontier, locals())
     refuse_early(abstain_early)
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):

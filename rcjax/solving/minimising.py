@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.arguments import check_arguments, what_it_is, whole
+from rcjax._base.arguments import what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import part, stack
 from rcjax._core.threads import side_by_side
@@ -125,7 +125,6 @@ def minimise(
     >>> frontier.point(1).models
     ('llama3.2-1b', 'llama3.1-70b')
     """
-    check_arguments(minimise, locals())
     models, prices = listed(model), check_lam(lam)
     check_alike(models)
     price = check_abstain_price(abstain_price)

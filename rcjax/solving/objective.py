@@ -24,7 +24,6 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
 from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide
@@ -279,7 +278,6 @@ def error_and_cost(
     >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
     (True, True)
     """
-    check_arguments(error_and_cost, locals())
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")

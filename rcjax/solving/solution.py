@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import varying_together
 from rcjax._core.compilation import compiled
 from rcjax.frontier.outcomes import Outcomes
@@ -96,7 +95,6 @@ def solve(
     >>> [round(float(share), 3) for share in slope / 300.0][0]
     1.0
     """
-    check_arguments(solve, locals())
     with jax.ensure_compile_time_eval():  # a plan is of names alone
         plan = plan_cascades(model, cascades, max_length)
     if plan is None:

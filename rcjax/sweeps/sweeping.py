@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from rcjax._base.arguments import check_arguments
 from rcjax._base.version import version
 from rcjax.frontier.frontier import Frontier
 from rcjax.sweeps import folder as files
@@ -70,7 +69,6 @@ class Sweep:
 
         Raises ValueError where the sweep does not have them, or they are not solved.
         """
-        check_arguments(Sweep.frontier, locals())
         settings = self.plan["settings"]
         choices = {"seed": settings["seeds"], "cascades": list(settings["cascades"]), "copula": settings["copulas"]}
         wanted = {"seed": seed, "cascades": cascades, "copula": copula}
@@ -150,7 +148,6 @@ def sweep(
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used;
     ConnectionError where there is no Ray cluster, or it lost a batch four times.
     """
-    check_arguments(sweep, locals())
     settings = check_settings(cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels)
     library = Library(named(logs), {"prices": prices, "task": task})
     with _engine(on, address, devices) as engine:

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
@@ -87,7 +86,6 @@ def bootstrap(
     >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
     ((2, 2), True)
     """
-    check_arguments(bootstrap, locals())
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
     check_level(level)

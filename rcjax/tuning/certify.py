@@ -20,7 +20,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import Frontier, InfeasibleError
 from rcjax.frontier.hull import pareto
@@ -156,7 +155,6 @@ def certify(
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
-    check_arguments(certify, locals())
     targets = _Targets.check(max_error, max_cost, confidence)
     require_unseen(log, overlap_with_tuned(log, frontier))
     if tuned_on is not None:

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.json_values import plain
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.bands import check_level
@@ -111,7 +110,6 @@ class LearningCurve:
 
         Raises ValueError as `relative_area` does, and for less than no labels.
         """
-        check_arguments(LearningCurve.gain, locals())
         if more < 0:
             raise ValueError(f"more is {more}; give the number of labels to add, 0 or more")
         expected, low, high = self.relative_area(self.labels + more, level)
@@ -119,7 +117,6 @@ class LearningCurve:
 
     def advice(self, more: int = 200) -> str:
         """What `more` labels would bring, in a sentence; with the 90 % interval. Raises ValueError as `gain` does."""
-        check_arguments(LearningCurve.advice, locals())
         expected, low, high = self.gain(more)
         who = "another label" if more == 1 else f"another {more} labels"
         start = f"{who} would lower the area under the error–cost curve by"
@@ -176,7 +173,6 @@ def learning_curve(log: Log, *, repeats: int = 10, seed: int = 0) -> LearningCur
     >>> curve.predict(200) <= curve.predict(100), curve.gain(100)[0] >= 0
     (True, True)
     """
-    check_arguments(learning_curve, locals())
     if repeats < 2:
         raise ValueError(f"repeats is {repeats}; take at least 2, or 10 for figures that are stable")
     log, cost = _usable(log)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax._core.batching import part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
@@ -167,7 +166,6 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["target"]["error_cost"]
     0.001
     """
-    check_arguments(retune, locals())
     if policy.by is not None:
         return _retune_segments(policy, log, bands)
     before = recorded_tuning(policy)

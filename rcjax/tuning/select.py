@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.point_statuses import PointStatus
@@ -74,7 +73,6 @@ class Selection:
         Differences are on queries left out, with one standard error: in percentage points of errors where `target` is a
         budget or a limit on the error, by its name; else of loss, error + λ·cost, at the λ of the point.
         """
-        check_arguments(Selection.verdict, locals())
         return tell_choice(self.frontier, self.comparison, point, target or {})
 
 
@@ -125,7 +123,6 @@ def select_frontier(
     >>> selection.frontier.models == rcjax.demo_model().models, selection.comparison.lengths.tolist()
     (True, [1, 2, 3, 4, 5])
     """
-    check_arguments(select_frontier, locals())
     refuse_early(abstain_early)
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)

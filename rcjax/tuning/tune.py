@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
+from rcjax._base.arguments import instance
 from rcjax._base.wording import choose_unit, figure, percent
 from rcjax._core.json_values import plain
 from rcjax.copulas import Copula
@@ -181,7 +181,7 @@ def tune(
     >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
-    check_arguments(tune, locals())
+    instance(log, Log, "log")
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     if posterior:
         raise ValueError(f"{EXPECTED_IS_GONE}: leave posterior out")

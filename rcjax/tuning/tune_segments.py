@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.arguments import check_arguments
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier, InfeasibleError
 from rcjax.frontier.policy_provenance import describe_tuning
@@ -76,7 +75,6 @@ def tune_segments(
     >>> tuned.policy.own, tuned.policy.segment("de").models
     ((), ('llama3.2-1b', 'llama3.1-70b'))
     """
-    check_arguments(tune_segments, locals())
     target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     how: dict[str, Any] = {"confidence": confidence, "fit": {"copula": copula}, "intervals": intervals}
     spec = Spec((target,), segments=True, shares=shares, **how).check(held_out is not None)

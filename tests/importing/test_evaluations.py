@@ -220,8 +220,6 @@ def test_answers_are_left_out_where_nobody_wants_them(write):
     with pytest.raises(LogError, match=r"m answered each query several times, and only .* --signal votes"):
         read(write(**votes), answers=False)
     assert "answer" not in read(write(**votes), answers=False, signal="votes").columns
-    with pytest.raises(TypeError, match="answers"):
-        read(write(), answers="no")
 
 
 def test_keys_of_a_table_are_kept_as_they_are(write):

@@ -213,8 +213,6 @@ def test_what_is_no_roll(arguments, error, says):
 
 
 def test_a_roll_of_another_kind(path):
-    with pytest.raises(
-        TypeError, match=r"roll must be a Roll or None \(as rcjax\.serving\.Roll\(.*\) makes\), not an int"
-    ):
+    with pytest.raises(TypeError, match="roll must be a Roll or None, not an int"):
         CallLog(path, roll=100)
     assert not path.exists()

@@ -101,7 +101,6 @@ WRONG = {
     "no start": (additive, {"starts": 0}, "starts must be at least 1"),
     "no solver": (additive, {"solver": "adam"}, "solver must be a transformation of optax's"),
     "a negative price": (additive, {"abstain_price": -1.0}, "abstain_price is -1.0"),
-    "no function": (3, {}, "objective must be a function"),
     "no model": (worst, {"model": []}, "at least one"),
 }
 

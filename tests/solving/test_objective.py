@@ -236,11 +236,6 @@ def test_bad_cascades_are_refused(demo, thresholds, names, message):
         error_and_cost(demo, jnp.array(thresholds), names)
 
 
-def test_a_text_is_no_cascade(demo):
-    with pytest.raises(TypeError, match="cascade must be a list or None, not a text"):
-        error_and_cost(demo, jnp.array([0.5]), "llama3.2-1b")
-
-
 def test_unknown_chain_is_refused(demo):
     with pytest.raises(ValueError, match="'exact' or 'paper'"):
         error_and_cost(demo, jnp.full(4, 0.5), chain="markov")
