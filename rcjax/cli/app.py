@@ -83,15 +83,13 @@ app.command(
     rich_help_panel=_MAKE,
 )(collect)
 app.command(
-    epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml --audit 50`",
+    epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml`",
     rich_help_panel=_MAKE,
 )(grade)
 app.command(
     "import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`", rich_help_panel=_MAKE
 )(import_)
-app.command(
-    epilog="Example: `rcjax label log.csv --n 100 --budget 150/M --out to_label.csv --ask`", rich_help_panel=_MAKE
-)(label)
+app.command(epilog="Example: `rcjax label log.csv --n 100 --out to_label.csv --ask`", rich_help_panel=_MAKE)(label)
 app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`", rich_help_panel=_TUNE)(tune)
 app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`", rich_help_panel=_TUNE)(evaluate)
 app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`", rich_help_panel=_TUNE)(diagnose)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.audits import table_beside
 from rcjax.cli.collect_run import Begun, Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
-from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
+from rcjax.cli.options import AsJson, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import GradeScale, read_rubric
@@ -83,7 +82,6 @@ def collect(
         ),
     ] = 1,
     grade: GraderNames = None,
-    audit: AuditSize = None,
     rubric: Rubric = None,
     score_max: GradeScale = None,
     system: Annotated[
@@ -134,12 +132,11 @@ def collect(
             raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
         inputs = [("QUESTIONS", questions), ("--models", models), ("--rubric", rubric)]
         logs = [("--out", out), ("--new-out", new_out)]
-        table = table_beside(new_out or out) if audit and out is not None else None
-        require_distinct([*logs, ("--audit", table)], inputs)
+        require_distinct(logs, inputs)
         _require_logs(logs, again)
         asked = draw(read_questions(questions, Sheet(system, template)), limit, seed)
         begun = Begun(out, again, new_out)
-        run_collection(Collection(plan, asked, begun, concurrency, dry_run, json_, table, audit or 0, seed))
+        run_collection(Collection(plan, asked, begun, concurrency, dry_run, json_))
 
 
 def _require_logs(logs: Sequence[tuple[str, Path | None]], again: bool) -> None:

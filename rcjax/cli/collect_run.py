@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rcjax._base.wording import count
-from rcjax.cli.audits import audited
 from rcjax.cli.failures import INTERRUPTED, conclude
 from rcjax.cli.interrupts import interruptible, terminable
 from rcjax.cli.printing import warn
@@ -48,11 +47,6 @@ class Collection:
     concurrency: int
     dry_run: bool
     as_json: bool
-    table: Path | None = None
-    """Of an audit; None where there is none."""
-    audited: int = 0
-    """Answers in it."""
-    seed: int = 0
 
     @property
     def out(self) -> Path | None:
@@ -63,7 +57,6 @@ class Collection:
 def run_collection(collection: Collection) -> None:
     """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
     from rcjax.cli.collect_tables import show_collected, show_estimate
-    from rcjax.collecting.answer_file import read_answer_file
     from rcjax.collecting.summary import collected
 
     try:
@@ -78,10 +71,6 @@ def run_collection(collection: Collection) -> None:
     outcome = document.pop("outcome")
     came = collected(collection.out, collection.questions, outcome)
     document |= came | {"notes": document["notes"] + came["notes"]}
-    if collection.table is not None and document["answers"]:
-        asked = {question.query: question for question in collection.questions}
-        answers = read_answer_file(collection.out)
-        document["audit"] = audited(collection.table, answers, asked, collection.audited, collection.seed)
     conclude(document, partial(show_collected, document), as_json=collection.as_json)
     if outcome.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rcjax._base.wording import between, budget_between, choose_unit, count, figure, not_likeliest, percent
+from rcjax._base.wording import budget_between, choose_unit, count, figure, not_likeliest, percent
 from rcjax.cli.console import Screen, duration, hang, make_table
 from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
@@ -112,7 +112,6 @@ def show_collected(document: Mapping[str, Any]) -> None:
         hang(screen, "budget", "what is left of it does not cover another call")
     hang(screen, "spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     hang(screen, "written", f"to {document['out']}")
-    _show_audit(screen, document.get("audit"))
     hang(screen, "next", _next(document))
 
 
@@ -152,27 +151,25 @@ def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str], accu
 
 @shown
 def show_grading(document: Mapping[str, Any], path: Any) -> None:
-    """Print what was graded, and how far a person agrees."""
+    """Print what was graded, and how far it agrees with the labels that there are."""
     screen = Screen()
-    if "graded" in document:
-        new = f"{document['changed']:,} with a verdict that they had not before"
-        heading = f"{count(document['graded'], 'answer')} graded, {new}"
-        screen.print(heading, style="bold")
-        _show_ungraded(screen, document["without_verdict"])
-        for why, number in document.get("not_graded", {}).items():
-            hang(screen, "not graded", f"{count(number, 'answer')} {why}")
-        labelled = document["labelled"]
-        if labelled:
-            hang(screen, "agreement", f"the grader {_agreement(document, labelled)}")
-        for note in document["notes"]:
-            hang(screen, "note", note)
-        if document["spent"]:
-            hang(screen, "spent", f"${figure(document['spent'])} on judges")
-        hang(screen, "written", f"to {path}")
-        if document.get("left_out"):
-            reasons = "; ".join(f"{number:,} {why}" for why, number in document["left_out"].items())
-            hang(screen, "without", f"calls that cannot be learnt from: {reasons}")
-    _show_audit(screen, document.get("audit"))
+    new = f"{document['changed']:,} with a verdict that they had not before"
+    heading = f"{count(document['graded'], 'answer')} graded, {new}"
+    screen.print(heading, style="bold")
+    _show_ungraded(screen, document["without_verdict"])
+    for why, number in document.get("not_graded", {}).items():
+        hang(screen, "not graded", f"{count(number, 'answer')} {why}")
+    labelled = document["labelled"]
+    if labelled:
+        hang(screen, "agreement", f"the grader {_agreement(document, labelled)}")
+    for note in document["notes"]:
+        hang(screen, "note", note)
+    if document["spent"]:
+        hang(screen, "spent", f"${figure(document['spent'])} on judges")
+    hang(screen, "written", f"to {path}")
+    if document.get("left_out"):
+        reasons = "; ".join(f"{number:,} {why}" for why, number in document["left_out"].items())
+        hang(screen, "without", f"calls that cannot be learnt from: {reasons}")
 
 
 def _agreement(document: Mapping[str, Any], labelled: int) -> str:
@@ -187,38 +184,3 @@ def _show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> 
     if answers:
         why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
         hang(screen, "note", f"{count(answers, 'answer')} without a verdict{why}")
-
-
-def _show_audit(screen: Screen, audit: Mapping[str, Any] | None) -> None:
-    if audit is not None and "scores" in audit:
-        what = f"none, as {count(audit['scores'], 'answer')} have scores: a person is asked for right or wrong alone"
-        hang(screen, "audit", what)
-    elif audit is not None and "written" in audit:
-        words = f"{count(audit['written'], 'answer')} to grade by hand are in {audit['table']}"
-        advice = f"fill in its column {audit['column']} with 1 or 0, then give the same command again"
-        hang(screen, "audit", f"{words}: {advice}")
-    elif audit is not None:
-        _show_agreement(screen, audit)
-
-
-def _show_agreement(screen: Screen, audit: Mapping[str, Any]) -> None:
-    both, reference = audit["agreement"], audit["reference"]
-    if not both["n"]:
-        hang(
-            screen, "audit", f"nothing is graded in {audit['table']}: fill in its column {audit['column']} with 1 or 0"
-        )
-        return
-    share = f"{percent(both['agree'] / both['n'])} (90 % interval {between((both['low'], both['high']))} %)"
-    hang(screen, "audit", f"grader and person agree on {both['agree']:,} of {count(both['n'], 'answer')}: {share}")
-    yes, no = ("right", "wrong") if reference is None else (f"as {reference}'s", "different")
-    right, wrong = both["right"], both["n"] - both["right"]
-    kind = _share_of(both["too_kind"], right, f"that it holds {yes}", both["too_kind_interval"])
-    strict = _share_of(both["too_strict"], wrong, f"that the grader holds {no}", both["too_strict_interval"])
-    hang(screen, "", f"{yes} by the grader alone: {kind}")
-    hang(screen, "", f"{yes} by the person alone: {strict}")
-
-
-def _share_of(number: int, of: int, which: str, interval: tuple[float, float]) -> str:
-    """So many of some answers, with the interval of the share."""
-    share = f", {percent(number / of)} (90 % interval {between(interval)} %)" if of else ""
-    return f"{number:,} of {count(of, 'answer')} {which}{share}"

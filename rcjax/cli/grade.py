@@ -1,4 +1,4 @@
-"""`rcjax grade`: verdicts for the answers of a log, without asking the models again, and an audit of them by hand."""
+"""`rcjax grade`: verdicts for the answers of a log, without asking the models again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.wording import count
-from rcjax.cli.audits import audited, table_beside
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.interrupts import terminable
-from rcjax.cli.options import AsJson, AuditSize, GraderNames, Rubric
+from rcjax.cli.options import AsJson, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.rubrics import GradeScale, read_rubric
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from rcjax.collecting.service_log import ShadowCalls
 
 __all__ = ["grade"]
-
-_AUDITED = 50  # answers, where only the file of an audit is named
 
 
 def grade(
@@ -51,7 +48,7 @@ def grade(
             "--questions",
             show_default=False,
             metavar="FILE",
-            help="The questions: a judge, and a person, must see them. [default: those in the log of a service]",
+            help="The questions: a judge must see them. [default: those in the log of a service]",
         ),
     ] = None,
     models: Annotated[
@@ -89,19 +86,12 @@ def grade(
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
-    audit: AuditSize = None,
-    audit_file: Annotated[
-        Path | None,
-        typer.Option("--audit-file", show_default=False, metavar="FILE", help="That table. [default: beside ANSWERS]"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the answers in the table.")] = 0,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Grade the answers of a log again: the models are not asked, and the verdicts take the place of the old ones.
 
-    Without `--grade`, `--audit` leaves the verdicts as they are. Of the log of a service the answers to shadow queries
-    are graded.
+    Of the log of a service the answers to shadow queries are graded.
     """
     if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
         raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
@@ -115,13 +105,10 @@ def grade(
         into = JUDGED_SAME
     with reported(as_json=json_):
         require_libraries("rcjax grade", "run", "openai")
-        table = audit_file or table_beside(answers, reference) if audit or audit_file else None
         shadow = _shadow_calls(answers, out)
         target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
-        outputs = [("--audit-file", table), ("--out", None if shadow is None else target)]
         inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
-        require_distinct(outputs, inputs)
-        require_writable(table)
+        require_distinct([("--out", None if shadow is None else target)], inputs)
         require_writable(target)
         from rcjax.collecting.plan import Plan
         from rcjax.serving.models_file import read_models
@@ -133,20 +120,9 @@ def grade(
         plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money, **scale)
         with _opened(target, shadow) as file:
             asked = _asked(questions, shadow, file, reference)
-            grading = bool(graders) or table is None
-            calls, without = _gradable(answers.name, shadow, asked, reference, graders) if grading else (None, {})
+            calls, without = _gradable(answers.name, shadow, asked, reference, graders)
             counts = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
-            audit_of = _Audit(table, audit or _AUDITED, seed)
-            _run(_Command(plan, file, asked, into, reference, again, calls, counts, audit_of, grading, json_))
-
-
-@dataclass(frozen=True, slots=True)
-class _Audit:
-    """What a person is asked."""
-
-    table: Path | None
-    size: int
-    seed: int
+            _run(_Command(plan, file, asked, into, reference, again, calls, counts, json_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +137,6 @@ class _Command:
     again: bool
     calls: Collection[str] | None
     counts: dict[str, Any]
-    audit: _Audit
-    grading: bool
     as_json: bool
 
 
@@ -233,27 +207,20 @@ def _gradable(
 def _run(command: _Command) -> None:
     from rcjax.cli.collect_tables import show_grading
 
-    document: dict[str, Any] = {}
-    problem: Exception | None = None
-    if command.grading:
-        with terminable():
-            regraded, notes = asyncio.run(_grade(command))
-        problem = regraded.problem
-        document |= {
-            "graded": regraded.graded,
-            "changed": regraded.changed,
-            "without_verdict": regraded.without,
-            "labelled": regraded.labelled,
-            "agree": regraded.agree,
-            "spent": float(regraded.spent),
-            "notes": notes,
-        } | command.counts
-        document |= {} if regraded.apart is None else {"apart": regraded.apart}
-    audit = command.audit
-    if audit.table is not None and problem is None:
-        about = command.file.answers, command.questions, audit.size, audit.seed, command.against
-        document["audit"] = audited(audit.table, *about)
-    conclude(document, partial(show_grading, document, command.file.path), as_json=command.as_json, problem=problem)
+    with terminable():
+        regraded, notes = asyncio.run(_grade(command))
+    document = {
+        "graded": regraded.graded,
+        "changed": regraded.changed,
+        "without_verdict": regraded.without,
+        "labelled": regraded.labelled,
+        "agree": regraded.agree,
+        "spent": float(regraded.spent),
+        "notes": notes,
+    } | command.counts
+    document |= {} if regraded.apart is None else {"apart": regraded.apart}
+    show = partial(show_grading, document, command.file.path)
+    conclude(document, show, as_json=command.as_json, problem=regraded.problem)
 
 
 async def _grade(command: _Command) -> tuple[Regrading, list[str]]:

@@ -146,18 +146,6 @@ Rubric = Annotated[
 ]
 
 
-AuditSize = Annotated[
-    int | None,
-    typer.Option(
-        "--audit",
-        show_default=False,
-        min=1,
-        metavar="N",
-        help="Write so many answers to a table for you to grade; once that is done, say how often you agree.",
-    ),
-]
-
-
 Budget = Annotated[
     Any,
     typer.Option(

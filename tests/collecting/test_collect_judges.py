@@ -1,16 +1,14 @@
-"""Graders and judges of a run, grading again, and audits by hand."""
+"""Graders and judges of a run and grading again."""
 
 import json
 import re
 from collections import Counter
 
-import polars as pl
 import pytest
 from chat_server import Response, completion, served
 from collecting_runs import answers, collect, lines
 from command_line import run
 from models_of_a_test import Models, money, questions, write_models
-from statsmodels.stats.proportion import proportion_confint
 
 import rcjax
 
@@ -114,39 +112,3 @@ def test_grading_again_asks_no_model(place):
     ]
     again = json.loads(run("grade", place / "answers.jsonl", "--json").stdout)
     assert again["changed"] == 0
-
-
-def test_an_audit_by_hand(place):
-    collect(place, Models(), names=["tiny", "large"])
-    table = place / "answers.audit.csv"
-    line = ["grade", place / "answers.jsonl", "--questions", place / "questions.jsonl", "--audit", 25]
-    written = run(*line)
-    assert written.exit_code == 0, written.stderr
-    assert "25 answers to grade by hand are in" in " ".join(written.stdout.split())
-    frame = pl.read_csv(table)
-    assert frame.columns == ["id", "question", "right_answer", "answer", "correct"]
-    assert frame["question"][0].startswith("Question")
-    assert not any(name in table.read_text() for name in ("tiny", "large", "true", "false"))
-    assert "nothing is graded" in " ".join(run(*line).stdout.split())
-    verdicts = [int(row["answer"] == row["right_answer"]) for row in frame.iter_rows(named=True)]
-    verdicts[0] = 1 - verdicts[0]
-    frame.with_columns(correct=pl.Series(verdicts)).write_csv(table)
-    both = json.loads(run(*line, "--json").stdout)["audit"]["agreement"]
-    assert (both["n"], both["agree"], both["too_kind"] + both["too_strict"]) == (25, 24, 1)
-    assert (both["low"], both["high"]) == pytest.approx(proportion_confint(24, 25, alpha=0.1, method="wilson"))
-    frame.with_columns(correct=pl.lit("perhaps")).write_csv(table)
-    refused = run(*line)
-    assert refused.exit_code == 1
-    assert "answers.audit.csv, row 2: correct is 'perhaps': give 1 or 0" in refused.stderr
-
-
-def test_an_audit_with_the_run(place):
-    result, _ = collect(place, Models(), "--audit", 12, names=["tiny"])
-    assert result.exit_code == 0, result.stderr
-    table = place / "answers.audit.csv"
-    frame = pl.read_csv(table)
-    assert frame.height == 12
-    frame.with_columns(correct=(pl.col("answer") == pl.col("right_answer")).cast(int)).write_csv(table)
-    result, server = collect(place, Models(), "--audit", 12, "--json", names=["tiny"])
-    assert server.requests == []
-    assert json.loads(result.stdout)["audit"]["agreement"]["agree"] == 12

@@ -4,7 +4,6 @@ import json
 import math
 import re
 
-import polars as pl
 import pytest
 from call_samples import both, call, files_of
 from chat_server import Response, completion, served, sure
@@ -13,7 +12,6 @@ from gateway_service import gateway
 from misses import in_turn
 from models_of_a_test import write_models
 from reference_logs import COSTS, NAMES, letters
-from statsmodels.stats.proportion import proportion_confint
 
 from rcjax.policy import load_policy
 from rcjax.serving.call_log import CallLog, Roll
@@ -215,40 +213,3 @@ def test_the_loop_of_free_text_needs_nobody(place):
     retuned = run("retune", policy, worse, "--out", policy)
     assert retuned.exit_code == 0, (retuned.stderr, retuned.exception)
     assert not math.isnan(load_policy(policy).expected["error"])
-
-
-@pytest.mark.parametrize("service", [False, True])
-def test_a_person_audits_what_is_the_same(place, service):
-    """Each way in which the judge is wrong, with its interval; who answered is not in the table."""
-    log = _write_week(place / "calls.jsonl", 3, 64, worse=True)
-    with served(Judge()) as (_, url):
-        models = write_models(place / "models.toml", url, ["large"])
-        models.write_text(models.read_text().replace('"large"', '"middle"'))
-        none = run("grade", log, "--reference", "large", "--audit", 5)
-        assert "nothing says yet which answers are those of large" in none.stderr
-        assert run(*line(log, models)).exit_code == 0
-    if not service:
-        log = place / "calls.judged.jsonl"
-    audit = "grade", log, "--reference", "large", "--audit", 40
-    shown = run(*audit)
-    assert "fill in its column same with 1 or 0" in flat(shown.stdout), shown.stderr
-    table = log.with_name(f"{log.stem}.audit_same.csv")
-    frame = pl.read_csv(table)
-    assert (frame.columns, frame.height) == (["id", "question", "answer_of_reference", "answer", "same"], 40)
-    assert not any(name in table.read_text() for name in NAMES.values())
-    assert frame["question"][0].startswith("What about" if service else "s3-")
-    judge = (frame["answer"] == frame["answer_of_reference"]).to_list()
-    yes = sum(judge)
-    assert 3 < yes < 37
-    wrong = {judge.index(True), judge.index(False)}
-    person = [said != (row in wrong) for row, said in enumerate(judge)]
-    frame.with_columns(same=pl.Series(person).cast(int)).write_csv(table)
-    both = json.loads(run(*audit, "--json").stdout)["audit"]["agreement"]
-    counts = {name: both[name] for name in ("n", "agree", "too_kind", "too_strict", "right")}
-    assert counts == {"n": 40, "agree": 38, "too_kind": 1, "too_strict": 1, "right": yes}
-    for way, of in (("too_kind", yes), ("too_strict", 40 - yes)):
-        expected = proportion_confint(1, of, alpha=0.1, method="wilson")
-        assert both[f"{way}_interval"] == pytest.approx(expected)
-    told = flat(run(*audit).stdout)
-    assert f"as large's by the grader alone: 1 of {yes} answers that it holds as large's" in told
-    assert f"as large's by the person alone: 1 of {40 - yes} answers that the grader holds different" in told

@@ -130,9 +130,6 @@ def test_scores_of_a_function_are_a_log_to_tune(place, monkeypatch):
     assert {*np.unique(log.correct).tolist()} == {0.25, 1.0}
     more, _ = collect(place, Models(), "--grade", grader, names=["tiny", "large"], n=42)  # goes on in that file
     assert more.exit_code == 0, more.stderr
-    audit = run("grade", place / "answers.jsonl", "--audit", "10")
-    assert "have scores: a person is asked for right or wrong alone" in " ".join(audit.stdout.split())
-    assert not (place / "answers.audit.csv").exists()
 
 
 @pytest.mark.usefixtures("own_settings")
