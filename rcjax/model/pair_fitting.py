@@ -36,14 +36,16 @@ def fit_copula(
 
     Args:
         u, v: (n,) of the same n ≥ 2 observations. "tau" goes by their order alone, so they may be on any scale;
-            "likelihood" takes ranks in [0, 1] under smooth margins.
+            "likelihood" takes ranks in [0, 1] under smooth margins, of which a lone 0 counts as 1/2n and a lone 1 as
+            1 − 1/2n: an observation there would have no likelihood, or one that outweighs all others.
         family: its name or class.
         weights: (n,) how much each observation counts, at least 0: 2 is twice, 0 as if it were not there. None: all
             the same. With weights "tau" takes time O(n²), without them O(n log n).
         method: "tau" inverts Kendall's τ-b, which ties bias where they are many; "likelihood" climbs from there.
 
     Raises ValueError for other shapes, for a family or method that does not exist, and where values are at hand (not
-    while jax traces) for one that is no number, u or v outside [0, 1] by "likelihood", or a weight below 0.
+    while jax traces) for one that is no number, by "likelihood" for u or v outside [0, 1] or several at 0 or at 1,
+    which are a point mass, and for a weight below 0.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
@@ -77,8 +79,27 @@ def _check(columns: dict[str, jax.Array], method: str) -> None:
             row = int(np.argmax(wrong))
             interval = "at least 0" if name == "weights" else "in [0, 1]" if method == "likelihood" else "a number"
             raise ValueError(f"{name}[{row}] is {values[row]:g}; it must be {interval}")
+        if method == "likelihood" and name != "weights":
+            _refuse_mass(name, values)
         if name == "weights" and (values > 0).sum() < 2:
             raise ValueError("weights must be above 0 for 2 observations or more")
+
+
+def _refuse_mass(name: str, ranks: np.ndarray) -> None:
+    """ValueError where several ranks (n,) are 0, or are 1: margins that are not smooth."""
+    for end in (0, 1):
+        count = int((ranks == end).sum())
+        if count > 1:
+            raise ValueError(
+                f"{name} is {end} in {count:,} of {len(ranks):,} observations, a point mass: "
+                "rcjax.fit has a likelihood for masses, and fit_copula by 'tau' takes ties"
+            )
+
+
+def _off_the_ends(ranks: jax.Array) -> jax.Array:
+    """The ranks (n,), 0 and 1 moved inwards by half of what one observation takes of the scale."""
+    half = 0.5 / len(ranks)
+    return open_unit(jnp.where(ranks <= 0, half, jnp.where(ranks >= 1, 1 - half, ranks)))
 
 
 @partial(jax.jit, static_argnames=("family", "method"))
@@ -90,7 +111,7 @@ def _fit(u: jax.Array, v: jax.Array, weights: jax.Array | None = None, *, family
         tau = weighted_taus(jnp.stack([u, v], 1), jnp.stack([weights, weights], 1))[0]
     if method == "tau":
         return family.from_tau(tau)
-    return _likeliest(family, (open_unit(u), open_unit(v)), weights, tau)
+    return _likeliest(family, (_off_the_ends(u), _off_the_ends(v)), weights, tau)
 
 
 def _likeliest(

@@ -95,6 +95,18 @@ def test_single_precision(sample):
     np.testing.assert_allclose(np.array(got, float), wide, rtol=1e-3)
 
 
+@pytest.mark.parametrize("family", ["frank", pytest.param("clayton", marks=pytest.mark.thorough)])
+def test_a_rank_at_an_end_outweighs_no_others(family):
+    drawn = rcjax.copulas.Clayton(4.0) if family == "clayton" else rcjax.copulas.Frank(8.0)
+    sample = np.array(drawn.sample(jax.random.key(0), (N,)))
+    plain = float(rcjax.model.fit_copula(*sample, family, method="likelihood").theta)
+    sample[:, 0], sample[:, 1] = (0.0, 0.5), (0.5, 1.0)
+    got = float(rcjax.model.fit_copula(*sample, family, method="likelihood").theta)
+    sample[:, 0], sample[:, 1] = (0.5 / N, 0.5), (0.5, 1 - 0.5 / N)
+    assert got == pytest.approx(float(rcjax.model.fit_copula(*sample, family, method="likelihood").theta), rel=1e-6)
+    assert 0.6 < got / plain < 1
+
+
 def test_what_is_wrong_is_said(sample):
     u, v = sample
     for changed, message in (
@@ -105,6 +117,10 @@ def test_what_is_wrong_is_said(sample):
         ({"u": u[:1], "v": v[:1]}, "u has 1 values; dependence must be fitted to 2 or more"),
         ({"u": np.where(u == u[3], np.nan, u)}, r"u\[3\] is nan; it must be a number"),
         ({"v": np.where(v == v[5], 1.5, v), "method": "likelihood"}, r"v\[5\] is 1\.5; it must be in \[0, 1\]"),
+        (
+            {"u": np.round(2 * u) / 2, "method": "likelihood"},
+            "u is 0 in 32 of 120 observations, a point mass: rcjax.fit",
+        ),
         ({"weights": np.where(u == u[2], -1.0, 1.0)}, r"weights\[2\] is -1; it must be at least 0"),
         ({"weights": np.eye(N)[0]}, "weights must be above 0 for 2 observations or more"),
     ):
