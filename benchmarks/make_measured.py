@@ -21,7 +21,7 @@ BEGIN, END = "<!-- python -m benchmarks.make_measured writes from here -->", "<!
 #: What people ask first: is it better, is it honest, is it fast. Files that are not named follow, by name.
 ORDER = (
     *("budgets", "peers", "selection", "agreement"),
-    *("labels_areas_100", "labels_areas_300", "segments", "segments_same"),
+    *("labels_areas_100", "labels_areas_300"),
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),
     *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),

@@ -34,7 +34,7 @@ SECTIONS = {
         "sample_log",
     ],
     "How a log is tuned": ["Reference", "Scores", "Spec"],
-    "What is deployed": ["Policy", "Mixture", "SegmentedPolicy", "load_policy"],
+    "What is deployed": ["Policy", "Mixture", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "Roll", "retune", "Retuned"],
     "The fitted model": [
         "fit",
@@ -45,7 +45,6 @@ SECTIONS = {
         "Marginal",
         "sample_confidences",
     ],
-    "Segments": ["tune_segments", "TunedSegments", "check_segments", "SegmentsCheck"],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "The frontier as a pure function": ["solve", "Solution", "outcome"],
     "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_maximum", "smooth_quantile"],

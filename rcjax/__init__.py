@@ -33,7 +33,7 @@ PACKAGES = {
         "SurvivalJoe",
         "param",
     ],
-    "diagnostics": ["Diagnosis", "PolicyCheck", "SegmentsCheck", "check_segments"],
+    "diagnostics": ["Diagnosis", "PolicyCheck"],
     "frontier": ["Bands", "Seconds"],
     "importing": ["read_evaluations"],
     "logs": [
@@ -69,7 +69,6 @@ PACKAGES = {
         "OverlapWarning",
         "Retuned",
         "Selection",
-        "TunedSegments",
         "bootstrap",
         "select_frontier",
     ],

@@ -35,7 +35,6 @@ from rcjax.model.fitting import fit as fit
 from rcjax.policy.mixture import Mixture as Mixture
 from rcjax.policy.policy import Policy as Policy
 from rcjax.policy.policy_files import load_policy as load_policy
-from rcjax.policy.segmented import SegmentedPolicy as SegmentedPolicy
 from rcjax.policy.spec import Spec as Spec
 from rcjax.replaying.replay import replay as replay
 from rcjax.report.contents import make_report as make_report
@@ -46,6 +45,5 @@ from rcjax.tuning.certify import certify as certify
 from rcjax.tuning.learning_curve import learning_curve as learning_curve
 from rcjax.tuning.retune import retune as retune
 from rcjax.tuning.tune import Tuned as Tuned, tune as tune
-from rcjax.tuning.tune_segments import tune_segments as tune_segments
 
 __version__: str

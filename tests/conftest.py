@@ -94,7 +94,6 @@ DEAR_EXAMPLES = (
     "tuning.overlap.hold_out",
     "tuning.retune.retune",
     "tuning.select.select_frontier",
-    "tuning.tune_segments.tune_segments",
 )
 LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()
 

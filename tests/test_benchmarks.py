@@ -16,7 +16,7 @@ from misses import in_turn
 
 import benchmarks
 import rcjax
-from benchmarks import make_measured, make_picture, methods, record, segments
+from benchmarks import make_measured, make_picture, methods, record
 from benchmarks.gateway import __main__ as gateway_race, servers, soak
 from benchmarks.gateway.load import Load
 from benchmarks.methods import Answers, Curve
@@ -284,17 +284,3 @@ def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
         errors.append(np.mean([replayed[one.choose(budget=budget)] for budget in budgets]))
     assert figures["budgets"] == pytest.approx(100 * (errors[0] / errors[1] - 1), abs=0.2)
     assert figures["mixed"] <= figures["change"] + 1.0
-
-
-@pytest.mark.thorough
-@in_turn("case", segments.CASES, ids=lambda case: case.name)
-def test_segments_differ_as_they_say(case):
-    log, plain = segments.simulate(4_000, case, seed=0), rcjax.sample_log(4_000, seed=0)
-    names, right = np.array(log.segment), np.asarray(log.correct, float) - np.asarray(plain.correct, float)
-    share = [(names == f"s{i}").mean() for i in range(len(case.shares))]
-    np.testing.assert_allclose(share, case.shares, atol=0.04)
-    last, first = right[names == f"s{len(case.shares) - 1}"].mean(0), right[names == "s0"].mean(0)
-    assert all((last[j] < -0.05) == (j in case.worse) for j in range(5))
-    assert all((first[j] > 0.05) == (j in case.better) for j in range(5))
-    between = right[(names != "s0") & (names != f"s{len(case.shares) - 1}")]
-    assert not between.any()

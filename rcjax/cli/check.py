@@ -61,7 +61,6 @@ def check(
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import Steps
-        from rcjax.cli.segments import show_segment_checks
         from rcjax.replaying.beside_reference import tell_beside
 
         start_jax()
@@ -70,20 +69,14 @@ def check(
         require_plausible_prices(prices, really)
         steps = Steps(2)
         with steps("reading"):
-            subject: Any = _load(policy)  # which of the checks takes it, its `by` tells
+            subject = _load(policy)
             fresh = _read(subject, log, prices, labels, answers, scale)
             old = _read(subject, tuned_on, prices, reading=scale) if tuned_on else None
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
-            if subject.by is not None:
-                outcome, show = (
-                    rcjax.diagnostics.check_segments(subject, fresh, alarm=options["alarm"]),
-                    show_segment_checks,
-                )
-            else:
-                outcome = rcjax.check_policy(subject, fresh, **options)
-                files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
-                show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
+            outcome = rcjax.check_policy(subject, fresh, **options)
+            files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
+            show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
         if fresh.counted is not None:
             checks = [one | {"advice": said(one["advice"])} for one in document.get("checks", ())]

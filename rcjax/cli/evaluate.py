@@ -54,7 +54,6 @@ def evaluate(
     with reported(as_json=json_):
         from rcjax.cli.console import Screen, Steps, hang
         from rcjax.cli.replay_tables import expectation, plain_replay, show_next_of_replay, show_replay
-        from rcjax.cli.segments import replay_by_segment, show_replays
 
         start_jax()
         import rcjax
@@ -70,19 +69,14 @@ def evaluate(
         with steps("replaying"):
             beside = None if policy is None else beside_reference(policy, data)
             replayed = plain_replay(rcjax.replay(subject, data), data)
-            by = None if policy is None else policy.by
-            rows = [] if policy is None or by is None else replay_by_segment(policy, data)
         predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
         tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
         if json_:
             counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
-            parts = {} if by is None else {"by": by, "segments": rows}
-            parts |= {} if beside is None else {"reference": beside.to_json()}
+            parts = {} if beside is None else {"reference": beside.to_json()}
             print_json(replayed | {"predicted": predicted, "tuned_on_this_log": tuned_here} | counts | parts)
         else:
             show_replay(data.describe(), predicted, replayed, tuned_here)
-            if by is not None:
-                show_replays(rows, by)
             if beside is not None:
                 hang(Screen(), "note", f"on these queries it {beside.describe()}")
             if shared and not tuned_here:

@@ -178,15 +178,14 @@ def is_training_log(
 def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
     """How a log is read for a policy or frontier: as is said, and else as it was tuned.
 
-    With `reference`, whose answers take the place of right ones, the scale of scores, and the column of segments.
+    With `reference`, whose answers take the place of right ones, and the scale of scores.
     """
     policy = isinstance(subject, AnyPolicy)
     provenance = subject.policies[0].provenance if policy else subject.model.provenance
     options = {name: value for name, value in reading.items() if value is not None}
     scores = recorded_scores(provenance)
     scale = {} if scores is None else {"score_max": scores.most}
-    segments = {"by": subject.by} if policy and subject.by is not None else {}
-    return {"reference": recorded_reference(provenance), **scale, **segments, **options}
+    return {"reference": recorded_reference(provenance), **scale, **options}
 
 
 _OTHERS = "the others are used where they can be"

@@ -1,6 +1,6 @@
 """The panels of `--help`, in the order of what most people look for."""
 
-__all__ = ["OUTPUT", "PROMISES", "READ", "SEARCH", "SEGMENTS", "TARGET", "WAITING"]
+__all__ = ["OUTPUT", "PROMISES", "READ", "SEARCH", "TARGET", "WAITING"]
 
 TARGET = "Target: give one"
 OUTPUT = "Output"
@@ -8,4 +8,3 @@ READ = "What LOG holds"
 SEARCH = "Models and search"
 PROMISES = "Promises"
 WAITING = "Waiting"
-SEGMENTS = "Segments"

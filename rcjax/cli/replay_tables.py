@@ -248,16 +248,7 @@ def _split(rules: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, An
 
 
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
-    """The policies, with their weights, of the JSON form of a policy or a mixture; of segments, the common one."""
-    if "common" in policy:
-        common, rules = policy["common"], (policy["common"]["calibrations"], policy["common"]["rules"])
-        tuned = [name for name, one in policy["segments"].items() if (one["calibrations"], one["rules"]) != rules]
-        shares = {name: policy["shares"][name] for name in tuned}
-        rest = max(0.0, 1 - sum(shares.values()))
-        return [
-            *([(rest, common)] if rest > 1e-9 else []),
-            *((shares[name], policy["segments"][name]) for name in tuned),
-        ]
+    """The policies, with their weights, of the JSON form of a policy or a mixture."""
     return list(zip(policy["weights"], policy["policies"], strict=True)) if "weights" in policy else [(1.0, policy)]
 
 

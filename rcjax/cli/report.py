@@ -37,15 +37,12 @@ from rcjax.cli.options import (
     VotesOption,
     WrongColumn,
     as_options,
-    checked,
     counted,
     one_target,
     scoring,
 )
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import command
-from rcjax.cli.segments import By
-from rcjax.policy.spec import Spec
 
 
 def report(
@@ -75,19 +72,17 @@ def report(
     models: Models = None,
     copula: CopulaFamily = None,
     second_cost: SecondCost = None,
-    by: By = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
 
     Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
-    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it, and with `--by`
-    it tells of the policies of segments. The page needs no network and no other file.
+    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it. The page
+    needs no network and no other file.
     """
     target = one_target(budget, max_error, error_cost, lam, max_difference)
     compared, scale = counted(reference, same, max_difference), scoring(score_max, wrong, labels)
-    checked(Spec(() if target is None else (target,), segments=by is not None))
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
@@ -106,7 +101,6 @@ def report(
         with steps("reading"):
             reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
             reading |= {"reference": compared, **scale}
-            reading |= {} if by is None else {"by": by}
             training, fresh = read_pair(log, test, others, models, **reading)
         require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)
         with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):

@@ -46,7 +46,6 @@ from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
 from rcjax.cli.parsers import as_search, fraction, models_to_read, money, names
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
-from rcjax.cli.segments import By, Shares, tune_by
 from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.policy.spec import Spec
 from rcjax.policy.terms import say_prices
@@ -214,8 +213,6 @@ def tune(
     judged: Judged = False,
     max_seconds: MaxSeconds = None,
     second_cost: SecondCost = None,
-    by: By = None,
-    shares: Shares = None,
     posterior: Posterior = False,
     really: Really = False,
     json_: AsJson = False,
@@ -231,8 +228,6 @@ def tune(
     require_distinct(options, [*inputs, ("--held-out", held_out)])
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
     _require(not posterior, f"{EXPECTED_IS_GONE}: leave it out", "--posterior")
-    files = [name for name, path in (("--frontier", frontier), ("--plot", plot)) if path is not None]
-    _require(by is None or not files, f"does not go with {', '.join(files)}", "--by")
     spec = Spec(
         targets=() if target is None else (target,),
         search="selected" if cascade is None else as_search(cascade),
@@ -244,8 +239,6 @@ def tune(
         intervals=bands,
         second_cost=second_cost or 0.0,
         max_seconds=max_seconds,
-        segments=by is not None,
-        shares=shares,
     )
     checked(spec, held_out is not None)
     with reported(as_json=json_):
@@ -256,16 +249,13 @@ def tune(
         start_jax()  # before JAX is imported
         require_plausible_prices(prices, really)
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-        reading |= {"reference": compared, **scale} | ({} if by is None else {"by": by})
+        reading |= {"reference": compared, **scale}
         from rcjax.cli.console import Steps
 
-        steps = Steps(5 if by is not None else 3)
+        steps = Steps(3)
         with steps("reading the log"):
             logs = _read(log, held_out, models_to_read(models, cascade), reading)
         require_plausible_budget(target, logs[0].with_waiting(**spec.unit_prices), really)
-        if by is not None:
-            tune_by(logs, spec, out, steps, as_json=json_)
-            return
         unused = _unused_answers(logs[0], spec.search, cascade)
         if unused is not None:
             warn(unused)

@@ -2,5 +2,4 @@
 
 from rcjax.diagnostics.diagnosis import Diagnosis as Diagnosis, diagnose as diagnose
 from rcjax.diagnostics.policy_check import PolicyCheck as PolicyCheck, check_policy as check_policy
-from rcjax.diagnostics.segment_check import SegmentsCheck as SegmentsCheck, check_segments as check_segments
 from rcjax.diagnostics.verdicts import LIMITS as LIMITS, Check as Check

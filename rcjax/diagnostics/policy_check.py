@@ -27,8 +27,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned, seconds_of
@@ -106,7 +105,7 @@ class PolicyCheck:
 
 
 def check_policy(
-    policy: Policy | Mixture,
+    policy: AnyPolicy,
     log: Log,
     *,
     tuned_on: Log | None = None,

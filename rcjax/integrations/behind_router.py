@@ -23,7 +23,7 @@ from rcjax.policy.policy_files import load_policy
 from rcjax.serving.asking import known_prices
 from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
+from rcjax.serving.gateway.chat import Conversation, query_of
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
@@ -213,7 +213,7 @@ class Desk:
 
         Args:
             request: whose `model` is the name of a policy.
-            headers: of the client: x-rcjax-query and x-rcjax-segment.
+            headers: of the client: x-rcjax-query.
             deadline: seconds for all of it; None for ten minutes.
             answer: what takes it.
         """
@@ -224,7 +224,7 @@ class Desk:
             mark["query"] = query = query_of(client)
             settings, lineup = self._lineup(policy_source(request.model, self._router().model_list, self._folders()))
             settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
-            conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer, segment_of(client))
+            conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer)
             await conversation.answer()
         except ApiError as problem:
             answer.fail(problem)

@@ -1,4 +1,4 @@
-"""What is told beside a log: labels, answers, a reference, the column of segments."""
+"""What is told beside a log: labels, answers, a reference."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class Beside(NamedTuple):
     """Whether models need labels."""
     fewest: int
     """Models that the log must have."""
-    by: str | None = None
-    """The column that tells segments."""
     sameness: Sameness | None = None
     """What tells whether answers are those of a reference."""
     scoring: Scoring = RIGHT_OR_WRONG

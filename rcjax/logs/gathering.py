@@ -21,7 +21,6 @@ from rcjax.logs.listing import listed
 from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning, PartsWarning
 from rcjax.logs.log_files import LogFiles
 from rcjax.logs.matrices import Matrices
-from rcjax.logs.query_segments import Segments
 from rcjax.logs.sameness import Sameness
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.ways_of_asking import UNTOLD
@@ -45,8 +44,6 @@ class Gathered(NamedTuple):
     """The log's, for messages."""
     compared: Compared
     """Which answers are equal."""
-    segments: Segments | None
-    """Of which segment queries are; None where no column was named for it."""
     asked: dict[str, dict[str, Any]]
     """How models were asked, as far as the log tells."""
 
@@ -57,13 +54,11 @@ class _Takers(NamedTuple):
     calls: UsableCalls
     compared: Compared
     sampled: SampledRows
-    segments: Segments | None
     sameness: Sameness | None
 
     def columns(self, name: str, columns: list[str]) -> list[str]:
         """The columns of a log to read besides."""
-        choosers = [taker for taker in (self.segments, self.sameness) if taker is not None]
-        return [column for chooser in choosers for column in chooser.columns(name, columns)]
+        return [] if self.sameness is None else [*self.sameness.columns(name, columns)]
 
 
 def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, task: str, beside: Beside) -> Gathered:
@@ -77,8 +72,7 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
         beside: what is told beside the log.
     """
     table = None if beside.answers is None else read_answer_table(beside.answers, task)
-    segments = None if beside.by is None else Segments(beside.by)
-    takers = _Takers(UsableCalls(), Compared(task, table), SampledRows(), segments, beside.sameness)
+    takers = _Takers(UsableCalls(), Compared(task, table), SampledRows(), beside.sameness)
     files = LogFiles(source, takers.columns, beside.scoring)
     held, models = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0), dict[str, None]()
     for rows in _judged_rows(files, rates is not None, beside, models, takers.calls):
@@ -96,7 +90,6 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
         source=str(source) if isinstance(source, str | os.PathLike) else files.name,
         name=files.name,
         compared=takers.compared,
-        segments=segments,
         asked=ways | takers.sampled.asked(takers.compared.how, ways),
     )
 
@@ -104,8 +97,6 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
 def _put(held: Matrices, rows: Rows, rates: Mapping | None, takers: _Takers) -> None:
     """Put rows into their cells; several answers of a model to a query are kept aside, until all are there."""
     cells = held.cells_of(rows)
-    if takers.segments is not None:
-        takers.segments.put(rows)
     if takers.sameness is not None:
         takers.sameness.put(held, cells, rows)
     values = {"logprob": logprobs(rows), **label_cells(rows), **measured_cells(rows)}

@@ -109,10 +109,6 @@ class Log(Cells):
     """What a second is worth, `second_cost`, where the costs count it (`with_waiting`); None where they are money."""
     money: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) money per query, where `query_cost` counts more; None where that is money alone."""
-    by: str | None = None
-    """The column that told the segments; None where the log was read without."""
-    segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
-    """The n segments of the queries; "" in the log of a service for a query that it was told none of."""
     reference: Reference | None = None
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
     `correct` says whether an answer is the reference's. None where right and wrong are known."""

@@ -47,7 +47,6 @@ def read_log(
     answers: Any = None,
     votes: Any = None,
     unlabelled: bool = False,
-    by: str | None = None,
     reference: str | Reference | None = None,
     same: Same | None = None,
     score_max: float = 1.0,
@@ -86,9 +85,6 @@ def read_log(
             `answer` or `answer_key`.
         votes: leave it out: votes as models beside their own were measured to bring nothing, and are gone.
         unlabelled: read a log that has no labels too, or none of some models.
-        by: a column that is known before the first call, such as a language, and the same in all rows of a query: it
-            becomes `Log.segment`, for `tune_segments`. The log of a service tells it in its column `segment`, empty
-            where it was told none.
         reference: a model whose answers take the place of right ones: an answer is wrong where it is another one.
             With labels, that it is the same is a judge's verdict, `judged_same`, which they correct; a
             `Reference` whose `counts` is "differences" counts differences all the same. `Log.reference` says which.
@@ -138,7 +134,7 @@ def read_log(
     refuse_votes(votes)
     counted = sameness_of(reference, same)
     scoring = scoring_of(score_max, wrong, labels)
-    beside_it = Beside(labels, answers, not unlabelled, fewest=2, by=by, sameness=counted, scoring=scoring)
+    beside_it = Beside(labels, answers, not unlabelled, fewest=2, sameness=counted, scoring=scoring)
     return _read(source, prices, models, task, beside_it)
 
 
@@ -150,7 +146,6 @@ def read_answers(
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
     answers: Any = None,
-    by: str | None = None,
     reference: str | Reference | None = None,
     same: Same | None = None,
     score_max: float = 1.0,
@@ -161,7 +156,7 @@ def read_answers(
     There is nothing to tune on one model, but a policy that asks only one can be replayed.
 
     Args:
-        source, prices, task, labels, answers, by, reference, same, score_max, wrong: as `read_log` takes them.
+        source, prices, task, labels, answers, reference, same, score_max, wrong: as `read_log` takes them.
         models: the models to keep, in this order.
 
     >>> import polars as pl
@@ -171,7 +166,7 @@ def read_answers(
     """
     counted = sameness_of(reference, same)
     scoring = scoring_of(score_max, wrong, labels)
-    beside = Beside(labels, answers, True, fewest=1, by=by, sameness=counted, scoring=scoring)
+    beside = Beside(labels, answers, True, fewest=1, sameness=counted, scoring=scoring)
     return _read(source, prices, models, task, beside)
 
 
@@ -213,7 +208,6 @@ def _read(
         **fields,
         task=task,
         prices=rates and {name: price_for(rates, name) for name in names},
-        by=beside.by,
         reference=reference,
         scores=None if fields["correct"].dtype == bool else scores,
     )
@@ -249,7 +243,6 @@ def _of_models(gathered: Gathered, names: tuple[str, ...]) -> dict[str, Any]:
         "asked": {name: gathered.asked[name] for name in names if name in gathered.asked} or None,
         "hand": hand_labels_of(held, columns),
         "compare": None if answer is None else gathered.compared.how,
-        "segment": gathered.segments and gathered.segments.of(held.queries),
     }
 
 

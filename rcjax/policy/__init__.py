@@ -1,4 +1,4 @@
-"""What is deployed: a policy, a random mixture, or one for each segment. Standard library only.
+"""What is deployed: a policy, or a random mixture. Standard library only.
 
 Takes what `rcjax tune` wrote, and what a model answered and how sure it was; gives the decision to answer, to ask
 another model, or to refuse."""
@@ -20,7 +20,6 @@ from rcjax.policy.policy import (
 from rcjax.policy.policy_files import load_policy
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.policy.spec import Spec
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "Reference",
     "Rule",
     "Scores",
-    "SegmentedPolicy",
     "Spec",
     "Transform",
     "load_policy",

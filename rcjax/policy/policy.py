@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Real
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Any, ClassVar
 
 from rcjax._base import json_checks as check
@@ -88,11 +88,10 @@ Decision = Answer | Defer | Abstain
 
 
 class AnyPolicy(Saved):
-    """A `Policy`, a `Mixture` or a `SegmentedPolicy`: policies that share the traffic, and what decides among them.
+    """A `Policy` or a `Mixture`: policies that share the traffic.
 
-    A `Policy` is the only part of itself; of the parts of a `Mixture` one answers by lot, of those of a
-    `SegmentedPolicy` by the query's segment. What differs between parts, such as the cost of a model, is as the first
-    that has the model tells it.
+    A `Policy` is the only part of itself; of the parts of a `Mixture` one answers by lot. What differs between parts,
+    such as the cost of a model, is as the first that has the model tells it.
     """
 
     __slots__ = ()
@@ -104,34 +103,9 @@ class AnyPolicy(Saved):
     expected: Any  # by name, what the tuning promised
     provenance: Any  # where it comes from; JSON values
 
-    by: str | None = None
-    """The column of a log that tells the segment, where that decides which policy answers; else None."""
-    segments: Mapping[str, Policy] = MappingProxyType({})
-    """The policy of each segment, where there are segments."""
-    shares: Mapping[str, float] = MappingProxyType({})
-    """The share of the traffic that each segment has."""
-
     def choose(self, query: int | str | None = None) -> Policy:
-        """The policy that answers a query where no segment decides: of a `Mixture` one by lot, else the first."""
+        """The policy that answers a query: of a `Mixture` one by lot."""
         return self.policies[0]
-
-    def part(self, query: int | str | None = None, segment: str | None = None) -> Policy:
-        """The policy that answers a query, whatever decides: that of its segment where this is known, else `choose`'s.
-
-        Args:
-            query: the query's id; without one, a mixture draws at random.
-            segment: the query's.
-        """
-        return self.segments.get(segment or "") or self.choose(query)
-
-    def knows(self, name: str | None) -> bool:
-        """Whether a segment is known."""
-        return name in self.segments
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """The segments that have a policy of their own: one that does not do what the common one does."""
-        return tuple(name for name, policy in self.segments.items() if not _does_as(policy, self.policies[0]))
 
     def _with_parts(self, change: Callable[[Policy], Policy]) -> Any:
         """The same, each policy of which is what a function makes of it."""
@@ -171,12 +145,6 @@ def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for mapping in mappings:
         merged = {**mapping, **merged}
     return merged
-
-
-def _does_as(policy: Policy, other: Policy) -> bool:
-    """Whether a policy decides as another, whatever is expected of it."""
-    same = (policy.models, policy.calibrations, policy.rules, policy.agreements)
-    return same == (other.models, other.calibrations, other.rules, other.agreements)
 
 
 @dataclass(frozen=True, slots=True)

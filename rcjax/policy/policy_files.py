@@ -1,4 +1,4 @@
-"""Policy files: a policy, a mixture or policies of segments, whichever the file holds. Standard library only."""
+"""Policy files: a policy or a mixture, whichever the file holds. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any
 from rcjax._base import json_checks as check
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.segmented import SegmentedPolicy
 
 __all__ = ["KINDS", "load_policy", "policy_from_json"]
 
 
 #: The classes by the "format" of their files.
-KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Mixture, SegmentedPolicy)}
+KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Mixture)}
 
 
 def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
-    """Read a policy, a mixture of policies, or policies of segments, from a file: `Policy.load(path)` and its like.
+    """Read a policy or a mixture of policies from a file: `Policy.load(path)` and its like.
 
-    The "format" in the file says which of them it is.
+    The "format" in the file says which of the two it is.
     """
     return check.load(path, policy_from_json)
 

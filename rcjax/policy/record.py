@@ -173,12 +173,6 @@ def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
     return asked
 
 
-def recorded_shares(policy: AnyPolicy) -> dict[str, float] | None:
-    """The shares of the traffic that policies of segments were tuned for; None where they were those of the log."""
-    shares = _tuning(policy.provenance, _TUNING).get("shares")
-    return None if shares is None else dict(check.items(shares, f"{_TUNING}.shares", check.positive))
-
-
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
     """A number of queries that a provenance tells, or the default where it tells none."""
     return check.whole(provenance[name], f"provenance.{name}") if name in provenance else default

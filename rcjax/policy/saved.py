@@ -61,12 +61,11 @@ class Saved:
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file, for readers and writers in other languages.
 
-        It is `policy.schema.json`, `mixture.schema.json` or `segments.schema.json` in `rcjax/policy/`, the latter two
-        with that of their policies in their `$defs`. It accepts every file that `load` reads. What relates one part of
+        It is `policy.schema.json` or `mixture.schema.json` in `rcjax/policy/`, the latter with that of its policies in
+        its `$defs`. It accepts every file that `load` reads. What relates one part of
         a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
         `up_to` of a model increase, that asks go to later models, that the last rule has no `share` and `smallest` is
-        at most `largest`; that there are as many weights as policies, with sum 1; that shares are of the segments, with
-        sum 1 at most. `load` checks it all.
+        at most `largest`; that there are as many weights as policies, with sum 1. `load` checks it all.
         """
         schema = _schema(cls.FORMAT.removeprefix("rcjax-"))
         return schema if "$defs" in schema else schema | {"$defs": {"policy": _schema("policy")}}

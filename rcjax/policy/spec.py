@@ -83,10 +83,6 @@ class Spec:
     """What a second of waiting is worth, in money; costs count it."""
     max_seconds: SecondsLimit | None = None
     """How long queries may wait; None: as long as it takes."""
-    segments: bool = False
-    """Whether segments may have policies of their own."""
-    shares: Mapping[str, float] | None = None
-    """Of the traffic, by segment; None: as the log's queries are."""
 
     def __post_init__(self, abstain_early: Any) -> None:
         refuse_early(abstain_early)
@@ -129,24 +125,8 @@ class Spec:
             ("mix", "needs {max_error} or {budget}, and no {confidence}", self.mix and not mixing),
             ("max_seconds", _NO_MEAN, meanwhile and sure is not None),
             ("mix", _NO_TAIL, self.mix and self.max_seconds is not None),
-            ("shares", "needs {by}", self.shares is not None and not self.segments),
-            ("by", "needs a target, such as {budget}", self.segments and not self.targets),
-            ("by", f"does not go with {', '.join(self._alone)}", self.segments and bool(self._alone)),
         ]
         return [(option, what) for option, what, broken in rules if broken]
-
-    @property
-    def _alone(self) -> list[str]:
-        """The options that say nothing of segments, of those that are given."""
-        options = {
-            "cascade": self.search != "selected",
-            "abstain_price": self.abstain_price is not None,
-            "judged": self.judged,
-            "mix": self.mix,
-            "max_seconds": self.max_seconds is not None,
-        }
-        used = [*(name for name, given in options.items() if given), *self.unit_prices]
-        return [f"{{{name}}}" for name in used]
 
 
 _NO_MEAN = (

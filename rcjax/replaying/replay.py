@@ -24,7 +24,6 @@ from rcjax.frontier.waiting_times import Seconds
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.by_segment import replay_segments, replay_whole
 from rcjax.replaying.calibrating import calibrated
 from rcjax.replaying.packing import Part, columns_of, pack_frontier, pack_policy, reached, require_answers
 from rcjax.replaying.waiting import (
@@ -33,7 +32,6 @@ from rcjax.replaying.waiting import (
     mixture_paths,
     mixture_seconds,
     seconds_columns,
-    seconds_of,
 )
 from rcjax.replaying.walk import walk
 
@@ -99,7 +97,6 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     is replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy answers
     every query, and what counts is the weighted mean: its expected figures on the log, without the noise of the lots.
     So it is where a policy passes on a share of the queries of an interval: each counts with what its lot may be.
-    Of policies of segments each query goes to that of its segment, as `Log.segment` has it.
 
     Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
     `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
@@ -124,8 +121,6 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
-    if policy_or_frontier.by is not None:
-        return _replay_segments(policy_or_frontier, log)
     return _replay_parts(policy_or_frontier, as_tuned(policy_or_frontier, log))
 
 
@@ -182,23 +177,6 @@ def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[Part], tuple[Any, ...]]
         require_answers(one.policies, log)
     parts = list(zip(policy.weights, rows, packed, strict=True))
     return parts, columns_of(log, policy.models, reached(parts, len(policy.models)))
-
-
-def _replay_segments(policy: AnyPolicy, log: Log) -> Replay:
-    replayed = replay_whole(policy, log, replay)
-    if log.seconds is None:
-        return replayed
-    walked = [one.waits for one in replay_segments(policy, log, walk_log).values()]
-    longest = max(map(len, walked))
-    filled = [segment + [(0.0, segment[0][1])] * (longest - len(segment)) for segment in walked]  # of no weight
-    paths = [
-        (
-            np.concatenate([np.full(len(waits), weight) for weight, waits in path]),
-            np.concatenate([waits for _, waits in path]),
-        )
-        for path in zip(*filled, strict=True)
-    ]
-    return dataclasses.replace(replayed, seconds=seconds_of(paths))
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:

@@ -18,17 +18,13 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.replaying.by_segment import replay_segments
-from rcjax.replaying.replay import Replay, replay
+from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare, starting_point
 from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.learning_curve import LearningCurve, learning_curve
 from rcjax.tuning.select import select_frontier
-from rcjax.tuning.tune_segments import tune_segments_in_stages
-from rcjax.tuning.tuned_segments import TunedSegments
 
 _REPEATS = 5  # of the learning curve, whose standard errors more deals of the same log would lower by 4 % at most
 
@@ -66,7 +62,7 @@ def make_report(
     """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
 
     Args:
-        log: the log to learn from. With segments, `read_log(…, by=…)`, and a target the page tells of their policies.
+        log: the log to learn from.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
         copula: as `fit` takes it.
         baseline: the model that is in use today; by default the one that errs least.
@@ -112,7 +108,6 @@ def make_report(
         replayed = None if test is None else replay(frontier, judged)
         shares = (replayed or replay(frontier, log)).share
         diagnosis, drawn = whole.result()
-    segments, segments_replayed = _segments(log, judged if test is not None else None, target, copula)
     return Report(
         log=log,
         model=model,
@@ -127,21 +122,7 @@ def make_report(
         learning=learning.result(),
         target=target,
         drawn=drawn,
-        segments=segments,
-        segments_replayed=segments_replayed,
     )
-
-
-def _segments(
-    log: Log, fresh: Log | None, target: Target | None, copula: str
-) -> tuple[TunedSegments | None, dict[str, Replay]]:
-    """(the policies of segments, where there are some to tune, what they did on fresh queries)."""
-    if log.segment is None or target is None:
-        return None, {}
-    spec = Spec((target,), fit={"copula": copula}, intervals=False, segments=True)
-    tuned = tune_segments_in_stages(log, None, spec)
-    replays = {} if fresh is None or fresh.segment is None else replay_segments(tuned.policy, fresh, replay)
-    return tuned, replays
 
 
 def _promise(frontier: Frontier, log: Log, training: Log, seed: int) -> dict[str, Any]:

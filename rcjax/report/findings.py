@@ -1,7 +1,6 @@
 """A frontier against one model that answers everything."""
 
 import dataclasses
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +19,6 @@ from rcjax.replaying.beside_reference import beside_reference, in_words_of
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.learning_curve import LearningCurve
 from rcjax.tuning.select import Selection
-from rcjax.tuning.tuned_segments import TunedSegments
 
 _TIES = 1e-9  # sums of money this close are one
 
@@ -70,10 +68,6 @@ class Findings:
     """The target that a policy was chosen for, where there is one."""
     drawn: list[dict[str, Any]] | None = None
     """The figures of the diagnosis, where they were drawn meanwhile."""
-    segments: TunedSegments | None = None
-    """Policies of segments, where the log tells some and there is a target."""
-    segments_replayed: Mapping[str, Replay] = dataclasses.field(default_factory=dict)
-    """What each segment's policy did on fresh queries, where there are any."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None where no
     command made the report."""
@@ -214,7 +208,6 @@ class Findings:
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
             "learning_curve": learning,
-            **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
 
 

@@ -42,7 +42,6 @@ from rcjax.policy.targets import Target
 from rcjax.policy.terms import say_prices
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
-from rcjax.report.segment_tables import segments_context
 from rcjax.report.svg import positions, style, to_svg
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
@@ -111,7 +110,6 @@ def context(report: Findings) -> dict[str, Any]:
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
         "learning": _learning(report),
-        "segments": _segments(report, money),
         "provenance": report.model.provenance,
         "reference": report.model.reference,
     }
@@ -379,10 +377,6 @@ def _judged(report: Findings) -> str:
     if diagnosis.held_out:
         return f"{PurePath(report.judged.source).name}, {diagnosis.n:,} queries that the tuning has not seen"
     return f"{diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
-
-
-def _segments(report: Findings, money: Money) -> dict[str, Any] | None:
-    return None if report.segments is None else segments_context(report.segments, report.segments_replayed, money)
 
 
 def _learning(report: Findings) -> dict[str, Any] | None:

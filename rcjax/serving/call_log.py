@@ -75,8 +75,6 @@ class Call:
     """Why there is no answer, or no confidence in it."""
     asked: str | None = None
     """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
-    segment: str | None = None
-    """The query's; "" where a policy of segments was told none, None where nobody asks."""
     likeliest: str | None = None
     """The answer that the model held likelier than the one it gave; None where there is none."""
     added: bool = False
@@ -209,7 +207,6 @@ class CallLog:
 def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
     asked = {} if call.asked is None else {"asked": call.asked}
-    asked |= {} if call.segment is None else {"segment": call.segment}
     likeliest = {} if call.likeliest is None else {"likeliest": call.likeliest}
     return {
         "call_log": VERSION,

@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
@@ -87,8 +87,6 @@ class Result:
     """Tokens of all the calls, as the API has them."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """Where no model answered: what went wrong with the last that was asked."""
-    segment: str | None = None
-    """The query's; "" where a policy of segments was told none, None where nobody asks."""
 
     @property
     def seconds(self) -> float:
@@ -107,15 +105,14 @@ class Result:
 
 
 class Cascade:
-    """Asks the models of a policy, of a mixture, or of policies of segments, until one is sure enough.
+    """Asks the models of a policy or mixture until one is sure enough.
 
     A model that fails for good (after the client's retries, which wait as long as the server says) is skipped
     upward: the next larger model of the policy is asked. So is one whose confidence cannot be read, unless it always
     answers. Where the largest fails, the answer of highest confidence so far counts (`status` "best so far").
 
     Args:
-        policy: a `Policy`; a `Mixture`, which gives each query to one of its policies by a hash of the query's id; or a
-            `SegmentedPolicy`, which gives it to that of its segment.
+        policy: a `Policy`, or a `Mixture`, which gives each query to one of its policies by a hash of the query's id.
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
         signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
             log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
@@ -196,7 +193,6 @@ class Cascade:
         options: Mapping[str, Any] | None = None,
         deadline: float | None = None,
         deliver: Deliver | None = None,
-        segment: str | None = None,
     ) -> Result:
         """Answer one query.
 
@@ -209,17 +205,14 @@ class Cascade:
             deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
                 first piece no other model can be asked, and an answer that breaks off then is a failure. What it raises
                 is a warning; the answer is in the result.
-            segment: the query's: policies of segments answer by that of it, by the common one where they do not know
-                it. The log records it under any policy.
 
         Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
         """
         check_question(query, messages)
-        instance(segment, (str, NoneType), "segment")
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, segment, options=checked, deliver=deliver)
+        question = self._question(messages, query, options=checked, deliver=deliver)
         result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -288,17 +281,16 @@ class Cascade:
 
     async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        policy = self.policy.part(question.query, question.segment)
-        result = replace(await self._follow(policy, question, deadline), segment=question.segment)
+        policy = self.policy.choose(question.query)
+        result = await self._follow(policy, question, deadline)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
-    def _question(self, messages: Messages, query: int | str | None, segment: str | None = None, **more: Any) -> Prompt:
+    def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        untold = None if self.policy.by is None else ""
         shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
-        return Prompt(name, conversation, shadow=shadow, segment=segment or untold, **more)
+        return Prompt(name, conversation, shadow=shadow, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """By what it is drawn whether a query goes to all models."""

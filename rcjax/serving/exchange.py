@@ -131,7 +131,6 @@ class Exchange:
             shadow=question.shadow,
             error=error,
             asked=asked,
-            segment=question.segment,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,
         )

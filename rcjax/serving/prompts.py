@@ -32,8 +32,6 @@ class Prompt:
     """Takes the answer of a model that is kept whatever it is, while it comes."""
     unjudged: str | None = None
     """Why its answer is not judged, where it is not."""
-    segment: str | None = None
-    """Which it is of; "" where a policy of segments was told none, None where nobody asks."""
 
 
 def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -8,4 +8,3 @@ from rcjax.tuning.overlap import OverlapWarning as OverlapWarning
 from rcjax.tuning.retune import Retuned as Retuned
 from rcjax.tuning.select import Selection as Selection, select_frontier as select_frontier
 from rcjax.tuning.tune import Tuned as Tuned
-from rcjax.tuning.tuned_segments import TunedSegments as TunedSegments

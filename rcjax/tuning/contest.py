@@ -1,7 +1,7 @@
 """One experiment: ways to choose policies are tuned without some queries, and answer these.
 
-Each *arm* is a way to choose policies: single models, pairs, chains by the model, policies that compare answers, a
-segment's own, the policy in service. The queries are dealt into folds; each fold in turn is left out of what arms are
+Each *arm* is a way to choose policies: single models, pairs, chains by the model, policies that compare answers, the
+policy in service. The queries are dealt into folds; each fold in turn is left out of what arms are
 fitted to and chosen by, for every price, budget and limit on the error, and then answered. Of the losses of each arm on
 each query come gains of one over another, with their standard errors, and luck: the more policies are searched, the
 luckier the best one looks on the queries of the search, and on those that were left out it is not.
@@ -86,22 +86,21 @@ class Losses(NamedTuple):
         indices = self._indices(arms)
         return self.penalty[-1, indices].mean(-1), self.charge[indices].mean(-1)
 
-    def gains(self, arms: Sequence[str], rival: str, base: str | None = None, expected: bool = False) -> Gains:
+    def gains(self, arms: Sequence[str], rival: str, expected: bool = False) -> Gains:
         """What some arms (S,) gain on another in error + λ·cost at every price, over all queries.
 
         Args:
             arms: their names.
             rival: what they are held against.
-            base: the arm whose loss the gain is told as a share of; None: the rival.
             expected: by the errors that are expected, which is far less noisy: counted by the labels of 300 queries, a
                 gain of 7 % has a standard error of 5 %, and two of three would be missed.
         """
-        indices, (other, whole) = self._indices(arms), self._indices([rival, base or rival])
+        indices, (other,) = self._indices(arms), self._indices([rival])
         money = self.targets.lam[:, None] * self.charge[:, self.targets.prices]
         counted = self.penalty[:, :, self.targets.prices] + money
         loss = self.expected[:, :, self.targets.prices] + money if expected else counted
-        at_prices, overall = gains_of(loss[:, [other]] - loss[:, indices], counted[:, whole])
-        return Gains(at_prices, overall, gains_of(counted[:, [other]] - counted[:, indices], counted[:, whole])[1])
+        at_prices, overall = gains_of(loss[:, [other]] - loss[:, indices], counted[:, other])
+        return Gains(at_prices, overall, gains_of(counted[:, [other]] - counted[:, indices], counted[:, other])[1])
 
     def saved(self, arms: Sequence[str], rival: str) -> Gain:
         """(S, B) by how much less some arms err at every budget than another."""

@@ -16,13 +16,12 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
-from rcjax.logs.query_segments import UNTOLD
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, recorded_shares, tuning_record
+from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, tuning_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.policy.terms import PRICES
@@ -34,9 +33,7 @@ from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.replicates import tune_again
-from rcjax.tuning.segment_trials import segment_names
 from rcjax.tuning.tune import tune_in_stages
-from rcjax.tuning.tune_segments import tune_segments_in_stages
 
 _FOLDS = 5
 
@@ -139,7 +136,7 @@ class Retuned:
     """A policy tuned again."""
 
     policy: AnyPolicy
-    """The new policy, or a mixture or policies of segments in place of one."""
+    """The new policy, or a mixture in place of one."""
     frontier: Frontier
     """The frontier that it was chosen from."""
     remarks: tuple[str, ...]
@@ -151,9 +148,8 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
 
     The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
     are those that there were, as far as the log holds them. A policy with a guarantee gets one again: half of the
-    queries are held out for it; a mixture becomes one again, where one is needed to meet the target, and policies of
-    segments on a log read with `by=` their column. `bands` says whether to draw intervals; None does so if it was done
-    before.
+    queries are held out for it; a mixture becomes one again, where one is needed to meet the target. `bands` says
+    whether to draw intervals; None does so if it was done before.
 
     Raises ValueError for a policy that tells neither target nor λ, or one of `minimise`, whose objective it does not
     hold; InfeasibleError, a ValueError, where the target is out of reach on this log; LogError where the log holds
@@ -166,8 +162,6 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["target"]["error_cost"]
     0.001
     """
-    if policy.by is not None:
-        return _retune_segments(policy, log, bands)
     before = recorded_tuning(policy)
     if not before.spec.targets:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
@@ -196,28 +190,6 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     beside = tell_beside(tuned.policy, tuned.log)
     words = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
     return Retuned(tuned.policy, tuned.frontier, words)
-
-
-def _retune_segments(policy: AnyPolicy, log: Log, bands: bool | None) -> Retuned:
-    """`retune` of policies of segments, on a log with theirs; the frontier is of one policy for all.
-
-    Shares that were given are taken again where they are of the same segments; else those of the fresh log count.
-    Queries of the log that were told no segment count with those that share a policy.
-    """
-    if log.segment is None:
-        raise LogError(f"{log.source}: the policy has segments by {policy.by}: read the log with by={policy.by!r}")
-    tuning, remarks = recorded_tuning(policy).on(log, bands)
-    shares, here = recorded_shares(policy), segment_names(log)
-    if shares is not None and set(shares) != set(here):
-        remarks.append("the segments are others than before: their shares are those of the log")
-        shares = None
-    gone = [name for name in policy.segments if name not in here and name != UNTOLD]
-    if gone:
-        remarks.append(f"the log has no query of {listed(gone)}: the common policy takes them from now on")
-    spec = dataclasses.replace(tuning.spec, segments=True, shares=shares)
-    chosen = _with_asked(dataclasses.replace(log.select(tuning.models), by=policy.by), policy)
-    tuned = tune_segments_in_stages(chosen, None, spec)
-    return Retuned(tuned.policy, tuned.whole.frontier, (*tuned.remarks, *remarks))
 
 
 def _with_asked(log: Log, policy: AnyPolicy) -> Log:
@@ -289,14 +261,14 @@ def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int
         old: the log that the policy was tuned on.
         seed: of the folds.
 
-    None where the policy has segments, does not tell its λ, minimises an objective of one's own or keeps to a limit on
-    the seconds, with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
+    None where the policy does not tell its λ, minimises an objective of one's own or keeps to a limit on the
+    seconds, with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
     """
     lam = policy.expected.get("lam")
     tuning = recorded_tuning(policy).within(log.models if old is None else tuple({*log.models} & {*old.models}))
     if lam is None or not tuning.searches or not {*policy.models} <= {*tuning.models}:
         return None
-    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None or policy.by is not None:
+    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
         return None
     log, old = as_tuned(policy, log.select(tuning.models)), None if old is None else as_tuned(policy, old)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
@@ -362,8 +334,6 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
         policy: the policy in service.
         log: the fresh log.
     """
-    if policy.by is not None:
-        return "the policy has segments", False
     if policy.expected.get("lam") is None:
         return "the policy does not tell its λ", False
     if recorded_tuning(policy).spec.max_seconds is not None:

@@ -37,16 +37,6 @@ def _with_waiting(told: Any) -> Callable[[Path], Path]:
     return write
 
 
-def _of_segments(folder: Path) -> Path:
-    """The good policy for two segments, the rules of one of which are no list."""
-    good = json.loads((folder / "policy.json").read_text("utf-8"))
-    parts = {"en": good, "de": good | {"rules": dict.fromkeys(good["models"])}}
-    head = {"format": "rcjax-segments", "schema_version": 1, "by": "language", "shares": {"de": 0.5, "en": 0.5}}
-    path = folder / "segments.json"
-    path.write_text(json.dumps(head | {"common": good, "segments": parts}), "utf-8")
-    return path
-
-
 def _tampered(fault: str, tuning: Any, place: str) -> BadFile:
     return BadFile(fault, "policy", _with(tuning), ("tampered.json", place))
 
@@ -62,12 +52,6 @@ POLICIES = (
     BadFile("is a list", "policy", text_file("list.json", "[]"), ("list.json", "must hold a JSON object")),
     BadFile(
         "is of another format", "policy", text_file("other.json", '{"format": 5}'), ("other.json", "format", "is 5")
-    ),
-    BadFile(
-        "holds policies of segments of which one is damaged",
-        "policy",
-        _of_segments,
-        ("segments.json: segments['de'].rules['small']", "must be a list"),
     ),
     _tampered("has a record that is null", None, "provenance.tuning: must be an object"),
     _tampered("has a record that is a list", [1], "provenance.tuning: must be an object"),

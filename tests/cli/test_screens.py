@@ -98,7 +98,7 @@ def test_the_first_screen_of_help_is_enough_for_most():
     lines = succeed("tune", "--help").splitlines()
     panels = [line.split("─ ")[1].split(" ─")[0] for line in lines if line.startswith("╭")]
     expected = ["Arguments", "Options", "Target: give one", "Output", "What LOG holds", "Models and search"]
-    assert panels == [*expected, "Promises", "Waiting", "Segments"]
+    assert panels == [*expected, "Promises", "Waiting"]
     first = "\n".join(lines[:40])
     assert all(option in first for option in ("--prices", "--budget", "--max-error", "--error-cost", "--out"))
     assert len(lines) < 150

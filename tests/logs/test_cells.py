@@ -37,7 +37,7 @@ class Warmer(rcjax.Log):
 @pytest.fixture
 def log():
     reference = Reference("large", counts="differences")
-    return rcjax.read_log(pl.DataFrame(ROWS), reference=reference, by="language").with_waiting(0.5)
+    return rcjax.read_log(pl.DataFrame(ROWS), reference=reference).with_waiting(0.5)
 
 
 def arrays_of(record):
@@ -46,12 +46,12 @@ def arrays_of(record):
         value = getattr(record, field.name)
         if isinstance(value, Cells):
             yield from arrays_of(value)
-        elif isinstance(value, jax.Array | np.ndarray) or field.name in ("models", "queries", "segment"):
+        elif isinstance(value, jax.Array | np.ndarray) or field.name in ("models", "queries"):
             yield field, value
 
 
 def test_every_array_of_a_log_declares_its_axes(log):
-    assert None not in (log.errors.hand, log.waiting, log.seconds, log.answer, log.segment)
+    assert None not in (log.errors.hand, log.waiting, log.seconds, log.answer)
     for part in (log, log.take([2, 0, 0]), log.select(["large"]), log.take([1]).select(MODELS[::-1])):
         sizes = {"query": part.n_queries, "model": len(part.models)}
         for field, value in arrays_of(part):

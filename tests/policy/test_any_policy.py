@@ -1,4 +1,4 @@
-"""A policy, a mixture and policies of segments are one type to who uses them."""
+"""A policy and a mixture are one type to who uses them."""
 
 import ast
 import json
@@ -7,7 +7,7 @@ from imports import modules
 from misses import in_turn
 from policy_samples import make_policy
 
-from rcjax.policy import AnyPolicy, Mixture, SegmentedPolicy
+from rcjax.policy import AnyPolicy, Mixture
 from rcjax.policy.policy_files import KINDS, policy_from_json
 from rcjax.policy.record import with_record
 
@@ -15,7 +15,6 @@ ONE, OTHER = make_policy(), make_policy(provenance={"tuning": {"chain": "paper"}
 SAMPLES = {
     "policy": ONE,
     "mixture": Mixture((ONE, OTHER), (0.25, 0.75)),
-    "segments": SegmentedPolicy(ONE, {"de": OTHER}, {"de": 0.25}, by="language"),
 }
 
 
@@ -30,20 +29,9 @@ def test_it_is_read_written_and_described_alike(name):
     assert policy.json_schema()["title"] == f"rcjax {name}"
 
 
-@in_turn(
-    "name, segment, index",
-    [("policy", None, 0), ("policy", "de", 0), ("segments", None, 0), ("segments", "fr", 0), ("segments", "de", 1)],
-)
-def test_who_answers(name, segment, index):
-    policy = SAMPLES[name]
-    assert policy.part("q1", segment) is policy.policies[index]
-    assert policy.knows(segment) == (index == 1)
-
-
-def test_a_mixture_has_the_lot_decide_whatever_the_segment():
-    mixture = SAMPLES["mixture"]
-    for query in range(20):
-        assert mixture.part(query, "de") is mixture.choose(query)
+def test_who_answers():
+    assert ONE.choose("q1") is ONE
+    assert {SAMPLES["mixture"].choose(query).provenance == ONE.provenance for query in range(20)} == {True, False}
 
 
 @in_turn("name", [*SAMPLES])
@@ -63,6 +51,6 @@ def test_nobody_outside_of_the_package_asks_which_kind_it_is():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 kind = ast.unparse(node.args[1])
-                if not name.startswith("policy") and ("Mixture" in kind or "SegmentedPolicy" in kind):
+                if not name.startswith("policy") and "Mixture" in kind:
                     forks.append(f"{name}:{node.lineno} {kind}")
     assert forks == []

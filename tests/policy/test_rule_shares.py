@@ -18,7 +18,6 @@ from rcjax.policy import (
     Mixture,
     Policy,
     Rule,
-    SegmentedPolicy,
 )
 
 SCHEMA = Draft202012Validator(Policy.json_schema())
@@ -90,12 +89,6 @@ def test_thresholds_are_the_upper_ends_of_splits():
         (*SPLIT[:2], Rule(0.6, "abstain"), ANSWER),
     ):
         assert policy_of(other).thresholds["small"] is None
-
-
-def test_a_service_of_segments_passes_the_query_on():
-    segmented = SegmentedPolicy(policy_of(), {"de": policy_of()}, {"de": 0.5}, by="language")
-    told = [segmented.step("small", confidence=0.5, query=query) for query in QUERIES[:50]]
-    assert told == [policy_of().step("small", confidence=0.5, query=query) for query in QUERIES[:50]]
 
 
 def test_files(tmp_path, monkeypatch):

@@ -33,14 +33,6 @@ BROKEN = [
         "max_seconds of a mean cannot be guaranteed",
     ),
     ({"mix": True, "targets": (BUDGET,), "max_seconds": TAIL}, False, "mix takes no max_seconds: the tail"),
-    ({"shares": {"de": 1.0}}, False, "shares needs by"),
-    ({"segments": True}, False, "by needs a target, such as budget"),
-    ({"segments": True, "targets": (BUDGET,), "search": "all"}, False, "by does not go with cascade"),
-    (
-        {"segments": True, "targets": (PRICE,), "abstain_price": 0.3, "second_cost": 0.1, "max_seconds": TAIL},
-        False,
-        "by does not go with abstain_price, max_seconds, second_cost",
-    ),
 ]
 
 #: What goes together, one option after the other.
@@ -50,7 +42,6 @@ WHOLE = [
     {"targets": (BUDGET,), "mix": True},
     {"targets": (ERROR, BUDGET), "confidence": 0.95, "judged": True, "max_seconds": TAIL},
     {"targets": (ERROR,), "intervals": False},
-    {"targets": (BUDGET,), "segments": True, "shares": {"de": 0.5, "en": 0.5}, "confidence": 0.9},
 ]
 
 
@@ -62,7 +53,7 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
     option, _, rest = said.partition(" ")
     assert caught.value.option == option
     told = caught.value.say(lambda name: "--" + name.replace("_", "-"))
-    names = ("max_error", "budget", "confidence", "max_seconds", "by", "cascade", "abstain_price", "second_cost")
+    names = ("max_error", "budget", "confidence", "max_seconds")
     for name in names:
         if f" {name}" in f" {rest}":
             assert "--" + name.replace("_", "-") in told

@@ -13,7 +13,6 @@ from timed_logs import timed_log, timed_table, waited
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.mixture import Mixture
-from rcjax.policy.segmented import SegmentedPolicy
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import quantile_ranks
 
@@ -48,18 +47,6 @@ def test_a_policy_waits_as_its_steps_do(log, frontier):
         told = rcjax.replay(policy, log).seconds
         np.testing.assert_allclose(told.figures, figures(waits), rtol=1e-12)
         assert (int(told.known), int(told.unknown), told.money) == (230, 0, None)
-
-
-@pytest.mark.thorough
-def test_queries_of_segments_wait_as_the_policies_of_these_do(log, frontier):
-    names = tuple("de" if i % 3 else "en" for i in range(log.n_queries))
-    parts, common = {"de": frontier.point(0), "en": frontier.point(8)}, frontier.point(4)
-    policy = SegmentedPolicy(common, parts, {"de": 0.6, "en": 0.4}, by="language")
-    rows = {name: [i for i, own in enumerate(names) if own == name] for name in parts}
-    waits = [wait for name, own in parts.items() for wait in waited(own, log.take(rows[name]))]
-    told = rcjax.replay(policy, dataclasses.replace(log, by="language", segment=names)).seconds
-    np.testing.assert_allclose(told.figures, figures(waits), rtol=1e-12)
-    assert (int(told.known), int(told.unknown)) == (230, 0)
 
 
 def test_a_frontier_is_its_policies(log, frontier):

@@ -8,14 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-import rcjax
-from rcjax.frontier.frontier import make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points
-from rcjax.frontier.policies import Policies, Splits
 from rcjax.logs import Log
-from rcjax.policy import Abstain, Agreement, Answer, Calibration, Defer, Mixture, Policy, Rule, SegmentedPolicy
-from rcjax.replaying.packing import pack_frontier, pack_policy
+from rcjax.policy import Abstain, Agreement, Answer, Calibration, Defer, Mixture, Policy, Rule
+from rcjax.replaying.packing import pack_policy
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.replaying.walk import walk
 
@@ -171,56 +166,3 @@ def test_a_replay_is_that_of_the_mixture_of_the_two_thresholds():
     assert abs(float(one.error - replay(cascade(), log).error)) > 0.01
     parts = Mixture((own, cascade()), (0.5, 0.5))
     assert float(replay(parts, log).cost) == pytest.approx(float(one.cost + replay(cascade(), log).cost) / 2)
-
-
-def test_segments_replay_as_their_policies():
-    log = random_log(np.random.default_rng(4), seconds=True)
-    log = dataclasses.replace(log, segment=("x", "y") * (N // 2))
-    policies = SegmentedPolicy(cascade(), {"x": cascade(0.25), "y": cascade()}, {"x": 0.5, "y": 0.5}, by="s")
-    even, odd = log.take(np.arange(0, N, 2)), log.take(np.arange(1, N, 2))
-    apart = [replay(cascade(0.25), even), replay(cascade(), odd)]
-    one = replay(policies, log)
-    assert float(one.error) == pytest.approx(float(apart[0].error + apart[1].error) / 2)
-    assert one.seconds.figures[0] == pytest.approx((apart[0].seconds.figures[0] + apart[1].seconds.figures[0]) / 2)
-    waits = [walk_log(cascade(0.25), even).waits, walk_log(cascade(), odd).waits]
-    weights = np.concatenate([np.full(N // 2, weight) for side in waits for weight, _ in side])
-    values = np.concatenate([own for side in waits for _, own in side])
-    order = values.argsort()
-    median = values[order][np.searchsorted(weights[order].cumsum(), 0.5 * N - 1e-9)]
-    assert one.seconds.figures[1] == pytest.approx(median)
-
-
-@pytest.mark.thorough
-def test_a_frontier_replays_point_by_point():
-    log = rcjax.sample_log(96, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    model = rcjax.fit(log)
-    phi = np.asarray(model.calibrate(log.logprob))
-    low, high = np.quantile(phi, [0.3, 0.7], axis=0)
-    thresholds, members = np.array([high, high, [0, high[1], 0]]), np.array([[1, 1, 1], [1, 0, 1], [0, 1, 1]], bool)
-    share = np.where([[1, 1, 0], [1, 0, 0], [0, 0, 0]], 0.4, 1.0)
-    splits = Splits(np.where(share < 1, low, thresholds), share)
-    policies = Policies.of_cascades(thresholds, members, splits=splits)
-    nothing = np.zeros(3)
-    points = Points(np.arange(3.0), np.zeros(3, int), Outcomes(nothing, nothing, nothing), policies)
-    frontier = make_frontier(model, points)
-    figures = replay(frontier, log)
-    for row in range(3):
-        own = replay(frontier.point(row), log)
-        assert float(figures.error[row]) == pytest.approx(float(own.error), abs=1e-9)
-        assert float(figures.cost[row]) == pytest.approx(float(own.cost), rel=1e-9)
-    packed = pack_frontier(frontier, float)
-    np.testing.assert_array_equal(packed.policies.members, members)
-    none = make_frontier(model, dataclasses.replace(points, policies=policies.take(np.array([2, 2, 2]))))
-    assert none.policies.shares is pack_frontier(none, float).policies.shares is None
-    assert none.policies.bounds.shape == (3, 3, 2)
-
-
-@pytest.mark.thorough
-def test_what_a_share_leaves_is_reached():
-    rules = {"a": [Rule(1, "answer", share=0.5), Rule(1, "ask", "b")], "b": [Rule(1, "answer")]}
-    policy = Policy(("a", "b"), {"a": PLAIN, "b": PLAIN}, rules, {"a": 1.0, "b": 2.0})
-    packed = pack_policy(policy, float)
-    assert packed.asked.tolist() == [True, True]
-    assert pack_policy(cascade(), float).policies.shares is None
-    log = random_log(np.random.default_rng(0))
-    np.testing.assert_allclose(np.asarray(replay(policy, log).share), [0.5, 0.5])

@@ -304,9 +304,3 @@ def test_the_command_refuses_before_any_work(tmp_path):
     assert "not a model of the log" in fail("report", folder / "train.csv", "--baseline", "gpt")
     assert run("report").exit_code == 2
     assert run("report", folder / "train.csv", "--budget", "1/M", "--lam", "1").exit_code == 2
-
-
-@pytest.mark.thorough
-def test_without_segments_or_a_target_there_is_no_section(page, report, logs):
-    assert 'id="segments"' not in page
-    assert "segments" not in report.to_json()

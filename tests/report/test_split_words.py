@@ -8,7 +8,6 @@ import rcjax
 from rcjax._base.wording import choose_unit
 from rcjax.policy import Rule
 from rcjax.report import page
-from rcjax.report.segment_tables import _members
 
 SPLIT = (Rule(0.41, "ask", "large"), Rule(0.62, "ask", "large", share=0.3), Rule(1, "answer"))
 
@@ -18,13 +17,6 @@ def policy():
     names = ("small", "large")
     rules = {"small": SPLIT, "large": [Rule(1, "answer")]}
     return rcjax.Policy(names, dict.fromkeys(names, plain), rules, {"small": 1.0, "large": 9.0})
-
-
-def test_the_policies_of_segments():
-    assert [row["answers"] for row in _members(policy())] == [
-        "above 0.62, and 70 % of those above 0.41",
-        "everything that reaches it",
-    ]
 
 
 def test_a_point_of_the_frontier(monkeypatch):

@@ -1,7 +1,5 @@
 """What is held out for the test of a guarantee: apart from what is tuned on, with labels by hand, at the same costs."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from judged_logs import judged_log
@@ -35,15 +33,6 @@ def test_only_labels_by_hand_are_of_use_unless_judges_count():
     assert tested.labelled.all()
     assert rest.labelled.all(axis=1).sum() == 40
     assert hold_out(log, None, 0.95, judged=True)[1].n_queries == 200
-
-
-@pytest.mark.thorough
-def test_segments_are_tested_on_labels_by_hand():
-    log = judged_log(600, labels=240)
-    log = dataclasses.replace(log, by="language", segment=("de", "en") * 300)
-    tuned = rcjax.tune_segments(log, max_error=0.6, confidence=0.9, intervals=False)
-    assert tuned.held_out.n_queries == tuned.certificate.n == 120
-    assert tuned.held_out.labelled.all()
 
 
 @pytest.mark.thorough

@@ -18,7 +18,6 @@ from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.replicates import _replaced
 from rcjax.tuning.seconds_limit import Admission
-from rcjax.tuning.segment_promise import _counted
 
 pytestmark = pytest.mark.usefixtures("float64")
 SHARE = 0.3
@@ -106,8 +105,3 @@ def test_what_agreement_leads_to_expect(frontier, logs):
 def test_what_no_model_foretells_is_refused(frontier):
     with pytest.raises(ValueError, match="not a share of some"):
         rcjax.solving.outcomes(frontier.model, frontier)
-
-
-def test_what_a_promise_for_segments_counts():
-    assert _counted(np.array([0.0, 1.0, 1.0]))
-    assert not _counted(np.array([0.0, 0.3, 1.0]))

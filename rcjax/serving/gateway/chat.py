@@ -7,7 +7,6 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import Protocol
-from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 
@@ -23,10 +22,10 @@ from rcjax.serving.gateway.sent_completions import Account, Wording
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.prompts import Prompt
 
-__all__ = ["Conversation", "Counting", "query_of", "segment_of"]
+__all__ = ["Conversation", "Counting", "query_of"]
 
 
-_QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
+_QUERY = "x-rcjax-query"
 
 
 def query_of(headers: Headers) -> str:
@@ -37,18 +36,6 @@ def query_of(headers: Headers) -> str:
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise ApiError(400, f"{_QUERY} must be 1 to 200 visible characters without spaces", "invalid_value", _QUERY)
     return value
-
-
-def segment_of(headers: Headers) -> str | None:
-    """The segment of a query, as the client tells it, with %XX for what is no ASCII; None where it does not."""
-    value = headers.get(_SEGMENT)
-    if value is None:
-        return None
-    segment = unquote(value, errors="replace").strip()
-    if not (segment.isprintable() and 0 < len(segment) <= 200):
-        what = "must be 1 to 200 printable characters, with %XX for those that are no ASCII"
-        raise ApiError(400, f"{_SEGMENT} {what}", "invalid_value", _SEGMENT)
-    return segment
 
 
 class Counting(Protocol):
@@ -87,7 +74,6 @@ class Conversation:
     request: ChatRequest
     query: str
     responder: Responder
-    segment: str | None = None
     start: float = field(default_factory=time.perf_counter)
 
     async def answer(self) -> None:
@@ -124,8 +110,6 @@ class Conversation:
         sending = self._sending(
             Account(self.query, "answered", None, (), served.name, served.digest, changed=changed, replaced=replaced)
         )
-        if served.policy.knows(self.segment):
-            sending.account = replace(sending.account, segment=self.segment)
         try:
             result = await served.cascade.ask(
                 self.request.messages,
@@ -133,7 +117,6 @@ class Conversation:
                 options=options,
                 deadline=self._left,
                 deliver=sending.piece if self.request.stream else None,
-                segment=self.segment,
             )
         except CascadeError as problem:
             result = problem.result
@@ -162,7 +145,6 @@ class Conversation:
             self.request.options(judged=False),
             deliver=sending.piece if self.request.stream else None,
             unjudged=why,
-            segment=self.segment,
         )
         attempt = await self.lineup.caller.call(question, model, None, self._left, before=())
         ending = "failed" if attempt.completion is None else status

@@ -79,8 +79,7 @@ def expect(policy: AnyPolicy) -> Expectation:
 
     Under a mixture every policy takes every query, and what counts is the weighted mean; where a share of the queries
     is passed on, each is with this probability. A policy without queries (made by hand, or by an older rcjax), or with
-    none that all these models answered, promises a cost at most. Of policies of segments each has
-    queries of its own, and what counts is the mean by the shares of the traffic.
+    none that all these models answered, promises a cost at most.
 
     Raises ValueError, with the place, where the queries are damaged.
 
@@ -93,8 +92,6 @@ def expect(policy: AnyPolicy) -> Expectation:
     >>> expected.queries, dict(expected.answered), expected.cost, expected.reach["small"].logprobs
     (2, {'small': 1.0}, 1e-05, (-2.0, -1.0))
     """
-    if policy.by is not None:
-        return _by_shares(policy)
     reference = policy.provenance.get("reference")
     columns = {} if reference is None else _read(reference)
     needed = {model for part in policy.policies for model in _reachable(part)}
@@ -103,42 +100,6 @@ def expect(policy: AnyPolicy) -> Expectation:
         money = policy.expected.get("money")  # where the cost counts what waiting is worth
         return Expectation(0, None, None, policy.expected.get("cost") if money is None else money, {})
     return _weighed(policy, columns, rows)
-
-
-def _by_shares(policy: AnyPolicy) -> Expectation:
-    """What policies of segments lead to expect of the whole traffic."""
-    parts = [(policy.shares[name], expect(part)) for name, part in policy.segments.items()]
-    parts = [(share, part) for share, part in parts if part.queries]
-    if not parts:
-        return Expectation(0, None, None, policy.expected.get("cost"), {})
-    whole = math.fsum(share for share, _ in parts)
-    mix = [(share / whole, part) for share, part in parts]
-    heaviest = max(share / part.queries for share, part in mix)
-    return Expectation(
-        queries=sum(part.queries for _, part in mix),
-        answered={
-            model: math.fsum(share * (part.answered or {}).get(model, 0.0) for share, part in mix)
-            for model in policy.models
-        },
-        abstained=math.fsum(share * (part.abstained or 0.0) for share, part in mix),
-        cost=math.fsum(share * (part.cost or 0.0) for share, part in mix),
-        reach={
-            model: _joined(
-                [(share / part.queries / heaviest, part.reach[model]) for share, part in mix if model in part.reach]
-            )
-            for model in policy.models
-        },
-    )
-
-
-def _joined(parts: list[tuple[float, Reach]]) -> Reach:
-    """The queries of several, each with its weight times that of its part."""
-    rows = sorted(
-        (logprob, confidence, scale * weight)
-        for scale, reach in parts
-        for logprob, confidence, weight in zip(reach.logprobs, reach.confidences, reach.weights, strict=True)
-    )
-    return Reach(*(tuple(column) for column in zip(*rows, strict=True))) if rows else Reach((), (), ())
 
 
 def _weighed(policy: AnyPolicy, columns: Mapping[str, _Answers], rows: list[int]) -> Expectation:

@@ -46,10 +46,6 @@ _COUNTERS = {
         "Answers that were compared with an earlier model's, and whether they were equal",
         ("policy", "model", "equal"),
     ),
-    "segment_requests": (
-        "Requests through policies of segments; those of no known segment are answered by the common policy",
-        ("policy", "segment", "status"),
-    ),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
     "log_lines": (
         "Calls for the log: written; lost, as the disk was full, say; cut, as an answer was too long for a line",

@@ -112,7 +112,7 @@ class Metrics:
         self._requests, self._request_seconds = families["requests"], families["request_seconds"]
         self._request_cost, self._refused = families["request_cost"], families["refused_requests"]
         self._asked, self._deferrals = families["asked"], families["deferrals"]
-        self._compared, self._segments = families["compared"], families["segment_requests"]
+        self._compared = families["compared"]
         self._confidences, self._reloads = families["confidence"], families["reloads"]
         self._call_seconds, self._call_cost = families["call_seconds"], families["call_cost"]
         self._attempts, self._tokens = families["call_attempts"], families["call_tokens"]
@@ -137,7 +137,7 @@ class Metrics:
 
         Args:
             name: what clients ask for.
-            policy: the policy, the mixture, or the policies of segments.
+            policy: the policy or mixture.
             digest: the hash of its file.
 
         Raises ValueError, and changes nothing, where the queries that the policy carries are damaged.
@@ -179,9 +179,6 @@ class Metrics:
         served = self._served.get(name)
         if served is not None and served.digest == digest:
             served.count(result)
-            segment = served.segment_of(result)
-            if segment is not None:
-                self._segments[name, *segment].inc()
             for model, equal in served.compared(result):
                 self._compared[name, model, "true" if equal else "false"].inc()
 

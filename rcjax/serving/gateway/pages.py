@@ -23,12 +23,10 @@ def model_list(lineup: Lineup) -> dict[str, Any]:
 
 def _description(served: Any) -> dict[str, Any]:
     policy = served.policy
-    segments = {} if policy.by is None else {"by": policy.by, "segments": [*policy.segments]}
     return {
         "models": list(policy.models),
         "policy_hash": served.digest,
         "expected": dict(policy.expected),
-        **segments,
     }
 
 

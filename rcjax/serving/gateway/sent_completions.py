@@ -53,8 +53,6 @@ class Account:
     """Options that are not those of the log that the policy was tuned on."""
     replaced: tuple[str, ...] = ()
     """Options for which the signal needs others, so that they were not sent."""
-    segment: str | None = None
-    """The segment by whose policy it is answered; None where that is the common one, or there are no segments."""
 
     @property
     def asked(self) -> list[str]:
@@ -75,7 +73,6 @@ class Account:
             "x-rcjax-not-judged": self.not_judged,
             "x-rcjax-changed": self.changed,
             "x-rcjax-replaced": self.replaced,
-            "x-rcjax-segment": [self.segment],
         }
         texts = {name: ",".join(quote(one, safe=_SAFE) for one in several if one) for name, several in values.items()}
         return id_headers(self.query) | {name: text for name, text in texts.items() if text}
@@ -94,7 +91,6 @@ class Account:
             "not_judged": list(self.not_judged),
             "changed": list(self.changed),
             "replaced": list(self.replaced),
-            **({} if self.segment is None else {"segment": self.segment}),
         }
 
     @property

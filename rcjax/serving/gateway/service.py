@@ -24,7 +24,7 @@ from rcjax.serving.call_log import CallLog, Roll
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
+from rcjax.serving.gateway.chat import Conversation, query_of
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.pages import home, model_list
@@ -92,12 +92,11 @@ class Gateway:
             require_key(headers, self.keys)
             query = query_of(headers)
             ids = id_headers(query)
-            segment = segment_of(headers)
             with self.admission.slot(), self.metrics.in_flight.track_inprogress():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
-                exchange = request, query, responder, segment
-                conversation = Conversation(self.settings, self.lineup, self.metrics, *exchange, start)
+                exchange = request, query, responder, start
+                conversation = Conversation(self.settings, self.lineup, self.metrics, *exchange)
                 await unless_client_leaves(conversation.answer(), receive, responder)
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)

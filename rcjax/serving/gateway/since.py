@@ -56,7 +56,7 @@ class Served:
 
     Args:
         name: what clients ask for.
-        policy: the policy, the mixture, or the policies of segments.
+        policy: the policy or mixture.
         digest: the hash of its file.
         counts: where to count, by `Key`.
 
@@ -82,7 +82,7 @@ class Served:
 
     def compared(self, result: Result) -> Iterator[tuple[str, bool]]:
         """(model, whether its answer was that of the earlier model) for those of a request that compared answers."""
-        policy, answers = self._policy.part(result.query, result.segment), {}
+        policy, answers = self._policy.choose(result.query), {}
         for call in result.calls:
             agreement = policy.agreements.get(call.model)
             if agreement is not None and call.logprob is not None:
@@ -90,17 +90,6 @@ class Served:
                 if equal is not None:
                     yield call.model, equal
             answers[call.model] = call.answer
-
-    def segment_of(self, result: Result) -> tuple[str, str] | None:
-        """(the segment where the policy knows it, else "", whether it is "known", "unknown" or "untold").
-
-        None where the policy has no segments.
-        """
-        if self._policy.by is None:
-            return None
-        if self._policy.knows(result.segment):
-            return str(result.segment), "known"
-        return "", "unknown" if result.segment else "untold"
 
     def count(self, result: Result) -> None:
         """Count a request that ended."""

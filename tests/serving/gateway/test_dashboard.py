@@ -12,7 +12,6 @@ from misses import in_turn
 from prometheus_client.parser import text_string_to_metric_families
 
 import rcjax
-from rcjax.policy import SegmentedPolicy
 from rcjax.serving.gateway.metrics import Metrics
 
 DOCS = Path(rcjax.__file__).parent / "docs"
@@ -36,9 +35,6 @@ def exposed():
     metrics = Metrics(None)
     expected = {"error": 0.1, "cost": 3e-5, "seconds": 0.4, "seconds_p95": 2.0}
     metrics.take_up("support", make_policy(expected=expected), "abc")
-    parts = {"de": make_policy(), "en": make_policy()}
-    metrics.take_up("shop", SegmentedPolicy(make_policy(), parts, {"de": 0.5, "en": 0.5}, by="language"), "def")
-    metrics.ended("shop", "def", make_result("answered", [make_call()]), 0.5)
     metrics.began(logging=True)
     metrics.refuse("support")
     metrics.refused("no key", 401)
