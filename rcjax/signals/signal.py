@@ -87,7 +87,8 @@ class Choice(OneReply):
     """Multiple choice: the probability of the choice made, as `choice_logprob` has it; for `task="choice"`.
 
     `choices` are their names, each a single token; `top` is how many of the likeliest tokens to ask for (OpenAI and
-    vLLM give up to 20, some endpoints fewer).
+    vLLM give up to 20, some endpoints fewer). A reply that names no choice gives no answer, which is never right and
+    equal to nothing; its confidence is that of the likeliest choice.
     """
 
     choices: tuple[str, ...] = ("A", "B", "C", "D")
@@ -101,8 +102,8 @@ class Choice(OneReply):
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """The choice made, its log-probability, and the likeliest one where that is another."""
         made = chosen_choice(reply.text, self.choices)
-        choice, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, made)
-        return Reading(choice, logprob, likeliest=likeliest)
+        _, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, made)
+        return Reading(made or "", logprob, likeliest=likeliest)
 
 
 @dataclass(frozen=True, slots=True)

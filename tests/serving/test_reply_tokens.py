@@ -10,7 +10,10 @@ from gateway_service import gateway, make_policy
 from server_replies import FAMILIES, QUESTION, token, total
 
 import rcjax
+from rcjax.collecting.graders.attempt import Attempt
+from rcjax.collecting.graders.texts import right_choice
 from rcjax.policy import Rule
+from rcjax.policy.answers import comparable
 from rcjax.serving.completions import read_reply
 from rcjax.signals import Choice, MeanLogprob, SignalError, Verification
 
@@ -233,7 +236,9 @@ def test_the_confidence_is_that_of_the_answer_given():
         reply_of("A moon, so the answer is (B).", ("A", -0.1, *top), (" moon, so the answer is (B).", -1))
     )
     assert article.answer == "B"
-    neither = CHOICE.read(reply_of("The", ("The", math.log(0.05), *top)))
-    assert (neither.answer, neither.likeliest) == ("A", None)
+    refusal = CHOICE.read(reply_of("I cannot say.", ("I", math.log(0.05), *top), (" cannot say.", -0.1)))
+    assert (refusal.answer, refusal.logprob, refusal.likeliest) == near("", math.log(0.6), None)
+    assert comparable(refusal.answer, "choice") is None
+    assert not right_choice(Attempt("q", "I cannot say.", refusal.answer, ("A",), ("A", "B")))
     with pytest.raises(SignalError, match="the choice made, B, is not among the likeliest first tokens"):
         CHOICE.read(reply_of("The answer is B", ("The", -0.1, ("A", -3.0)), (" answer is B", -0.1)))
