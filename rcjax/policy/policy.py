@@ -27,7 +27,7 @@ from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibrations import Calibration, Transform
-from rcjax.policy.rules import Action, Rule, check_forks, check_rules, odds_of, rule_for, threshold_of
+from rcjax.policy.rules import Action, Rule, check_forks, check_rules, rule_for, threshold_of
 from rcjax.policy.saved import Saved
 
 __all__ = [
@@ -282,27 +282,6 @@ class Policy(AnyPolicy):
         table, interval = self.rules[model], bisect_left(self._bounds[model], phi)
         rule = table[interval] if table[interval].share is None else rule_for(table, interval, model, query)
         return _decision(rule, model, phi)
-
-    def decisions(
-        self,
-        model: str,
-        *,
-        logprob: float | None = None,
-        confidence: float | None = None,
-        answer: str | None = _NOT_GIVEN,
-        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
-    ) -> tuple[tuple[float, Decision], ...]:
-        """(probability, decision) of all that `step` may decide, over a query's lots: one, but where there are shares.
-
-        Args:
-            model, logprob, confidence, answer, answers: as of `step`, whose errors these are too.
-        """
-        phi = self.calibrate(model, logprob=logprob, confidence=confidence)
-        compared = self._compared(model, phi, answer, answers)
-        if compared is not None:
-            return ((1.0, compared),)
-        odds = odds_of(self.rules[model], bisect_left(self._bounds[model], phi))
-        return tuple((probability, _decision(rule, model, phi)) for probability, rule in odds)
 
     def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
         """What is decided by whether the answer is that of an earlier model; None where confidence decides."""

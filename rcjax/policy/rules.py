@@ -13,7 +13,7 @@ from rcjax._base import json_checks as check
 from rcjax._base.hashing import draw_lot
 from rcjax.policy.agreement import Agreement
 
-__all__ = ["Action", "Rule", "check_forks", "check_rules", "odds_of", "rule_for", "split_of", "threshold_of"]
+__all__ = ["Action", "Rule", "check_forks", "check_rules", "rule_for", "split_of", "threshold_of"]
 
 
 Action = Literal["answer", "ask", "abstain"]
@@ -86,20 +86,6 @@ def rule_for(table: tuple[Rule, ...], index: int, model: str, query: int | str |
     while (share := table[index].share) is not None and lot >= share:
         lot, index = (lot - share) / (1 - share), index + 1  # uniform again, for the next share
     return table[index]
-
-
-def odds_of(table: tuple[Rule, ...], index: int) -> list[tuple[float, Rule]]:
-    """(probability, rule) of those that the queries of an interval go by, over their lots.
-
-    >>> table = Rule(0.5, "ask", "large", share=0.25), Rule(1, "answer")
-    >>> [(odds, rule.action) for odds, rule in odds_of(table, 0)], odds_of(table, 1)
-    ([(0.25, 'ask'), (0.75, 'answer')], [(1.0, Rule(up_to=1.0, action='answer', model=None))])
-    """
-    left, odds = 1.0, []
-    while (share := table[index].share) is not None:
-        odds.append((left * share, table[index]))
-        left, index = left * (1 - share), index + 1
-    return [*odds, (left, table[index])]
 
 
 def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:

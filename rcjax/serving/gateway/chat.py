@@ -41,12 +41,11 @@ def query_of(headers: Headers) -> str:
 class Counting(Protocol):
     """Is told how requests end, as `rcjax.serving.gateway.metrics.Metrics` is."""
 
-    def ended(self, name: str, digest: str, result: Result, seconds: float) -> None:
+    def ended(self, name: str, result: Result, seconds: float) -> None:
         """A request went through a policy to its end.
 
         Args:
             name: what the client asked for.
-            digest: the hash of the policy that answered it: the one before, perhaps, where a new one was taken up.
             result: what became of it.
             seconds: how long the whole request took.
         """
@@ -122,7 +121,7 @@ class Conversation:
             result = problem.result
         if result.status == "failed" and result.completion is not None:  # to its end, and without text
             result = replace(result, status="answered")
-        self.metrics.ended(served.name, served.digest, result, self._seconds)
+        self.metrics.ended(served.name, result, self._seconds)
         if result.status == "failed":
             raise upstream_error(result.failure, _problem(result))
         outcome = {"status": result.status, "model": result.model, "confidence": result.confidence}

@@ -19,7 +19,6 @@ from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.clients import DirectClient, direct_client
-from rcjax.serving.gateway.expectations import expect
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, read_models
 from rcjax.serving.voting import refuse_voting_models, votes_apart
@@ -196,7 +195,6 @@ class _Cascades:
 
     def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
-        expect(policy)  # and damaged queries, not when figures are shown
         records = recorded_asked(policy)
         keyed = {one.compare for part in policy.policies for one in part.agreements.values()}
         keyed |= {records.get(model, {}).get("compare") for model in policy.models}

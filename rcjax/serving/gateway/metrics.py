@@ -1,49 +1,64 @@
-"""What operators see: what is counted while requests end, and the page that Prometheus reads it from.
-
-    metrics = Metrics(folder=None)
-    metrics.take_up("support", policy, digest)
-    metrics.ended("support", digest, result, seconds)
-    page, content_type = metrics.text(accept)
+"""What operators see: figures that are counted while requests end, and the page that Prometheus reads.
 
 Several workers count into files of one folder, prometheus-client's multiprocess mode, and any of them gives the page of
 all. The label `policy` is the name that clients ask for: that of a policy or, where a request is passed on, of a model.
 Labels come from what the operator configured and from short lists here, so that their number is bounded whatever
-clients and upstream servers send. Needs `pip install 'rcjax[serve]'`; neither JAX nor numpy is imported.
+clients and upstream servers send. prometheus-client finds the folder when it is imported, so that happens late here.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import LOGGED
-from rcjax.serving.gateway.exposition import expose
-from rcjax.serving.gateway.figure_families import SINCE, load_prometheus, make_families
-from rcjax.serving.gateway.since import Served
 
 if TYPE_CHECKING:
-    from prometheus_client import Gauge
-
     from rcjax.serving.call_log import Call
     from rcjax.serving.cascade import Result
 
-__all__ = ["Metrics", "error_kind"]
+__all__ = ["FOLDER", "Metrics", "error_kind"]
 
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus-client looks for the folder of several workers
+
+_SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+
+_CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+
+_COUNTERS = {
+    "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
+    "request_cost": ("Money for the calls that led to answers", ("policy",)),
+    "asked": ("Requests that a model was asked about", ("policy", "model")),
+    "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
+    "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
+    "log_lines": (
+        "Calls for the log: written; lost, as the disk was full, say; cut, as an answer was too long for a line",
+        ("outcome",),
+    ),
+    "worker_starts": ("Workers that began to take requests", ()),
+    "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
+    "call_cost": ("Money for calls of models; shadow: those that shadow queries add", ("model", "shadow")),
+    "call_tokens": ("Tokens of calls, as far as upstream servers tell them", ("model", "direction")),
+    "call_attempts": ("Requests sent upstream, each retry one", ("model",)),
+    "call_errors": ("Calls that brought no answer, or no confidence in it", ("model", "kind")),
+}
+
+_HISTOGRAMS = {
+    "request_seconds": ("How long whole requests took", ("policy",), _SECONDS),
+    "call_seconds": ("How long calls of upstream models took, retries included", ("model",), _SECONDS),
+    "confidence": ("Calibrated confidence in the answers of a model", ("policy", "model"), _CONFIDENCES),
+}
 
 _MOST_REASONS = 40  # different reasons of refusals that are told apart
 
-
 _OTHER = "other"
-
 
 _STATUSES = frozenset(map(int, HTTPStatus)) | {499}  # 499: the client left
 
-
 _NO_ERRORS = ("not judged", "passed on")  # why there is no confidence
-
 
 _KINDS = {
     "cancelled": "cancelled",
@@ -84,129 +99,93 @@ def error_kind(call: Call) -> str | None:
 
 
 class Metrics:
-    """The figures of one worker, which it counts, and those of all workers, which it shows.
-
-    Args:
-        folder: where the workers of a service count: a folder that is empty when the service starts; None where there
-            is one worker. It is put into the environment where prometheus_client is not imported yet, and must be there
-            already where it is.
-
-    Raises ValueError where there is no such folder, or prometheus_client was imported for another, or for none;
-    ImportError where it is not installed.
+    """The figures that one worker counts, and the page of all workers.
 
     Example:
-        >>> metrics = Metrics(None)
+        >>> metrics = Metrics()
         >>> metrics.refused("no key", 401)
         >>> page, content_type = metrics.text()
         >>> [line for line in page.decode().splitlines() if line.startswith("rcjax_refused")]
         ['rcjax_refused_requests_total{reason="no key",status="401"} 1.0']
     """
 
-    def __init__(self, folder: str | None) -> None:
-        prometheus = load_prometheus(folder)
-        self._folder = folder
+    def __init__(self) -> None:
+        import prometheus_client as prometheus
+
+        # When a counter was created is of no use where there are several workers, and a series more for each.
+        prometheus.disable_created_metrics()
         self._registry = prometheus.CollectorRegistry()
-        families = make_families(prometheus, self._registry)
-        self.in_flight: Gauge = families["requests_in_flight"]
-        """Requests that are being answered now: `inc()` and `dec()`, or `with in_flight.track_inprogress():`."""
-        self._requests, self._request_seconds = families["requests"], families["request_seconds"]
-        self._request_cost, self._refused = families["request_cost"], families["refused_requests"]
-        self._asked, self._deferrals = families["asked"], families["deferrals"]
-        self._compared = families["compared"]
-        self._confidences, self._reloads = families["confidence"], families["reloads"]
-        self._call_seconds, self._call_cost = families["call_seconds"], families["call_cost"]
-        self._attempts, self._tokens = families["call_attempts"], families["call_tokens"]
-        self._errors, self._taken_up = families["call_errors"], families["policy_taken_up_timestamp_seconds"]
-        self._log_lines, self._starts = families["log_lines"], families["worker_starts"]
-        self._since = families[SINCE.removeprefix("rcjax_")]
-        self._served: dict[str, Served] = {}  # by name
+        self._figures: dict[str, Any] = {}
+        for name, (text, labels) in _COUNTERS.items():
+            self._figures[name] = prometheus.Counter(f"rcjax_{name}", text, labels, registry=self._registry)
+        for name, (text, labels, buckets) in _HISTOGRAMS.items():
+            self._figures[name] = prometheus.Histogram(
+                f"rcjax_{name}", text, labels, registry=self._registry, buckets=buckets
+            )
         self._reasons: set[str] = set()
 
     def began(self, *, logging: bool) -> None:
         """This worker takes requests; with a call log, whose lines are counted from 0 on."""
-        self._starts.inc()
+        self._figures["worker_starts"].inc()
         for outcome in LOGGED if logging else ():
-            self._log_lines[outcome].inc(0)
+            self._of("log_lines", outcome).inc(0)
 
     def logged(self, outcome: str) -> None:
         """A line of the call log was "written", "lost" or "cut"."""
-        self._log_lines[outcome].inc()
+        self._of("log_lines", outcome).inc()
 
-    def take_up(self, name: str, policy: AnyPolicy, digest: str) -> None:
-        """A policy is served under a name from now on, the first or another; what is seen of it starts from nothing.
-
-        Args:
-            name: what clients ask for.
-            policy: the policy or mixture.
-            digest: the hash of its file.
-
-        Raises ValueError, and changes nothing, where the queries that the policy carries are damaged.
-        """
-        before = self._served.get(name)
-        if before is not None and before.digest == digest:
-            return
-        served = Served(name, policy, digest, self._since)
-        served.clear()
-        self._served[name] = served
-        self._taken_up[name].set(time.time())
+    def take_up(self, name: str, *, anew: bool) -> None:
+        """A policy is served under a name from now on: the first, or one that takes the place of another."""
         # From 0 on both, as Prometheus sees no increase in a count that begins at 1.
-        self._reloads[name, "refused"].inc(0)
-        self._reloads[name, "taken up"].inc(0 if before is None else 1)
+        self._of("reloads", name, "refused").inc(0)
+        self._of("reloads", name, "taken up").inc(anew)
 
     def refuse(self, name: str) -> None:
         """A new file for a name was broken, and was refused; the policy before goes on."""
-        self._reloads[name, "refused"].inc()
+        self._of("reloads", name, "refused").inc()
 
-    def ended(self, name: str, digest: str, result: Result, seconds: float) -> None:
+    def ended(self, name: str, result: Result, seconds: float) -> None:
         """A request went through a policy to its end.
 
         Args:
             name: what the client asked for.
-            digest: the hash of the policy that answered it: the one before, perhaps, where a new one was taken up.
             result: what became of it.
             seconds: how long the whole request took.
         """
-        self._requests[name, result.model or "", result.status].inc()
-        self._request_seconds[name].observe(seconds)
-        self._request_cost[name].inc(result.cost)
+        self.passed(name, result.model or "", result.status, seconds)
+        self._of("request_cost", name).inc(result.cost)
         for call in result.calls:
-            at = name, call.model
-            self._asked[at].inc()
+            self._of("asked", name, call.model).inc()
             if call.model != result.model:
-                self._deferrals[at].inc()
+                self._of("deferrals", name, call.model).inc()
             if call.confidence is not None:
-                self._confidences[at].observe(call.confidence)
-        served = self._served.get(name)
-        if served is not None and served.digest == digest:
-            served.count(result)
-            for model, equal in served.compared(result):
-                self._compared[name, model, "true" if equal else "false"].inc()
+                self._of("confidence", name, call.model).observe(call.confidence)
 
     def passed(self, name: str, model: str, status: str, seconds: float) -> None:
-        """A request that no policy judged went to a model.
+        """A request ended, perhaps without a policy that judged it.
 
         Args:
-            name: what the client asked for, a policy or the model.
-            model: who answered.
-            status: "not judged" where it asked for a policy, "passed on" where for the model, "failed".
+            name: what the client asked for, a policy or a model.
+            model: who answered; empty where nobody did.
+            status: "not judged" where it asked for a policy, "passed on" where for the model, "failed"; or that of
+                a policy's result.
             seconds: how long the whole request took.
         """
-        self._requests[name, model, status].inc()
-        self._request_seconds[name].observe(seconds)
+        self._of("requests", name, model, status).inc()
+        self._of("request_seconds", name).observe(seconds)
 
     def called(self, call: Call) -> None:
         """A call of an upstream model ended, one of a request or one that a shadow query adds."""
         model = call.model
-        self._call_seconds[model].observe(call.seconds)
-        self._call_cost[model, "true" if call.added else "false"].inc(call.cost)
-        self._attempts[model].inc(call.attempts)
-        if call.input_tokens:
-            self._tokens[model, "input"].inc(call.input_tokens)
-        if call.output_tokens:
-            self._tokens[model, "output"].inc(call.output_tokens)
+        self._of("call_seconds", model).observe(call.seconds)
+        self._of("call_cost", model, "true" if call.added else "false").inc(call.cost)
+        self._of("call_attempts", model).inc(call.attempts)
+        for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
+            if tokens:
+                self._of("call_tokens", model, direction).inc(tokens)
         kind = error_kind(call)
         if kind is not None:
-            self._errors[model, kind].inc()
+            self._of("call_errors", model, kind).inc()
 
     def refused(self, reason: str, status: int) -> None:
         """The gateway itself answered a request with an error.
@@ -219,25 +198,27 @@ class Metrics:
             if len(self._reasons) >= _MOST_REASONS:
                 reason = _OTHER
             self._reasons.add(reason)
-        self._refused[reason, _status(status)].inc()
+        self._of("refused_requests", reason, _status(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """(the page of all workers, its content type): OpenMetrics where the header `Accept` asks for it.
 
-        It takes milliseconds, tens where several workers serve several policies: call it in a thread.
+        It takes milliseconds, tens where there are several workers: call it in a thread.
         """
-        return expose(self._registry, self._folder, tuple(self._served.values()), accept)
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import choose_encoder
+        from prometheus_client.multiprocess import MultiProcessCollector
 
-    @staticmethod
-    def forget_worker(folder: str, pid: int) -> None:
-        """A worker has ended: what it has in flight is gone, and what it saw of policies that it served.
+        registry = self._registry
+        if FOLDER in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)
+        encode, content_type = choose_encoder(accept)
+        return encode(registry), content_type
 
-        Its counters stay in the page. Call it from a process that lives on, once per worker that ended.
-        """
-        load_prometheus(folder)
-        from prometheus_client import multiprocess
-
-        multiprocess.mark_process_dead(pid, folder)
+    def _of(self, figure: str, *labels: str) -> Any:
+        """A figure for these values of its labels; what UTF-8 does not know in them becomes a question mark."""
+        return self._figures[figure].labels(*(text.encode("utf-8", "replace").decode() for text in labels))
 
 
 def _status(status: int) -> str:

@@ -23,6 +23,7 @@ from uvicorn import Config
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.gateway.connections import Connection, SoftServer as Server
 from rcjax.serving.gateway.lineup import Clients, read_lineup
+from rcjax.serving.gateway.metrics import FOLDER
 from rcjax.serving.gateway.reloading import in_words
 from rcjax.serving.gateway.service import build_app, open_log
 from rcjax.serving.gateway.settings import Settings
@@ -88,7 +89,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
         lineup = read_lineup(settings, Clients(settings.limits.timeout))
-    with _listening(address) as listener, _counting_together(settings, workers) as settings:
+    with _listening(address) as listener, _counting_together(workers):
         _require_log(settings)
         config = Config(
             partial(_start if workers == 1 else _start_or_leave, settings),  # which workers call, each for itself
@@ -109,7 +110,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         announce(replace(address, port=listener.getsockname()[1]), lineup)
         if workers > 1:
-            _Workers(config, _named_often(listener), settings.metrics_folder).run()
+            _Workers(config, _named_often(listener)).run()
         else:
             Server(config).run(_named_often(listener))
 
@@ -167,21 +168,18 @@ def _named_often(listener: socket.socket) -> list[socket.socket]:
     return listeners
 
 
-_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # which prometheus-client looks for when it is imported
-
-
 @contextmanager
-def _counting_together(settings: Settings, workers: int) -> Iterator[Settings]:
-    """Settings with a folder in which several workers count together, as long as they run; one counts by itself."""
-    before = os.environ.pop(_FOLDER, None)  # that of another programme
+def _counting_together(workers: int) -> Iterator[None]:
+    """Name a folder in which several workers count together, as long as they run; one counts by itself."""
+    before = os.environ.pop(FOLDER, None)  # that of another programme
     try:
         if workers == 1:
-            yield settings
+            yield
             return
         with tempfile.TemporaryDirectory(prefix="rcjax-serve-") as folder:
-            os.environ[_FOLDER] = folder
-            yield replace(settings, metrics_folder=folder)
+            os.environ[FOLDER] = folder
+            yield
     finally:
-        os.environ.pop(_FOLDER, None)
+        os.environ.pop(FOLDER, None)
         if before is not None:
-            os.environ[_FOLDER] = before
+            os.environ[FOLDER] = before

@@ -49,7 +49,7 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics(settings.metrics_folder)
+        self.metrics = Metrics()
         self.clients = Clients(settings.limits.timeout)
         self.admission = Capacity(settings.limits.concurrency)
         self.keys = settings.keys()
@@ -83,7 +83,7 @@ class Gateway:
         for name, served in lineup.policies.items():
             self.cascades.add(served.cascade)
             if before is None or before.policies[name].digest != served.digest:
-                self.metrics.take_up(name, served.policy, served.digest)
+                self.metrics.take_up(name, anew=before is not None)
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """Answer a request in the interface that the responder speaks."""
@@ -92,7 +92,7 @@ class Gateway:
             require_key(headers, self.keys)
             query = query_of(headers)
             ids = id_headers(query)
-            with self.admission.slot(), self.metrics.in_flight.track_inprogress():
+            with self.admission.slot():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
                 exchange = request, query, responder, start

@@ -88,8 +88,6 @@ class Settings:
     limits: RequestLimits = field(default_factory=RequestLimits)
     logging: Logging = field(default_factory=Logging)
     refusals: Refusals = field(default_factory=Refusals)
-    metrics_folder: str | None = None
-    """Where several workers count together."""
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     """By which shadow queries are drawn: no client knows it."""
 

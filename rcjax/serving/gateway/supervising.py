@@ -66,15 +66,12 @@ class Workers(multiprocess.Multiprocess):
     Args:
         config: of the service.
         sockets: that it listens at.
-        folder: where the workers count.
         patience: with them.
     """
 
-    def __init__(
-        self, config: Config, sockets: list[socket.socket], folder: str | None, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, config: Config, sockets: list[socket.socket], patience: Patience | None = None) -> None:
         super().__init__(config, sockets)
-        self._folder, self._patience = folder, patience or Patience()
+        self._patience = patience or Patience()
         self._watches: dict[int | None, _Watch] = {}  # by process
         self._starts, self._failures, self._next = config.workers, 0, 0.0
         self._has_begun = False
@@ -103,7 +100,7 @@ class Workers(multiprocess.Multiprocess):
         super().terminate_all()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace workers that have died, or are silent for too long, and stop counting what they had under way."""
+        """Replace workers that have died, or are silent for too long."""
         for index, process in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
@@ -143,12 +140,5 @@ class Workers(multiprocess.Multiprocess):
             self._next = time.monotonic() + min(2.0 ** (self._failures - 1), self._patience.longest_pause)
         self._starts += 1
         _LOGGER.warning("worker %s %s: another one takes its place, start %d", process.pid, problem, self._starts)
-        self._forget(process.pid)
         self.processes[index] = _Process(self.config, self.sockets)
         self.processes[index].start()
-
-    def _forget(self, pid: int | None) -> None:
-        from rcjax.serving.gateway.metrics import Metrics
-
-        if self._folder is not None and pid is not None:
-            Metrics.forget_worker(self._folder, pid)

@@ -67,7 +67,7 @@ def supervised(monkeypatch, caplog, patience):
     monkeypatch.setattr("uvicorn.supervisors.multiprocess.signal.signal", lambda *_: None)
     monkeypatch.setattr(Worker, "started", ())
     caplog.set_level("WARNING", "rcjax.serving")
-    workers = Workers(SimpleNamespace(workers=2), [], None, patience)
+    workers = Workers(SimpleNamespace(workers=2), [], patience)
     workers.init_processes()
 
     def wait(seconds):
