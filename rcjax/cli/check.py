@@ -78,7 +78,7 @@ def check(
             files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
             show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
-        if fresh.counted is not None:
+        if fresh.rewording is not None:
             checks = [one | {"advice": said(one["advice"])} for one in document.get("checks", ())]
             remarks = [*map(said, document["remarks"]), *tell_beside(subject, fresh)]
             document |= {"checks": checks, "remarks": remarks}

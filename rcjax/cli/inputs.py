@@ -51,8 +51,8 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
-    if log.counted is not None:
-        say_as(log.counted.say)
+    if log.rewording is not None:
+        say_as(log.rewording.say)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"

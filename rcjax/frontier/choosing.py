@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.targets import Target
 
 __all__ = ["InfeasibleError", "point_for"]
@@ -17,7 +18,12 @@ class InfeasibleError(ValueError):
 
 
 def point_for(
-    target: Target, cost: np.ndarray, penalty: np.ndarray, reserve: np.ndarray | None, abstain_price: float | None
+    target: Target,
+    cost: np.ndarray,
+    penalty: np.ndarray,
+    reserve: np.ndarray | None,
+    abstain_price: float | None,
+    counted: Counted = ERRORS,
 ) -> int:
     """The place of the point that meets a target.
 
@@ -28,6 +34,7 @@ def point_for(
         penalty: (L,) errors, and refusals at their price.
         reserve: (L,) money that a budget keeps in hand; None: nothing.
         abstain_price: what a refusal counts, in errors; None where there are none.
+        counted: what errors are, in words.
 
     Raises InfeasibleError where no point meets it.
 
@@ -48,8 +55,8 @@ def point_for(
         return int(np.lexsort((cost, np.where(needed <= limit, penalty, np.inf)))[0])
     if target.name == "max_error":
         if not (penalty <= limit).any():
-            refusing = "" if abstain_price is None else f", a refusal counted as {abstain_price:.4g} errors"
-            best = f"the best errs on {penalty.min():.3%}{refusing}"
-            raise InfeasibleError(f"no cascade errs on {value:.3%} or less; {best}")
+            refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
+            best = f"the best {counted.does(f'{penalty.min():.3%}')}{refusing}"
+            raise InfeasibleError(f"no cascade {counted.does(f'{value:.3%}')} or less; {best}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))

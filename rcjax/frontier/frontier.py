@@ -27,9 +27,11 @@ from rcjax.frontier.searches import Chain, Search
 from rcjax.frontier.waiting_times import Seconds, money_per_call, seconds_from_json
 from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
+from rcjax.policy.counted import Counted
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import CHAINS, read_limits, search_record
+from rcjax.policy.scores import recorded_counted
 from rcjax.policy.targets import Target
 
 __all__ = ["Frontier", "InfeasibleError", "load_frontier"]
@@ -131,6 +133,11 @@ class Frontier:
         return self.model.models
 
     @property
+    def counted(self) -> Counted:
+        """What is counted as errors, with the words for it."""
+        return recorded_counted(self.model.provenance)
+
+    @property
     def penalty(self) -> jax.Array:
         """(L,) what the policies minimise besides money: the error, and each refusal as `abstain_price` errors."""
         if self.abstention is None or self.abstain_price is None:
@@ -200,7 +207,7 @@ class Frontier:
     def _choose(self, target: Target) -> int:
         reserve = None if self.reserve is None else np.asarray(self.reserve, float)
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float), reserve
-        return point_for(target, *figures, abstain_price=None if self.abstention is None else self.abstain_price)
+        return point_for(target, *figures, None if self.abstention is None else self.abstain_price, self.counted)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""

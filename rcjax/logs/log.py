@@ -21,8 +21,9 @@ from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.listing import brief, listed, near
 from rcjax.policy.answers import Comparison
+from rcjax.policy.counted import Counted
 from rcjax.policy.reference import Reference
-from rcjax.policy.scores import Scores
+from rcjax.policy.scores import Scores, counted_by
 from rcjax.policy.terms import TERMS, Term
 
 __all__ = [
@@ -119,8 +120,13 @@ class Log(Cells):
     """The scale of scores, where some label lies between right and wrong; None where all are right or wrong."""
 
     @property
-    def counted(self) -> Reference | Scores | None:
-        """What is counted in place of plain errors, with the words for it; None where that is they."""
+    def counted(self) -> Counted:
+        """What is counted, with the words for it."""
+        return counted_by(self.reference, self.scores)
+
+    @property
+    def rewording(self) -> Reference | Scores | None:
+        """What is counted in place of plain errors; None where that is they."""
         return self.scores if self.reference is None or self.reference.counts == "errors" else self.reference
 
     @property

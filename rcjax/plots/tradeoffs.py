@@ -12,7 +12,6 @@ from matplotlib.ticker import MaxNLocator
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.point_statuses import PointStatus
-from rcjax.policy.scores import recorded_counted
 from rcjax.tuning.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
@@ -87,8 +86,7 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
             dots = _thinned(np.flatnonzero(some))
             how: dict[str, Any] = style
             ax.scatter(cost[dots], error[dots], **how)
-    counted = recorded_counted(frontier.model.provenance)
-    _finish_error_cost(ax, single or {}, money, "error" if counted is None else counted.say("error"))
+    _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
 
 
 def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray, gap: np.ndarray) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rcjax._base import json_checks as check
-from rcjax.policy.counted import Words
+from rcjax._base.wording import visible
+from rcjax.policy.counted import ERRORS, Counted, Words
 
 __all__ = ["BY_ANSWER", "JUDGED_SAME", "SAME_AS", "Counts", "Reference", "recorded_reference"]
 
@@ -72,6 +73,17 @@ class Reference:
         if self.counts == "errors":
             return f"That an answer is that of {self.model} {by} is a judge's verdict, judged_same."
         return f"Counted is whether answers differ from those of {self.model} {by}, not whether they are right."
+
+    @property
+    def counted(self) -> Counted:
+        """What is counted, in words.
+
+        >>> Reference("large").counted.does("3.0 %")
+        'differs from large on 3.0 %'
+        """
+        if self.counts == "errors":
+            return ERRORS
+        return Counted("difference", f"differs from {visible(self.model)} on", "one difference", "share alike")
 
     def say(self, text: str) -> str:
         """A text on errors, in the words of what is counted.

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rcjax._base import json_checks as check
-from rcjax.policy.counted import Words
+from rcjax.policy.counted import ERRORS, Counted, Words
 from rcjax.policy.reference import Reference, recorded_reference
 
-__all__ = ["SCORES", "Scores", "recorded_counted", "recorded_scores"]
+__all__ = ["SCORES", "Scores", "counted_by", "recorded_counted", "recorded_scores"]
 
 
 #: Where a policy records that its errors are lost score, in its provenance.
@@ -51,6 +51,15 @@ class Scores:
         """
         return f"Counted is the score that is lost, as a share of the full score, {self.most:g}."
 
+    @property
+    def counted(self) -> Counted:
+        """What is counted, in words.
+
+        >>> Scores(10.0).counted.does("3.0 %")
+        'loses 3.0 % of the score'
+        """
+        return Counted("score lost", "loses", "a full score lost", "mean score", " of the score")
+
     def say(self, text: str) -> str:
         """A text on errors, in the words of scores; a heading tells the full score, where that is not 1.
 
@@ -76,14 +85,24 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
     return Scores(check.positive(record.get("most"), f"{where}.most"))
 
 
-def recorded_counted(provenance: Mapping[str, Any]) -> Reference | Scores | None:
-    """What a provenance records to be counted in place of errors; None for errors.
+def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:
+    """What is counted where answers are held to a reference, or have scores.
 
-    >>> recorded_counted({"same_as": {"model": "large"}}).say("error"), recorded_counted({})
-    ('difference', None)
+    >>> counted_by(Reference("large"), None).noun, counted_by(None, None).noun
+    ('difference', 'error')
     """
-    reference = recorded_reference(provenance)
-    return recorded_scores(provenance) if reference is None or reference.counts == "errors" else reference
+    if reference is not None and reference.counts != "errors":
+        return reference.counted
+    return ERRORS if scores is None else scores.counted
+
+
+def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
+    """What a provenance records to be counted.
+
+    >>> recorded_counted({"same_as": {"model": "large"}}).noun, recorded_counted({}).noun
+    ('difference', 'error')
+    """
+    return counted_by(recorded_reference(provenance), recorded_scores(provenance))
 
 
 _HEADINGS = ("error", "expected error", "Error")

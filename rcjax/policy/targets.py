@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rcjax._base.wording import choose_unit
+from rcjax.policy.counted import ERRORS, Counted
 
 __all__ = ["Target", "TargetName"]
 
@@ -27,7 +28,7 @@ class Target:
     - `lam`: least error + λ·cost.
 
     >>> print(Target("max_error", 0.05), Target.of(budget=150e-6).to_json())
-    at most 5 % wrong {'budget': 0.00015}
+    at most 5 % error {'budget': 0.00015}
     """
 
     name: TargetName
@@ -94,8 +95,12 @@ class Target:
         return {"error_cost": self.value, "lam": 1 / self.value if self.value else None}.get(self.name)
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, counted: Counted = ERRORS) -> str:
+        """In words, where errors are what is `counted`."""
         if self.name == "max_error":
-            return f"at most {100 * self.value:.4g} % wrong"
+            return f"at most {100 * self.value:.4g} % {counted.noun}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
-        return f"one wrong answer costs ${self.value if self.name == 'error_cost' else 1 / self.value:.4g}"
+        return f"{counted.one} costs ${self.value if self.name == 'error_cost' else 1 / self.value:.4g}"

@@ -12,7 +12,9 @@ import numpy as np
 from rcjax._base.wording import percent
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.reference import JUDGED_SAME
+from rcjax.policy.scores import counted_by
 from rcjax.replaying.intervals import error_interval
 from rcjax.replaying.replay import replay
 
@@ -31,23 +33,29 @@ class BesideReference(NamedTuple):
     """Wrong answers of the reference; None where no labels tell, or the log has been read without it."""
     errs_interval: tuple[float, float] | None = None
     """90 % interval for the true share of wrong answers of the policy; None where no labels tell."""
+    counted: Counted = ERRORS
+    """What the labels tell."""
 
     def describe(self) -> str:
         """In words.
 
         >>> BesideReference("large", (0.03, 0.01), (0.112, 0.019), (0.104, 0.018)).describe()
-        'differs from large in 3.0 ± 1.0 % of the queries, errs in 11.2 ± 1.9 % (large itself in 10.4 ± 1.8 %)'
+        'differs from large in 3.0 ± 1.0 % of the queries, errs on 11.2 ± 1.9 % (large itself 10.4 ± 1.8 %)'
         """
         differs = f"differs from {self.reference} in {_percent(self.differs)} of the queries"
         if self.errs is None:
             unknown = f"how often it errs cannot be known without labels: {self.reference} may be wrong itself"
             return f"{differs}; {unknown}, and an answer that differs may be right (rcjax label draws some to label)"
-        itself = "" if self.reference_errs is None else f" ({self.reference} itself in {_percent(self.reference_errs)})"
-        return f"{differs}, errs in {_percent(self.errs)}{itself}"
+        itself = "" if self.reference_errs is None else f" ({self.reference} itself {_percent(self.reference_errs)})"
+        return f"{differs}, {self.counted.does(_percent(self.errs))}{itself}"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values: each share with its standard error, and the ends of the interval."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self._asdict().items()
+            if name != "counted"
+        }
 
 
 def beside_reference(policy: Any, log: Log) -> BesideReference | None:
@@ -70,7 +78,7 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
         itself = float(np.clip(wrong.mean(), 0, 1)), float(wrong.std(ddof=1) / math.sqrt(len(wrong)))
     figures = [(float(one.error), float(one.error_se)) for one in (replayed, by_labels)]
     low, high = error_interval(by_labels, errors).tolist()
-    return BesideReference(name, figures[0], figures[1], itself, (low, high))
+    return BesideReference(name, figures[0], figures[1], itself, (low, high), counted_by(None, errors.scores))
 
 
 def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
@@ -78,14 +86,12 @@ def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
     beside = beside_reference(policy, log)
     if beside is None:
         return ()
-    scores = log.scores if log.errors is None else log.errors.scores
-    sentence = f"on these queries it {beside.describe()}"
-    return (sentence if scores is None else scores.say(sentence),)
+    return (f"on these queries it {beside.describe()}",)
 
 
 def in_words_of(log: Log, texts: Iterable[str]) -> tuple[str, ...]:
     """Texts on errors, in the words of what a log counts."""
-    return tuple(texts) if log.counted is None else tuple(map(log.counted.say, texts))
+    return tuple(texts) if log.rewording is None else tuple(map(log.rewording.say, texts))
 
 
 def _differences(log: Log) -> Log:

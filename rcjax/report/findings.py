@@ -199,7 +199,7 @@ class Findings:
             "models": list(self.frontier.models),
             "baseline": self.baseline,
             "headline": self.headline(),
-            **({} if self.log.counted is None else {"counted": self.log.counted.to_json()}),
+            "counted": self.log.counted.noun,
             **({} if self.log.reference is None else {"beside": self.beside}),
             "comparisons": [plain(dataclasses.asdict(comparison)) for comparison in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],

@@ -55,7 +55,7 @@ def render(report: Findings) -> str:
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
     page = environment.get_template("page.html.jinja").render(context(report))
-    return page if report.log.counted is None else _said(page, report.log.counted)
+    return page if report.log.rewording is None else _said(page, report.log.rewording)
 
 
 def _said(page: str, words: Reference | Scores) -> str:
@@ -186,7 +186,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "share": percent(float(report.shares[index, j])),
             }
         )
-    said = str if report.log.counted is None else report.log.counted.say
+    said = str if report.log.rewording is None else report.log.rewording.say
     trust = _trust(report, index)
     return {
         "x": round(spot[0], 2),

@@ -71,7 +71,7 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
     mixed = frontier.mixture(**target).expected
     fewer, cheaper = error - float(mixed["error"] or 0.0), 1 - float(mixed["cost"] or 0.0) / max(cost, 1e-300)
     if budget is not None and fewer > _MIXED[0]:
-        notes.append(f"a mixture of two policies would err on {percent(error - fewer)}: --mix")
+        notes.append(f"a mixture of two policies would have {percent(error - fewer)} {frontier.counted.noun}: --mix")
     if budget is None and cheaper > _MIXED[1]:
         notes.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix")
     return notes
@@ -81,7 +81,7 @@ def _why_left(frontier: Frontier, budget: float) -> str:
     penalty, cost = np.asarray(frontier.penalty, float), np.asarray(frontier.cost, float)
     dearer = cost[penalty < penalty[frontier.choose(budget=budget)]]
     if not dearer.size:
-        return "more money buys no fewer errors"
+        return f"more money buys no less {frontier.counted.noun}"
     least = float(dearer.min())
     in_hand = ", and some is kept in hand, as bills vary" if least <= budget else ""
     return f"the next better policy costs {choose_unit([least]).full(least)}{in_hand}"

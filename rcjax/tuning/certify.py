@@ -177,7 +177,7 @@ def certify(
         evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
     chosen = last_shown(order, lambda index: targets.p_value(evidence[index]), targets.level)
     if chosen is None:
-        raise InfeasibleError(_infeasible(evidence[order[0]], targets))
+        raise InfeasibleError(_infeasible(evidence[order[0]], targets, frontier.counted.noun))
     policy = frontier.point(chosen, targets.by_name)
     policy = with_record(policy, judged=True) if judged else policy
     return _certificate(policy, chosen, evidence[chosen], targets, log, frontier.abstain_price)
@@ -293,18 +293,20 @@ def _timed(beyond: Beyond | None, level: float) -> dict[str, Any]:
     return {"max_seconds": beyond.limit.text, "beyond": beyond.count, "beyond_bound": beyond.bound(level)}
 
 
-def _infeasible(first: Evidence, targets: _Targets) -> str:
+def _infeasible(first: Evidence, targets: _Targets, noun: str) -> str:
     """What the first policy of the sequence, which was fixed beforehand, did, and what that guarantees."""
     wanted, did, instead, needed = [], [], [], ""
     if targets.max_error is not None:
-        wanted.append(f"to err on at most {100 * targets.max_error:.4g} %")
-        refused = "" if first.price is None else f" and refused {first.refusals}, each as {first.price:.4g} errors"
+        wanted.append(f"to have at most {100 * targets.max_error:.4g} % {noun}")
+        refused = (
+            "" if first.price is None else f" and refused {first.refusals}, each counted as {100 * first.price:.4g} %"
+        )
         share = f"{100 * first.penalty:.3g} %"
-        did.append(f"erred on {share}{refused}" if first.scored else f"erred on {first.errors}{refused} ({share})")
-        instead.append(f"an error of at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} %")
+        did.append(f"had {share} {noun}{refused}")
+        instead.append(f"at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} % {noun}")
         quick = first.beyond is None or first.beyond.p_value <= targets.level
         counted = first.price is None and first.bet is None and first.lost is None and quick
-        needed = queries_needed(round(first.errors), first.n, targets.max_error, targets.level) if counted else ""
+        needed = queries_needed(round(first.errors), first.n, targets.max_error, targets.level, noun) if counted else ""
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")

@@ -85,29 +85,30 @@ def upper_limit(p_value: Callable[[float], float], level: float) -> float:
     return high
 
 
-def queries_needed(errors: int, n: int, max_error: float, level: float) -> str:
+def queries_needed(errors: int, n: int, max_error: float, level: float, noun: str) -> str:
     """How many held-out queries a target takes, in words that end a sentence, after so many errors in n queries.
 
     Args:
         errors, n: what was counted.
         max_error: the error that is to be guaranteed.
         level: of the test.
+        noun: what errors are called.
 
-    >>> queries_needed(10, 100, 0.12, 0.05)
-    '; the target takes about 800 held-out queries, if it goes on to err as often as on these'
+    >>> queries_needed(10, 100, 0.12, 0.05, "error")
+    '; the target takes about 800 held-out queries, if it goes on as on these'
     """
     rate = errors / n
     if rate >= max_error:
         allowed = bisect_right(range(n), level, key=lambda wrong: binomial_tail(wrong, n, max_error)) - 1
-        few = f": of {n:,} it may err on {allowed} at most" if allowed >= 0 else ""
-        return f"; more queries will not help, as it errs too often{few}"
+        few = f" (at most {allowed / n:.1%} on {n:,} queries)" if allowed >= 0 else ""
+        return f"; more queries will not help, as the {noun} is too high{few}"
     least = math.ceil(math.log(level) / math.log1p(-max_error))  # without any error
     sizes = range(least, _MOST_NEEDED)
     enough = bisect_left(sizes, -level, key=lambda n: -binomial_tail(math.ceil(rate * n), n, max_error))
     if not rate:
-        return f"; the target takes at least {least:,} held-out queries, none of them wrong"
+        return f"; the target takes at least {least:,} held-out queries, without any {noun}"
     about = f"about {_round_up(sizes[enough]):,}" if enough < len(sizes) else f"more than {_MOST_NEEDED:,}"
-    return f"; the target takes {about} held-out queries, if it goes on to err as often as on these"
+    return f"; the target takes {about} held-out queries, if it goes on as on these"
 
 
 def _round_up(number: int) -> int:

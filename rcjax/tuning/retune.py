@@ -25,7 +25,7 @@ from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked,
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.policy.terms import PRICES
-from rcjax.replaying.beside_reference import in_words_of, tell_beside
+from rcjax.replaying.beside_reference import tell_beside
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
 from rcjax.replaying.waiting import as_tuned
@@ -188,7 +188,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     beside = tell_beside(tuned.policy, tuned.log)
-    words = in_words_of(log, (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies)))
+    words = (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies))
     return Retuned(tuned.policy, tuned.frontier, words)
 
 

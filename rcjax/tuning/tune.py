@@ -26,7 +26,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import EXPECTED_IS_GONE, with_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.replaying.beside_reference import in_words_of, tell_beside
+from rcjax.replaying.beside_reference import tell_beside
 from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.overlap import hold_out
@@ -88,10 +88,9 @@ class Tuned:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The verdict, the guarantee, the notes, and that the policy needs answers, in words."""
-        promise = () if self.certificate is None else (_promise(self.certificate),)
+        promise = () if self.certificate is None else (_promise(self.certificate, self.log.counted.noun),)
         need = () if self.policy is None else tell_need(self.policy.policies)
-        remarks = (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes, *need)
-        return in_words_of(self.log, remarks)
+        return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes, *need)
 
     def describe(self) -> str:
         """Return lines of text: the log, how many policies there are, the one for the target, and the remarks.
@@ -105,7 +104,7 @@ class Tuned:
             chosen = "of which none is chosen, as no target is given"
         else:
             expected, unit = self.policy.expected, choose_unit(np.asarray(self.model.cost, float).tolist())
-            figures = f"{percent(expected['error'])} errors at {unit.full(expected['cost'])}"
+            figures = f"{percent(expected['error'])} {self.log.counted.noun} at {unit.full(expected['cost'])}"
             chosen = f"of which this one is for the target: {' → '.join(self.policy.models)}, {figures}"
         return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
 
@@ -115,11 +114,10 @@ class Tuned:
         """The document of `rcjax tune --json`."""
         document = {
             "models": list(self.model.models),
+            "counted": self.log.counted.noun,
             "model_summary": [model.to_json() for model in self.alone],
             "frontier": self.frontier.to_json()["frontier"],
         }
-        if self.log.counted is not None:
-            document["counted"] = self.log.counted.to_json()
         if self.model.copula_table:
             document["copulas"] = self.model.copula_table
         if self.policy is not None:
@@ -347,17 +345,15 @@ def too_dear(budget: float, cheapest: float) -> str:
     return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
 
 
-def _promise(certificate: Certificate) -> str:
+def _promise(certificate: Certificate, noun: str) -> str:
     """What is guaranteed, and by which queries, in words."""
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
     beyond = certificate.seconds
     slow = "" if beyond is None else f", and {beyond.count:,} waited longer than {beyond.limit.seconds:.4g} s"
-    tested = f"of {certificate.n:,} queries held out for the test it"
-    if isinstance(certificate.errors, int):
-        counted = f"{tested} got {certificate.errors:,} wrong{refused}{slow}"
-    else:
-        counted = f"{tested} lost {percent(certificate.errors / certificate.n)} of the score{refused}{slow}"
-    return f"guaranteed with {100 * certificate.confidence:.4g} % confidence: the target is kept; {counted}"
+    share = percent(certificate.errors / certificate.n)
+    did = f"on {certificate.n:,} queries held out for the test it had {share} {noun}"
+    sure = f"guaranteed with {100 * certificate.confidence:.4g} % confidence"
+    return f"{sure}: the target is kept; {did}{refused}{slow}"
 
 
 def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:

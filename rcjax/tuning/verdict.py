@@ -54,12 +54,12 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
     """
     luck = comparison.luckier(target, comparing=frontier.policies.agreements is not None)
     how = "counted on them" if labelled else "estimated from labels and judges"
-    counted = f"costs are the bills of these queries, and errors of single models are {how}"
+    counted = f"costs are the bills of these queries, and the {frontier.counted.noun} of single models is {how}"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted
     points = f"{100 * luck:.2g} points"
     why = "the best of many looks better on its own log than on new queries"
-    return f"{counted}; those of cascades are raised by {points}, as {why}"
+    return f"{counted}; that of cascades is raised by {points}, as {why}"
 
 
 def _at_budget(frontier: Frontier, comparison: Comparison, point: int, budget: float) -> str:
@@ -70,13 +70,13 @@ def _at_budget(frontier: Frontier, comparison: Comparison, point: int, budget: f
         return "no cascade is shown to be better at this budget"
     column = at.nearest(budget, np.asarray(frontier.model.cost, float))
     saved = at.saved.at((_row(frontier, point, len(at.saved.mean)), column))
-    fewer = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {'fewer' if saved.mean >= 0 else 'more'} errors"
+    fewer = f"{abs(100 * saved.mean):.1f} ± {100 * saved.se:.1f} points {_way(saved.mean)} {frontier.counted.noun}"
     if SHOWN.earned(saved):
         return f"{fewer} than the best single model for the same money"
     unseen = f"that it beats the best single model for the same money is not shown: {fewer} on queries left out"
     affordable = np.asarray(frontier.model.cost, float) <= budget * (1 + 1e-9)
     gap = _least_alone(comparison, np.where(affordable, 0.0, np.inf)) - _figures(frontier, point)[0]
-    return unseen + _though(saved.mean, round(100 * gap, 1), f"{100 * gap:.1f} points fewer")
+    return unseen + _though(saved.mean, round(100 * gap, 1), f"{100 * gap:.1f} points less")
 
 
 def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: float) -> str:
@@ -84,13 +84,13 @@ def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: flo
     at, costs, names = comparison.at_errors, np.asarray(frontier.model.cost, float), frontier.models
     assert at is not None
     if _is_single(frontier, point):
-        return "no cascade is shown to cost less at this error"
+        return "no cascade is shown to cost less within this limit"
     money, keeps, surest = choose_unit(costs.tolist()), at.alone <= limit * (1 + 1e-9), int(at.alone.argmin())
     if not keeps.any():
-        surely = f"{names[surest]} errs on {percent(float(at.alone[surest]))}, at {money.full(float(costs[surest]))}"
-        return f"no single model keeps to this error: {surely}"
+        does = frontier.counted.does(percent(float(at.alone[surest])))
+        return f"no single model keeps to this limit: {names[surest]} {does}, at {money.full(float(costs[surest]))}"
     rival = int(np.where(keeps, costs, np.inf).argmin())
-    best = f"{names[rival]} alone{_which(rival == surest, float(at.alone[rival]))}"
+    best = f"{names[rival]} alone{_which(rival == surest, float(at.alone[rival]), frontier.counted.noun)}"
     column = at.nearest(limit)
     saved, bill = at.saved.at((_row(frontier, point, len(at.saved.mean)), column)), float(at.cost[0, column])
     share = f" ({percent(abs(saved.mean) / bill, 0)})" if bill > 0 else ""
@@ -104,11 +104,11 @@ def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: flo
     return f"{less} than {best}{today}"
 
 
-def _which(surest: bool, error: float) -> str:
+def _which(surest: bool, error: float, noun: str) -> str:
     """What a rival is, for a limit on the error; nothing for one that never errs, as that answers are held to."""
     if not surest:
-        return " (the cheapest that keeps to this error)"
-    return " (which errs least)" if error > 0 else ""
+        return " (the cheapest within this limit)"
+    return f" (of the least {noun})" if error > 0 else ""
 
 
 def _way(saved: Any) -> str:
@@ -121,7 +121,9 @@ def _beside(frontier: Frontier, point: int, model: int) -> str:
     if dearer <= 0:
         return ""
     gap = 1 - cost / dearer
-    return f", and {percent(abs(gap), 0)} {_way(gap)} than {frontier.models[model]}, which errs least"
+    return (
+        f", and {percent(abs(gap), 0)} {_way(gap)} than {frontier.models[model]}, of the least {frontier.counted.noun}"
+    )
 
 
 def _figures(frontier: Frontier, point: int) -> tuple[float, float]:
@@ -151,26 +153,26 @@ def _row(frontier: Frontier, point: int, rows: int) -> int:
 
 def _for_price(frontier: Frontier, comparison: Comparison, point: int, price: int) -> str:
     """Why a policy is the best at a price of an error."""
-    size = int(np.asarray(frontier.members)[point].sum())
+    size, noun = int(np.asarray(frontier.members)[point].sum()), frontier.counted.noun
     if size == 1:
         nothing = "no cascade is shown to be better"
         return nothing if comparison.agreement is None else f"{nothing}, nor is going by whether answers agree"
     if _by_agreement(frontier, point):
         assert comparison.agreement is not None
-        return _tell(comparison.agreement.at_prices.at(price), "the best pair")
+        return _tell(comparison.agreement.at_prices.at(price), "the best pair", noun)
     if size > 2:
         row = int(np.searchsorted(comparison.lengths, size))
-        return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair")
+        return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair", noun)
     gain, lam = Gain(-comparison.gain[0, price], comparison.gain_se[0, price]), float(comparison.lam[price])
     error, cost = _figures(frontier, point)
     gap = _least_alone(comparison, lam * np.asarray(frontier.model.cost, float)) - error - lam * cost
     why = _though(gain.mean, round(100 * gap, 2), f"{100 * gap:.2f} points better")
-    return _tell(gain, "the best single model") + why
+    return _tell(gain, "the best single model", noun) + why
 
 
-def _tell(gain: Gain, rival: str) -> str:
+def _tell(gain: Gain, rival: str, noun: str) -> str:
     """What a gain shows of a policy that was chosen."""
-    figures = f"{abs(100 * gain.mean):.2f} ± {100 * gain.se:.2f} points of error + λ·cost"
+    figures = f"{abs(100 * gain.mean):.2f} ± {100 * gain.se:.2f} points of {noun} + λ·cost"
     if SHOWN.earned(gain):
         return f"{figures} better than {rival}"
     way = "better" if gain.mean >= 0 else "worse"

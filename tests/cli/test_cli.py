@@ -135,11 +135,11 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["error_low"] < policy.expected["error_high"]
     assert policy.expected["level"] == 0.9
     verdict, mixed, bill = document["remarks"]
-    assert mixed.startswith("a mixture of two policies would err on ")
+    assert mixed.startswith("a mixture of two policies would have ")
     assert "use middle → large: " in verdict
     assert re.search(r"that it beats the best single model for the same money is not shown: \d\.\d ± \d\.\d", verdict)
     assert bill.startswith(
-        "costs are the bills of these queries, and errors of single models are counted on them; those"
+        "costs are the bills of these queries, and the error of single models is counted on them; that"
     )
     # The bill by hand: each answer at what it cost.
     lines = [line.split(",") for line in (folder / "train.csv").read_text().splitlines()[1:]]
@@ -182,7 +182,7 @@ def test_tune_shows_tables_within_80_columns(folder, tmp_path):
     assert max(map(len, tables)) <= 80
     assert "each model alone" in shown
     assert " → large" in shown
-    assert "Policy for your target (one wrong answer costs $0.001)" in shown
+    assert "Policy for your target (one error costs $0.001)" in shown
     assert "expected cost" in shown
     assert "(90 % interval " in shown
     assert "…" not in shown

@@ -13,9 +13,9 @@ from rcjax.policy.targets import Target
     [
         (Target("budget", 150e-6), "at most $150 per million queries", None),
         (Target("budget", 1.5), "at most $1,500 per thousand queries", None),
-        (Target("max_error", 0.05), "at most 5 % wrong", None),
-        (Target("error_cost", 0.02), "one wrong answer costs $0.02", 0.02),
-        (Target("lam", 50), "one wrong answer costs $0.02", 0.02),
+        (Target("max_error", 0.05), "at most 5 % error", None),
+        (Target("error_cost", 0.02), "one error costs $0.02", 0.02),
+        (Target("lam", 50), "one error costs $0.02", 0.02),
     ],
 )
 def test_a_target_in_words(target, words, error_cost):

@@ -28,7 +28,7 @@ def test_a_page_says_what_differs_and_what_is_wrong(page):
     assert "differs from large on" in page.headline()
     assert page.headline().startswith("Asking large for everything costs $")  # that it is itself is no news
     assert "0.0 %" not in page.headline()
-    assert re.search(r"differs from large in \d.* errs in \d.* \(large itself in \d", page.beside)
+    assert re.search(r"differs from large in \d.* errs on \d.* \(large itself \d", page.beside)
     html = render(page)
     assert page.beside in html
     assert "rcjax tune log.csv --reference large" in html
@@ -38,4 +38,4 @@ def test_a_page_says_what_differs_and_what_is_wrong(page):
         r".{40}(?<!calibration )(?<!standard )(?<!squared )(?<!Calibration )\b(?:wrong|[Ee]rrors?|errs)\b.{30}", texts
     )
     assert wrong == []
-    assert page.to_json()["counted"]["model"] == "large"
+    assert page.to_json()["counted"] == "difference"

@@ -118,16 +118,16 @@ POINTS = [(0.10, 8e-3), (0.19, 4e-3), (0.20, 2e-3), (0.40, 1e-3)]
         ({"budget": 2e-3}, None, []),
         ({"budget": 2.2e-3}, None, []),  # 9 % are left: nothing to explain
         ({"budget": 3e-3}, None, ["33 % of the budget is left: the next better policy costs $4,000 per million queries",
-                                  "a mixture of two policies would err on 18.3 %: --mix"]),
+                                  "a mixture of two policies would have 18.3 % error: --mix"]),
         ({"budget": 4.1e-3}, [0, 2e-4, 0, 0],
          ["51 % of the budget is left: the next better policy costs $4,000 per million queries, "
           "and some is kept in hand, as bills vary",
-          "a mixture of two policies would err on 16.5 %: --mix"]),
-        ({"budget": 0.1}, None, ["92 % of the budget is left: more money buys no fewer errors"]),
+          "a mixture of two policies would have 16.5 % error: --mix"]),
+        ({"budget": 0.1}, None, ["92 % of the budget is left: more money buys no less error"]),
         # Half-way between 2 and 8 thousandths the corners, (0.20, 2) and (0.10, 8), average to 0.15 in place of 0.19.
         ({"budget": 5e-3}, None,
          ["20 % of the budget is left: the next better policy costs $8,000 per million queries",
-          "a mixture of two policies would err on 15.0 %: --mix"]),
+          "a mixture of two policies would have 15.0 % error: --mix"]),
         ({"max_error": 0.151}, None, ["a mixture of two policies would cost 38 % less: --mix"]),
         ({"max_error": 0.20}, None, []),  # a corner
         ({"error_cost": 1.0}, None, []),
@@ -157,9 +157,9 @@ def test_notes_of_a_log_are_true(log, budget):
     for note in left:
         assert note.startswith(f"{100 - 100 * cost / budget:.0f} %")
         better = np.asarray(frontier.error) < tuned.policy.expected["error"]
-        assert ("more money buys no fewer errors" in note) == (not better.any())
+        assert ("more money buys no less error" in note) == (not better.any())
     for note in tuned.notes:
-        mixed = re.search(r"a mixture of two policies would err on ([\d.]+) %", note)
+        mixed = re.search(r"a mixture of two policies would have ([\d.]+) % error", note)
         if mixed:
             assert float(mixed[1]) / 100 < tuned.policy.expected["error"] - 0.0095
 

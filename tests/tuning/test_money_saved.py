@@ -61,11 +61,11 @@ def test_a_limit_is_told_in_money_never_against_its_figures(selection):
         assert "errors" not in said
         keeps = at.alone <= limit
         if np.asarray(frontier.members)[point].sum() == 1:
-            assert said.endswith("alone: no cascade is shown to cost less at this error")
+            assert said.endswith("alone: no cascade is shown to cost less within this limit")
             told.add("alone")
             continue
         if not keeps.any():
-            assert "no single model keeps to this error" in said
+            assert "no single model keeps to this limit" in said
             told.add("none")
             continue
         rival = int(np.where(keeps, costs, np.inf).argmin())
@@ -79,7 +79,7 @@ def test_a_limit_is_told_in_money_never_against_its_figures(selection):
         assert ("is not shown" in said) == (saved <= 2 * spread)
         told.add("shown" if saved > 2 * spread else "not shown")
         surest = int(at.alone.argmin())
-        assert ("which errs least" in said) == ("is not shown" not in said or rival == surest)
+        assert ("of the least error" in said) == ("is not shown" not in said or rival == surest)
     assert {"shown"} <= told, told
 
 
@@ -93,6 +93,4 @@ def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
     pair = int(np.flatnonzero(np.asarray(frontier.members).sum(1) == 2)[0])
     said = dataclasses.replace(chosen, comparison=comparison).verdict(pair, {"max_error": limit})
     surest = frontier.models[int(at.alone.argmin())]
-    assert re.search(
-        rf"\(the cheapest that keeps to this error\), and \d+ % less than {surest}, which errs least$", said
-    )
+    assert re.search(rf"\(the cheapest within this limit\), and \d+ % less than {surest}, of the least error$", said)

@@ -69,7 +69,7 @@ def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
     assert certificate.errors != round(certificate.errors)
     assert certificate.p_value == pytest.approx(float(losses.p_value(certificate.index, 0.45)))
     assert certificate.errors / 192 < certificate.error_bound <= 0.45
-    with pytest.raises(rcjax.InfeasibleError, match=r"erred on \d+\.?\d* %, which guarantees an error of at most"):
+    with pytest.raises(rcjax.InfeasibleError, match=r"had \d+\.?\d* % score lost, which guarantees at most"):
         rcjax.certify(frontier, held_out, max_error=0.05)
 
 

@@ -133,7 +133,7 @@ def test_a_refusal_counts_at_its_price(whole, held_out):
     assert mean < found.error_bound <= 0.25
     told = found.policy.provenance["guarantee"]
     assert (told["refusals"], told["abstain_price"]) == (refusals, PRICE)
-    with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each as 0.2 errors"):
+    with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each counted as 20 %"):
         rcjax.certify(whole, held_out, max_error=0.02)
 
 

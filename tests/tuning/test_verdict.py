@@ -70,25 +70,25 @@ def say(frontier, kind, target, **figures):
 
 SENTENCES = [
     ("single", {"budget": 10.0}, {}, "use middle alone: no cascade is shown to be better at this budget"),
-    ("single", {"max_error": 0.1}, {}, "use middle alone: no cascade is shown to cost less at this error"),
+    ("single", {"max_error": 0.1}, {}, "use middle alone: no cascade is shown to cost less within this limit"),
     ("single", {"lam": 10.0}, {}, "use middle alone: no cascade is shown to be better"),
     ("single", {}, {"rival": 0.1},
      "use middle alone: no cascade is shown to be better, nor is going by whether answers agree"),
     ("pair", {"budget": 10.0}, {"saved": 0.031, "saved_se": 0.009},
-     "use small → large: 3.1 ± 0.9 points fewer errors than the best single model for the same money"),
+     "use small → large: 3.1 ± 0.9 points less error than the best single model for the same money"),
     ("pair", {"budget": 10.0}, {"saved": 0.017, "saved_se": 0.009},
      "use small → large: that it beats the best single model for the same money is not shown: "
-     "1.7 ± 0.9 points fewer errors on queries left out"),
+     "1.7 ± 0.9 points less error on queries left out"),
     ("pair", {"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009},
-     "use small → large: that it costs less than large alone (which errs least) is not shown: "
+     "use small → large: that it costs less than large alone (of the least error) is not shown: "
      "$2.00 ± 0.900 per million queries (2 %) more on queries left out"),
     ("pair", {"max_error": 0.1}, {"saved": 0.031, "saved_se": 0.009},
-     "use small → large: $3.10 ± 0.900 per million queries (3 %) less than large alone (which errs least)"),
+     "use small → large: $3.10 ± 0.900 per million queries (3 %) less than large alone (of the least error)"),
     ("pair", {"max_error": 0.05}, {},
-     "use small → large: no single model keeps to this error: large errs on 8.0 %, at $177 per million queries"),
+     "use small → large: no single model keeps to this limit: large errs on 8.0 %, at $177 per million queries"),
     ("answers", {"max_error": 0.1}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
      "use small → middle → large, asking large where small and middle differ: "
-     "$6.00 ± 1.00 per million queries (6 %) less than large alone (which errs least)"),
+     "$6.00 ± 1.00 per million queries (6 %) less than large alone (of the least error)"),
     ("pair", {"error_cost": 0.1}, {"gain": 0.0312, "gain_se": 0.0123},
      "use small → large: 3.12 ± 1.23 points of error + λ·cost better than the best single model"),
     ("pair", {"lam": 10.0}, {"gain": 0.02, "gain_se": 0.0123},
@@ -107,7 +107,7 @@ SENTENCES = [
      "3.00 ± 1.00 points of error + λ·cost better than the best pair"),
     ("answers", {"budget": 10.0}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
      "use small → middle → large, asking large where small and middle differ: "
-     "6.0 ± 1.0 points fewer errors than the best single model for the same money"),
+     "6.0 ± 1.0 points less error than the best single model for the same money"),
     ("refusing", {"lam": 10.0}, {"rival": 0.01},
      "use small → middle, refusing where small and middle differ: that it beats the best pair "
      "is not shown: 1.00 ± 1.00 points of error + λ·cost better on queries left out"),
@@ -122,7 +122,7 @@ def test_each_arm_of_the_sentence(frontier, kind, target, figures, sentence):
 @in_turn(
     "target, figures, why",
     [
-        ({"budget": 10.0}, {"saved": -0.067, "saved_se": 0.032}, "3.0 points fewer"),
+        ({"budget": 10.0}, {"saved": -0.067, "saved_se": 0.032}, "3.0 points less"),
         ({"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009}, "$167 less"),
         ({"lam": 10.0}, {"gain": -0.02, "gain_se": 0.0123}, "3.17 points better"),
     ],
@@ -143,10 +143,10 @@ def test_what_is_worse_on_queries_left_out_is_told_with_the_figures_that_it_was_
 
 def test_a_target_is_told_at_its_own_figures(frontier):
     """At budgets of 1 and 100, and at an error of 15 %, the made-up contest shows something else."""
-    for budget, words in ((1.0, "900.0 ± 1.0 points fewer"), (1e3, "900.0 ± 1.0 points more"), (9.0, "3.0 ± 1.0")):
+    for budget, words in ((1.0, "900.0 ± 1.0 points less"), (1e3, "900.0 ± 1.0 points more"), (9.0, "3.0 ± 1.0")):
         assert words in say(frontier, "pair", {"budget": budget}, saved=0.03)
     said = say(frontier, "pair", {"max_error": 0.25}, saved=0.03)
-    assert "that it costs less than middle alone (the cheapest that keeps to this error) is not shown: $900" in said
+    assert "that it costs less than middle alone (the cheapest within this limit) is not shown: $900" in said
 
 
 def test_words_and_figures_never_contradict_each_other(frontier):
@@ -162,8 +162,8 @@ def test_words_and_figures_never_contradict_each_other(frontier):
         told = re.search(r"([\d.]+) ± ([\d.]+) points", said)
         good = told is not None and float(told[1]) == pytest.approx(100 * abs(figure), abs=0.051 if limited else 0.0051)
         good &= ("is not shown" in said) != sure
-        good &= (" more errors" in said or " worse" in said) == (figure < 0)
-        good &= ("points fewer errors" in said or " better" in said) == (figure >= 0)
+        good &= (" more error" in said or " worse" in said) == (figure < 0)
+        good &= ("points less error" in said or " better" in said) == (figure >= 0)
         if not good:
             misses.append((kind, target, value, said))
     assert not misses, misses
@@ -194,7 +194,7 @@ def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised)
     own = dataclasses.replace(frontier, policies=frontier.policies.take(rows))
     said = tell_corrections(own, shown(luck=luck), "budget")
     assert "raised" not in tell_corrections(own, shown(luck=luck), "lam")  # whose luck is none there
-    assert said.startswith("costs are the bills of these queries, and errors of single models are counted on them")
+    assert said.startswith("costs are the bills of these queries, and the error of single models is counted on them")
     assert raised in said
     assert ("raised" in said) is bool(raised)
 
@@ -219,7 +219,7 @@ def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
             alike = [row for row, own in enumerate(at.budgets) if (bills <= own).sum() == (bills <= budget).sum()]
             place = min(alike, key=lambda row: abs(np.log(at.budgets[row] / budget)))
             saved, spread = (100 * figure[1, place] for figure in at.saved)
-            assert f"{abs(saved):.1f} ± {spread:.1f} points {'fewer' if saved >= 0 else 'more'} errors" in said
+            assert f"{abs(saved):.1f} ± {spread:.1f} points {'less' if saved >= 0 else 'more'} error" in said
             assert ("is not shown" in said) == (saved <= 2 * spread)
             told += 1
     assert told > 12
