@@ -114,7 +114,7 @@ class Crew:
         return options if limited else {"max_tokens": self.plan.max_tokens or usual, **options}
 
     async def close(self) -> None:
-        """Close all clients, end checks and the graders' programs. Raises GraderError for one that wrote too much."""
+        """Close all clients, and end checks and graders."""
         for respondent in self._respondents.values():
             await respondent.close()
         await self.checks.close()

@@ -1,9 +1,7 @@
-"""Runs a check as a program of its own (`running_checks`): the user's, `python:module:function`, or that of JSON.
+"""What runs inside the processes of a check (`workers`): the user's function, JSON and its schemas, patterns.
 
-The first line that it writes says what it runs, `{"version"}`, or why it cannot, `{"refused"}`. Then JSON Lines in,
-`{"id", "call"}`, and out: `{"id", "said"}`, or `{"id", "failed"}` with the kind of an error and its place, never its
-message, which may quote the reply. What the check itself prints goes nowhere. Nothing of rcjax is imported, so that it
-starts at once.
+Of an error its kind and its place are said, never its message, which may quote the reply. What the check itself prints
+goes nowhere.
 """
 
 from __future__ import annotations
@@ -14,20 +12,79 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, BinaryIO
+from typing import Any
 
-__all__: list[str] = []
+__all__ = ["begin", "found", "load", "said", "version"]
 
 _LONGEST = 10_000  # characters of a verdict as JSON
 
 
 class _RefusedError(Exception):
     """A check that cannot be run."""
+
+
+class _Loaded:
+    """The check of this process."""
+
+    check: Callable[[dict[str, Any]], Any] | None = None
+    version: dict[str, Any]
+
+
+def begin() -> None:
+    """Take a session of its own and empty streams."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+
+def load(name: str) -> None:
+    """Load the check of this name, if it is one that is loaded."""
+    sys.path.insert(0, os.getcwd())
+    kind, _, rest = name.partition(":")
+    try:
+        if kind in ("json", "python"):
+            _Loaded.check, digest = _json_check() if kind == "json" else _function(rest)
+            _Loaded.version = {"version": digest}
+    except _RefusedError as problem:
+        _Loaded.version = {"refused": str(problem)}
+
+
+def version() -> dict[str, Any]:
+    """Which check it is, `{"version"}`, or why it cannot be run, `{"refused"}`."""
+    return _Loaded.version
+
+
+def said(call: str) -> dict[str, Any]:
+    """What the check says of a call as JSON, `{"said"}`, or `{"failed"}` with the kind of an error and its place."""
+    if _Loaded.check is None:
+        return {"failed": "it cannot be imported any more"}
+    try:
+        verdict = _Loaded.check(json.loads(call))
+        verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
+    except BaseException as error:  # an exit too
+        return {"failed": _in_short(error)}
+    try:
+        text = json.dumps(verdict, default=_plain)
+    except Exception:
+        text = ""
+    return {"said": json.loads(text) if 0 < len(text) <= _LONGEST else []}
+
+
+def found(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
+    """Whether a pattern, with any right answer in the place of `{answer}`, is in a text: `{"said"}` or `{"failed"}`."""
+    forms = [re.escape(right) for right in reference] if "{answer}" in pattern else [""]
+    try:
+        return {"said": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
+    except Exception as error:  # with a right answer in it, it may be none, or one that no memory is enough for
+        return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]:
@@ -98,19 +155,6 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _answer(check: Callable[[dict[str, Any]], Any], row: Mapping[str, Any]) -> str:
-    try:
-        said = check(row["call"])
-        said = asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said
-    except BaseException as error:  # an exit too
-        return json.dumps({"id": row["id"], "failed": _in_short(error)})
-    try:
-        line = json.dumps({"id": row["id"], "said": said}, default=_plain)
-    except Exception:
-        line = ""
-    return line if 0 < len(line) <= _LONGEST else json.dumps({"id": row["id"], "said": []})
-
-
 def _plain(value: Any) -> Any:
     """Numbers and truth values of NumPy and the like, as Python has them."""
     if type(value).__name__ in ("bool_", "bool"):
@@ -121,34 +165,3 @@ def _plain(value: Any) -> Any:
 def _in_short(error: BaseException) -> str:
     last = extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
-
-
-def _streams() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for the lines alone: the check gets empty ones."""
-    lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    return lines, answers
-
-
-def _main(name: str) -> None:
-    lines, answers = _streams()
-    sys.path[0] = os.getcwd()
-
-    def write(line: str) -> None:
-        answers.write(line.encode() + b"\n")
-        answers.flush()
-
-    try:
-        check, version = _json_check() if name == "json" else _function(name.removeprefix("python:"))
-    except _RefusedError as problem:
-        write(json.dumps({"refused": str(problem)}))
-        return
-    write(json.dumps({"version": version}))
-    for line in lines:
-        write(_answer(check, json.loads(line)))
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1])

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
 
+from rcjax.collecting.graders import programs
 from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.collecting.graders.judge import Judge, rubric, verdict
 from rcjax.collecting.graders.numbers import final_number
@@ -143,48 +144,35 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
         grade_by("python:my_grader:odd", attempt("a"))
 
 
-PROGRAM = """
-import json, sys
-for line in sys.stdin:
-    row = json.loads(line)
-    print({correct}, flush=True)
-"""
-
-
-def program(tmp_path, correct):
+def program(tmp_path, body):
     path = tmp_path / "grade.py"
-    path.write_text(PROGRAM.replace("{correct}", correct))
-    return f"command:{sys.executable} {path}"
-
-
-def test_a_program_is_started_once(tmp_path):
-    name = program(tmp_path, "json.dumps({'id': row['id'], 'correct': row['text'] in row['reference']})")
-
-    async def grade():
-        graders = make_graders([name])
-        try:
-            one = graders.by_name[name]
-            return [await one.grade(attempt(text, "a")) for text in "aba"], one._program.process.pid
-        finally:
-            await graders.close()
-
-    verdicts, _ = asyncio.run(grade())
-    assert verdicts == [True, False, True]
+    path.write_text(f"import json, sys\nrow = json.load(sys.stdin)\n{body}\n")
+    return f"command:{sys.executable} -S {path}"
 
 
 @in_turn(
-    ("answer", "says"),
+    ("body", "says"),
     [
-        ("'oh'", "answers what is no JSON"),
-        ("json.dumps({'id': 1, 'right': 1})", 'answers without "correct"'),
-        ("json.dumps({'correct': True})", 'answers without "id": it must repeat the id'),
-        ("json.dumps({'id': 1, 'correct': 'x'})", "gives a text"),
-        ("sys.exit(3)", "has ended, with status 3"),
+        ("print(json.dumps(row['text'] in row['reference']))", True),
+        ("print(json.dumps(row['text'] not in row['reference']))", False),
+        ("print(0.25)", 0.25),
+        ("print('null')", None),
+        ("pass", None),
+        ("print('oh')", "prints what is no JSON"),
+        ("print(json.dumps('x'))", "gives a text"),
+        ("print(2)", "gives 2: it must give true, false, a score from 0 to 1"),
+        ("sys.exit(3)", "has ended with status 3"),
+        ("while True: pass", "gives no verdict for 1 seconds"),
     ],
 )
-def test_programs_that_talk_otherwise(answer, says, tmp_path):
-    with pytest.raises(GraderError, match=says):
-        grade_by(program(tmp_path, answer), attempt("a"))
+def test_what_a_program_prints(body, says, tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "_SECONDS", 1.0)
+    name = program(tmp_path, body)
+    if isinstance(says, str):
+        with pytest.raises(GraderError, match=says):
+            grade_by(name, attempt("a"))
+    else:
+        assert grade_by(name, attempt("a", "a")) is says or says == 0.25
 
 
 def test_a_program_that_is_not_there():

@@ -81,12 +81,7 @@ def test_every_grader_has_a_verdict_on_hostile_replies(text):
     assert (by_pattern, by_program, by_judge) == (text.endswith("42"), len(text) % 2 == 0, None)
 
 
-COPY = (
-    "import json, sys\n"
-    "for line in sys.stdin:\n"
-    "    row = json.loads(line)\n"
-    '    print(json.dumps({"id": row["id"], "correct": len(row["text"]) % 2 == 0}), flush=True)'
-)
+COPY = 'import json, sys; print(json.dumps(len(json.load(sys.stdin)["text"]) % 2 == 0))'
 
 
 PIECES = (
@@ -164,11 +159,9 @@ def answers(place):
 
 
 BREAKING = """
-import json, sys
-for line in sys.stdin:
-    row = json.loads(line)
-    if "wicked" in row["text"]: sys.exit(3)
-    print(json.dumps({"id": row["id"], "correct": True}), flush=True)
+import sys
+if "wicked" in sys.stdin.read(): sys.exit(3)
+print("true")
 """
 
 
@@ -178,14 +171,14 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(registry.COMPARISONS, "number", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "number", "number failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(patterns, "_SECONDS", 0.2)
-        return "regex:^(a+)+$", "takes more than 0.2 seconds"
+        monkeypatch.setattr(patterns, "_SECONDS", 0.5)
+        return "regex:^(a+)+$", "takes more than 0.5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")
         return "python:fails_once:right", "python:fails_once:right failed: ZeroDivisionError"
     if name == "program":
         (place / "breaks.py").write_text(BREAKING)
-        return f"command:{sys.executable} breaks.py", "has ended, with status 3"
+        return f"command:{sys.executable} breaks.py", "has ended with status 3"
     return "judge:tiny", "the judge tiny: HTTP 400"
 
 

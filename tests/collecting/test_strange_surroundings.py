@@ -1,20 +1,13 @@
-"""Files with several names, graders that leave processes behind, secrets in logs of before, cells that look empty."""
+"""Files with several names, secrets in logs of before, cells that look empty."""
 
-import asyncio
 import csv
 import io
 import json
 import os
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-from rcjax._base import line_programs
 from rcjax.collecting.answer_file import AnswerFile
-from rcjax.collecting.graders import programs
-from rcjax.collecting.graders.attempt import Attempt, NoVerdictError
 from rcjax.logs import read_log
 from rcjax.logs.errors import LogError
 from rcjax.logs.sheet_cells import read_table, write_table
@@ -30,51 +23,6 @@ def test_a_log_with_a_hard_link_is_refused(tmp_path):
     finally:
         file.close()
     assert [path.name for path in tmp_path.glob("*.under-way")] == []
-
-
-FORKS = """
-import json, os, sys, time
-if not os.fork():
-    time.sleep(300)
-for number, line in enumerate(sys.stdin):
-    if sys.argv[1] == "hangs" and number:
-        time.sleep(300)
-    print(json.dumps({"id": json.loads(line)["id"], "correct": True}), flush=True)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
-def test_a_grader_that_forks_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(programs, "_SECONDS", 3.0)
-    monkeypatch.setattr(line_programs, "_LEAVE", 1.0)
-    script = tmp_path / "grade.py"
-    script.write_text(FORKS)
-
-    async def grade(how):
-        program = programs.program_grader(f"{sys.executable} -S {script} {how}")
-        assert await program.grade(Attempt("q", "t", "t")) is True
-        if how == "hangs":
-            with pytest.raises(NoVerdictError, match="gives no answer for 3 seconds"):
-                await program.grade(Attempt("q", "t", "t"))
-        assert await program.close() is None
-        await asyncio.sleep(0.2)  # for the loop to hear of the ends of its pipes
-
-    for how in ("ends", "hangs"):
-        asyncio.run(grade(how))
-    end = time.monotonic() + 5
-    while (left := left_behind(script)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert left == []
-
-
-def left_behind(script):
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.append(path.read_bytes())
-        except OSError:  # it has just ended
-            continue
-    return [line for line in lines if os.fsencode(script) in line]
 
 
 def test_secrets_in_a_log_of_before_get_into_no_policy(tmp_path):

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import re
 
-from rcjax._base.line_programs import pattern_program, took_too_long
-from rcjax.collecting.graders.attempt import GraderError, NoVerdictError
-from rcjax.collecting.graders.programs import Program
+from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
+from rcjax.serving import check_worker
+from rcjax.serving.workers import BrokeDownError, Workers
 
 __all__ = ["Matching"]
 
-_SECONDS = 2.0  # of computing, over one answer
+_SECONDS = 5.0  # over one answer
 
 
-class Matching(Program):
+class Matching:
     """A grader by a regular expression, searched for in the reply; `{answer}` in it stands for a right answer.
 
     Args:
         pattern: the regular expression, as Python's `re` has it.
 
-    Raises GraderError where it is none.
+    Raises GraderError where it is none, or pebble is not installed.
     """
 
     def __init__(self, pattern: str) -> None:
+        self.name, self._pattern = f"regex:{pattern}", pattern
         try:
             re.compile(pattern.replace("{answer}", "x"))
+            self._workers = Workers("regex", 1)
         except (re.error, RecursionError, OverflowError) as error:
-            raise GraderError(f"regex:{pattern}: no regular expression: {error}") from None
+            raise GraderError(f"{self.name}: no regular expression: {error}") from None
+        except ImportError as error:
+            raise GraderError(f"{self.name}: {error}") from None
         self.needs_reference = "{answer}" in pattern
-        super().__init__(pattern_program(pattern, _SECONDS), f"regex:{pattern}")
+        self._turn = asyncio.Lock()
 
-    def _verdict(self, line: bytes, number: int) -> float | None:
-        told = json.loads(line)
-        if "failed" in told:
-            raise NoVerdictError(f"{self.name} failed: {told['failed']}")
-        return super()._verdict(line, number)
+    async def grade(self, attempt: Attempt) -> bool:
+        """Whether the pattern is found."""
+        arguments = self._pattern, attempt.text, attempt.reference
+        async with self._turn:
+            try:
+                reply = await self._workers.call(check_worker.found, *arguments, seconds=_SECONDS)
+            except TimeoutError:
+                raise NoVerdictError(f"{self.name} takes more than {_SECONDS:g} seconds") from None
+            except BrokeDownError as error:
+                raise NoVerdictError(f"{self.name}: {error}") from None
+        if "failed" in reply:
+            raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
+        return reply["said"]
 
-    def _broken(self, status: int) -> NoVerdictError:
-        if took_too_long(status):
-            return NoVerdictError(f"{self.name} takes more than {_SECONDS:g} seconds")
-        return super()._broken(status)
+    async def close(self) -> None:
+        """End the process."""
+        await asyncio.to_thread(self._workers.close)

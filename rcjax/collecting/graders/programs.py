@@ -1,4 +1,4 @@
-"""Graders of the user's own: a function of a Python module, and a program that is started once and talks JSON Lines.
+"""Graders of the user's own: a function of a Python module, and a program that is started for each answer.
 
 Both say right or wrong, or give a score up to the full one, `most`; where that is None they say right or wrong alone.
 """
@@ -18,14 +18,13 @@ from numbers import Real
 from typing import Any
 
 from rcjax._base.arguments import what_it_is
-from rcjax._base.line_programs import EndedError, LineProgram
 from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
+from rcjax.serving.commands import run_command
+from rcjax.serving.workers import MOST
 
 __all__ = ["Function", "Program", "function_grader", "program_grader"]
 
 _SECONDS = 60.0  # that a program may take for one answer
-
-_ONE_LINE = "it must write one line for each that it reads, and nothing else to standard output"
 
 
 class Function:
@@ -73,11 +72,10 @@ def function_grader(place: str, most: float | None = 1.0) -> Function:
 
 
 class Program:
-    """A grader by a program of the user's, started at the first answer; a line of JSON in, a line out.
+    """A grader by a program of the user's, started for each answer: an answer in, a verdict out, both JSON.
 
-    In: `{"id", "query", "text", "answer", "reference", "choices"}`. Out: `{"id", "correct": true}`, false, a score, or
-    null where it cannot tell, with the id that came in. A line too many, which would shift all verdicts, is an error.
-    One that breaks down over an answer, or takes too long, leaves that one without a verdict, and is started again.
+    In: `{"query", "text", "answer", "reference", "choices"}`. Out: true, false, a score, or nothing, or null, where it
+    cannot tell.
 
     Args:
         words: of the command line.
@@ -88,13 +86,11 @@ class Program:
     needs_reference = False
 
     def __init__(self, words: Sequence[str], name: str, most: float | None = 1.0) -> None:
-        self.name, self.most = name, most
-        self._program = LineProgram(words)
-        self._sent = self._read = 0
-        self._turn = asyncio.Lock()
+        self.words, self.name, self.most = tuple(words), name, most
+        self._slots = asyncio.Semaphore(MOST)
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """What the program answers."""
+        """What the program prints."""
         row = {
             "query": attempt.query,
             "text": attempt.text,
@@ -102,54 +98,24 @@ class Program:
             "reference": list(attempt.reference),
             "choices": list(attempt.choices),
         }
-        async with self._turn:
-            self._sent += 1
-            number, line = self._sent, json.dumps({"id": self._sent, **row}).encode() + b"\n"
-            verdict = self._verdict(await self._answer(line), number)
-            self._read += 1
-            return verdict
+        async with self._slots:
+            return _verdict(self._read(*await self._run(json.dumps(row).encode())), self.name, self.most)
 
-    def _broken(self, status: int) -> NoVerdictError:
-        """What is said where the program has broken down over an answer, with this status."""
-        return NoVerdictError(f"{self.name} has ended, with status {status}: it must answer line by line until its end")
-
-    def _verdict(self, line: bytes, number: int) -> float | None:
-        """The verdict of the answer of this number. Raises GraderError where the line holds none."""
+    async def _run(self, row: bytes) -> tuple[bytes, int]:
         try:
-            reply = json.loads(line)
-        except (ValueError, RecursionError):
-            raise GraderError(f"{self.name} answers what is no JSON: it must write one object per line") from None
-        if not isinstance(reply, dict) or "correct" not in reply:
-            raise GraderError(f'{self.name} answers without "correct": it must be true, false or null')
-        if "id" not in reply:
-            advice = 'it must repeat the id of the line that it answers, {"id": row["id"], "correct": …}'
-            raise GraderError(f'{self.name} answers without "id": {advice}')
-        if type(reply["id"]) is not int or reply["id"] != number:
-            raise GraderError(f"{self.name} answers {_id_in_words(reply['id'], number)}: {_ONE_LINE}")
-        return _verdict(reply["correct"], self.name, self.most)
-
-    async def _answer(self, line: bytes) -> bytes:
-        try:
-            return await self._program.exchange(line, _SECONDS)
+            return await run_command(self.words, row, _SECONDS, silent=False)
         except TimeoutError:
-            what = f"{self.name} gives no answer for {_SECONDS:g} seconds"
-            problem: GraderError = NoVerdictError(f"{what}: does it flush its output?")
-        except EndedError as error:
-            problem = self._broken(error.status)
-            problem = problem if error.status else GraderError(str(problem))  # status 0: it holds that to be right
-        except (ConnectionError, ValueError) as error:
-            problem = GraderError(f"{self.name} cannot be talked to: {error}")
+            raise NoVerdictError(f"{self.name} gives no verdict for {_SECONDS:g} seconds") from None
         except OSError as error:
-            problem = GraderError(f"{self.name} cannot be started: {error.strerror or error}")
-        self._read = self._sent
-        raise problem
+            raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
 
-    async def close(self) -> GraderError | None:
-        """End the program; what is wrong where it has written a line that answers nothing."""
-        rest = await self._program.close()
-        if self._read < self._sent or not rest.strip():  # what is late was complained of before
-            return None
-        return GraderError(f"{self.name} writes more lines than it reads: {_ONE_LINE}")
+    def _read(self, output: bytes, status: int) -> Any:
+        if status:
+            raise NoVerdictError(f"{self.name} has ended with status {status}")
+        try:
+            return json.loads(output) if output.strip() else None
+        except (ValueError, RecursionError):
+            raise NoVerdictError(f"{self.name} prints what is no JSON: it must print true, false or null") from None
 
 
 def program_grader(command: str, most: float | None = 1.0) -> Program:
@@ -161,12 +127,6 @@ def program_grader(command: str, most: float | None = 1.0) -> Program:
     if not words:
         raise GraderError("command: gives no program: give command:./grade.py, or the like")
     return Program(words, f"command:{command}", most)
-
-
-def _id_in_words(value: Any, number: int) -> str:
-    if type(value) is int and 0 < value < number:
-        return f"the line of id {value} again, not that of id {number}"
-    return f"with the id {json.dumps(value)[:40]} a line of id {number}"
 
 
 def _verdict(value: Any, name: str, most: float | None) -> float | None:

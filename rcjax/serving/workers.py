@@ -1,0 +1,133 @@
+"""Functions that may hang or break down, in processes beside this one, each call within a time limit, by pebble.
+
+Python's `re` may take longer than anybody lives over a text that a stranger wrote, and so may a user's own check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+from typing import Any
+
+from rcjax._base.extras import required
+from rcjax.serving import check_worker
+from rcjax.serving.commands import end_session
+
+__all__ = ["MOST", "BrokeDownError", "Workers"]
+
+_START = 60.0  # seconds until a process is there: what it imports may take long
+
+MOST = min(8, max(4, os.cpu_count() or 1))
+"""Processes of one check: some wait for a disk, or for others."""
+
+_STARTING = threading.Lock()
+
+
+class BrokeDownError(Exception):
+    """A process that has ended in place of an answer; `status` is that of its end, None where it did not start."""
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__("it broke down" if status is None else f"it ended with status {status}")
+        self.status = status
+
+
+class _Beginning:
+    """What a process reads first of itself: whatever fails from then on says nothing on anybody's screen."""
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return check_worker.begin, ()
+
+
+class _Process(SpawnProcess):
+    """A process that runs nothing of the user's program, and ends with all that it has started."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self.beginning = _Beginning()
+        super().__init__(*args, **more)
+
+    def start(self) -> None:
+        with _STARTING:
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")  # or a script without a guard would run once more
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+
+    def terminate(self) -> None:
+        if self.pid is not None:
+            end_session(self.pid)
+        with suppress(ProcessLookupError):
+            super().kill()  # it leads no session yet
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+class Workers:
+    """A few processes that keep a check at hand; they start with the first call, and end when this is forgotten.
+
+    Args:
+        name: of the check (`check_worker.load`).
+        most: how many processes.
+
+    Raises ImportError where pebble is not installed.
+    """
+
+    def __init__(self, name: str, most: int = MOST) -> None:
+        self._pebble = required("pebble", "run")
+        self._broken = (self._pebble.ProcessExpired, BrokenProcessPool)
+        self._name, self._most = name, most
+        self._pool: Any = None
+
+    def _schedule(self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float | None) -> Any:
+        if self._pool is None or not self._pool.active:
+            self.close()
+            self._pool = self._pebble.ProcessPool(
+                self._most, initializer=check_worker.load, initargs=[self._name], context=_Context()
+            )
+            self._end = weakref.finalize(self, _end, self._pool)
+        return self._pool.schedule(function, args=arguments, timeout=seconds)
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """What a function of `check_worker` returns. Raises TimeoutError and BrokeDownError.
+
+        Args:
+            function: that raises nothing.
+            arguments: that can be pickled.
+            seconds: that it may take.
+        """
+        try:
+            waiting = asyncio.wrap_future(self._schedule(function, arguments, seconds))
+            return await asyncio.wait_for(waiting, _START + seconds)
+        except self._broken as error:
+            if not isinstance(error, BrokenProcessPool):
+                end_session(error.pid)  # what it has left behind
+            raise BrokeDownError(getattr(error, "exitcode", None)) from None
+
+    def first(self, function: Callable[..., Any]) -> Any:
+        """What a function returns as the check is there. Raises TimeoutError and BrokeDownError."""
+        try:
+            return self._schedule(function, (), None).result(_START)
+        except self._broken as error:
+            raise BrokeDownError(getattr(error, "exitcode", None)) from None
+
+    def close(self) -> None:
+        """End the processes at once: none has anything to lose."""
+        if self._pool is not None:
+            self._pool = None
+            self._end()
+
+
+def _end(pool: Any) -> None:
+    pool.stop()
+    pool.join()
