@@ -49,7 +49,7 @@ def logs(folder: Path | None) -> Iterator[tuple[str, rcjax.Log]]:
 def tuned(log: rcjax.Log, search: str, lam: float, replicates: int) -> rcjax.Policy:
     """The policy of a search at a price, with intervals from so many replicates; 0 for none."""
     if search == "selected":
-        frontier = rcjax.tuning.select_frontier(log, lam=[lam], max_length=2).frontier
+        frontier = rcjax.tuning.select_frontier(log, lam=[lam]).frontier
     else:
         frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[lam], cascades=search)
     if replicates:

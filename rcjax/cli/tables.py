@@ -76,7 +76,7 @@ def show_tuning(
 def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the family chosen for each pair of models, and how far behind the next best one is."""
     screen = Screen()
-    screen.print("How the confidences of two models go together (--copula auto), which longer cascades rest on:")
+    screen.print("How the confidences of two models go together (--copula auto):")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for heading in ("models", "family"):
         table.add_column(heading, no_wrap=heading == "family")

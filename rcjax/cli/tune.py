@@ -68,7 +68,7 @@ Cascade = Annotated[
         metavar="all|full|adaptive|A,B,…",
         help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
         "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
-        "single models and pairs by the labels, longer cascades where cross-validation shows them to be better]",
+        "single models and pairs by the labels]",
         rich_help_panel=SEARCH,
     ),
 ]

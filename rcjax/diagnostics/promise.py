@@ -51,8 +51,6 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, se
 def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndarray, seed: int = 0) -> Frontier:
     """What the search behind a frontier finds on another log.
 
-    Of chains, the default search compares those that are no longer than the frontier's.
-
     Args:
         frontier: whose search it is.
         model: the model fitted to the log.
@@ -68,9 +66,8 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         raise ValueError(f"{gone}: tune again, or give held-out queries instead")
     price = frontier.abstain_price
     if frontier.search == "selected":
-        longest = max(2, int(np.asarray(frontier.members).sum(1).max()))
         # Folds of their own: those dealt by the same seed would be the ones that are left out already.
-        selection = select_frontier(log, model=model, lam=lam, max_length=longest, seed=seed + 1, abstain_price=price)
+        selection = select_frontier(log, model=model, lam=lam, seed=seed + 1, abstain_price=price)
         return selection.frontier
     search: Any = frontier.search
     return solve_frontier(model, lam=lam, cascades=search, chain=frontier.chain, abstain_price=price)

@@ -1,8 +1,8 @@
 """Which policies a check says something of.
 
 Policies of the default search are chosen by the labels: single models are counted, pairs rest on the confidences that
-decide in them. What the fitted model makes of dependence, by marginals and copulas, is used for chains of three models
-and more, and by searches by the model alone (`--cascade`).
+decide in them. What the fitted model makes of dependence, by marginals and copulas, is used by searches by the
+model alone (`--cascade`).
 """
 
 import re
@@ -35,12 +35,8 @@ _WORDS: Mapping[Scope, str] = {
     "asked": "policies that ask the model",
     "weighed": "policies that ask the model and another one",
     "deciding": "policies that pass queries on from the model",
-    "modelled": "only policies found with --cascade, and chains of three models or more",
+    "modelled": "only policies found with --cascade",
 }
-
-
-#: How many models a policy of the default search asks, for a check of this scope to say something of it.
-_FEWEST: Mapping[Scope, int] = {"weighed": 2, "modelled": 3}
 
 
 def affects(check: Check, by_model: bool) -> str:
@@ -61,7 +57,7 @@ def concerns(check: Check, asked: Sequence[str], models: Sequence[str], by_model
         by_model: whether the policy was found by the model alone.
     """
     scope = SCOPES[check.name]
-    if len(asked) < _FEWEST.get(scope, 1) and not by_model:
+    if not by_model and (scope == "modelled" or (scope == "weighed" and len(asked) < 2)):
         return False
     if check.name == "deferred by all":
         return len(asked) == len(models)

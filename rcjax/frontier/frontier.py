@@ -51,7 +51,7 @@ _WITHOUT_SHARES, _WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 3, 2, 1
         *("lam", "error", "cost", "status", "policies"),
         *("model", "bands", "abstain_price", "abstention", "seconds", "reserve"),
     ),
-    meta_fields=("search", "chain", "compare", "cascades", "max_length"),
+    meta_fields=("search", "chain", "compare", "cascades"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -92,8 +92,6 @@ class Frontier:
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
     cascades: Search | None = None
     """Among which cascades policies of least expected loss were searched, in files of before; else None."""
-    max_length: int | None = None
-    """The most models in a cascade, where `select_frontier` was told one; None: all."""
     reserve: jax.Array | None = None
     """(L,) money per query that a budget keeps in hand, as a bill is known but roughly; None: nothing."""
 
@@ -294,8 +292,7 @@ class Frontier:
     @property
     def _limits(self) -> dict[str, Any]:
         """What the search was limited to, as JSON values, as far as it was."""
-        limits = {"cascades": plain(self.cascades), "max_length": self.max_length}
-        return {name: value for name, value in limits.items() if value is not None}
+        return {} if self.cascades is None else {"cascades": plain(self.cascades)}
 
     def _host(self) -> dict[str, Any]:
         """The points as numpy's arrays by name, copied from the device once."""

@@ -82,7 +82,7 @@ def refuse_early(abstain_early: Any) -> None:
 def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
-    `target`, `models`, `search` (a word, or the cascades), `cascades` and `max_length` that it was limited to, `chain`,
+    `target`, `models`, `search` (a word, or the cascades), `cascades` that it was limited to, `chain`,
     `fit`, `bands`, `abstain_price`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`,
     that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
 
@@ -186,7 +186,7 @@ def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[
 
 
 def read_limits(entries: Mapping[str, Any], path: str, models: Sequence[str]) -> dict[str, Any]:
-    """What a search was limited to, as far as the entries of a record tell: `cascades` and `max_length`.
+    """What a search was limited to, as far as the entries of a record tell: `cascades`.
 
     Args:
         entries: of a policy's record, or of a frontier.
@@ -197,7 +197,6 @@ def read_limits(entries: Mapping[str, Any], path: str, models: Sequence[str]) ->
         "cascades": lambda value, at: (
             check.choice(value, CASCADES, at) if isinstance(value, str) else search_record(value, at, models)
         ),
-        "max_length": lambda value, at: check.whole(value, at, 1),
     }
     stated = {name: entries[name] for name in checks if entries.get(name) is not None}
     return {name: checks[name](value, f"{path}{name}") for name, value in stated.items()}

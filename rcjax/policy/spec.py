@@ -59,8 +59,6 @@ class Spec:
     a frontier, and no policy."""
     search: Any = "selected"
     """By the labels ("selected"), or by the model: "all", "full", "adaptive", or cascades by their models' names."""
-    max_length: int | None = None
-    """The most models in a cascade of a search by the labels; None: all."""
     chain: Literal["exact", "paper"] = "exact"
     """How the model takes confidences along a cascade to depend on each other."""
     fit: Mapping[str, Any] = field(default_factory=lambda: {"copula": "gumbel"})

@@ -49,7 +49,7 @@ class Findings:
     model: CascadeModel
     frontier: Frontier
     selection: Selection
-    """What longer cascades were compared by; its frontier is this one without bands."""
+    """What cascades were compared by; its frontier is this one without bands."""
     shares: np.ndarray
     """(L, k) of the queries, answered by each model."""
     comparisons: tuple[Against, ...]

@@ -1,4 +1,4 @@
-"""What was compared in cross-validation: cascades of each length, and their rivals, by cross-validated figures."""
+"""What was compared in cross-validation: single models, pairs, and policies that compare answers."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -11,7 +11,6 @@ from rcjax.solving.lambda_grid import log_lam
 __all__ = [
     "COMPARING",
     "COMPARING_ALONE",
-    "LONGER",
     "SHOWN",
     "AtBudgets",
     "AtErrors",
@@ -20,11 +19,7 @@ __all__ = [
     "Gain",
     "Gains",
     "Luck",
-    "over_neighbours",
 ]
-
-
-_WINDOW = 9  # prices that luck is averaged over
 
 
 _CONTRADICTION = 3.0  # standard errors
@@ -75,10 +70,6 @@ class Bar:
         """
         enough = (gain.mean > self.least) & (gain.mean > self.sure * gain.se)
         return enough if counted is None else enough & (counted.mean > -_CONTRADICTION * counted.se)
-
-
-#: A longer chain takes a place from pairs, and luck helps the longer one.
-LONGER = Bar(0.0, 1.0)
 
 
 #: Comparing answers, of error + λ·cost, as a share of it over all prices together: the frontier keeps the policies
@@ -175,51 +166,28 @@ class Luck(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Cross-validated figures of the best policies with so many models; S lengths, G prices λ, numpy's arrays.
+    """Cross-validated figures of single models, pairs, and policies that compare answers; G prices λ, numpy's arrays.
 
-    Length 1 is the best single model, 2 the best pair (or single model) by the labels; from 3 on, the best cascade of
-    exactly so many models under the Markov-copula model. A policy that is best for one λ may be another for the next.
+    Each is the best of its kind by the labels, single models being among the pairs, and pairs among those that may
+    compare answers. A policy that is best for one λ may be another for the next.
     """
 
-    lengths: np.ndarray  # (S,)
     lam: np.ndarray  # (G,) increasing
-    error: np.ndarray  # (S, G) on queries that the policies were not tuned on; a refusal counts at its price
-    cost: np.ndarray  # (S, G)
-    gain: np.ndarray  # (S, G) by how much error + λ·cost is below that of the pair
-    gain_se: np.ndarray  # (S, G) its standard error, over queries
-    overall: np.ndarray  # (S,) the gain as a share of the pair's error + λ·cost, averaged over the prices
-    overall_se: np.ndarray  # (S,)
-    agreement: Gains | None = None  # of policies that may compare answers, where the log tells answers
+    pairs: Gains  # of pairs, on single models
+    agreement: Gains | None = None  # of policies that may compare answers, on pairs; None: the log tells no answers
     at_budgets: AtBudgets | None = None  # what budgets get
     at_errors: AtErrors | None = None  # what limits on the error cost
     luck: Luck | None = None
 
     @property
-    def chosen(self) -> np.ndarray:
-        """(G,) the length that earns its place at each price: 2, or a longer one.
-
-        That must gain more than one standard error over all prices together, and at the price itself: of forty prices,
-        one or another always looks better by luck.
-        """
-        short = np.full(len(self.lam), min(2, self.lengths[-1]))
-        best = self._longer
-        if best is None:
-            return short
-        return np.where(self._gains_at_prices(best) & ~self.agreeing, self.lengths[best], short)
-
-    @property
     def agreeing(self) -> np.ndarray:
         """(G,) bool: the prices where comparing answers earns its place: it gains over all together, and at the price.
 
-        Where a longer cascade earns it too, the one that gains more over all prices has it.
+        Of forty prices, one or another always looks better by luck.
         """
-        gains, best = self.agreement, self._longer
-        if gains is None or not gains.earn(COMPARING):
+        if self.agreement is None or not self.agreement.earn(COMPARING):
             return np.zeros(len(self.lam), bool)
-        earned = gains.at_prices.mean > 0
-        if best is not None and self.overall[best] > gains.overall.mean:
-            earned &= ~self._gains_at_prices(best)
-        return earned
+        return self.agreement.at_prices.mean > 0
 
     def luckier(self, target: TargetName, comparing: bool) -> float:
         """By how much luckier the choice of pairs is than that of single models, 0 at the least.
@@ -237,26 +205,6 @@ class Comparison:
         luck = self.luck.at(target)
         return max(float(luck[-1 if comparing else min(1, len(luck) - 1)] - luck[0]), 0.0)
 
-    @property
-    def _longer(self) -> int | None:
-        """The place of the longer cascades that gain most, of those that gain enough over all prices together."""
-        earned = (self.lengths > 2) & LONGER.earned(Gain(self.overall, self.overall_se))
-        return int(np.argmax(np.where(earned, self.overall, -np.inf))) if earned.any() else None
-
-    def _gains_at_prices(self, length: int) -> np.ndarray:
-        """(G,) bool: where the cascades of a length, by its position, gain on the pair."""
-        return LONGER.earned(Gain(self.gain[length], self.gain_se[length]))
-
     def nearest(self, lam: Any) -> np.ndarray:
         """(…) the place of the price nearest to each λ, on the logarithmic scale."""
         return np.abs(log_lam(self.lam) - log_lam(lam)[..., None]).argmin(-1)
-
-
-def over_neighbours(luck: np.ndarray) -> np.ndarray:
-    """(G,) luck at each price, averaged over the prices next to it.
-
-    >>> over_neighbours(np.array([0.0, 0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0])).round(6).tolist()
-    [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
-    """
-    padded = np.pad(luck, _WINDOW // 2, "edge")
-    return np.convolve(padded, np.full(_WINDOW, 1 / _WINDOW), "valid")

@@ -1,7 +1,7 @@
 """Policies of a frontier, tuned again on draws of a log's queries by all that led to it.
 
-Where the labels chose, they choose again, what is best within the costs of the points; chains, and all policies of a
-search by the model, are solved again, at the λ of the points.
+Where the labels chose, they choose again, what is best within the costs of the points; policies of a search by the
+model are solved again, at the λ of the points.
 """
 
 from typing import NamedTuple
@@ -24,9 +24,8 @@ from rcjax.model.fitting import fit_near
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import expected_log
 from rcjax.solving.lambda_grid import lay_out_problem, solve_at
-from rcjax.solving.paths import MANY_STEPS, CascadePlan, only, plan_cascades
+from rcjax.solving.paths import MANY_STEPS, CascadePlan, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
-from rcjax.tuning.cross_validation import longer_cascades
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
 
@@ -116,25 +115,18 @@ class _ByLabels(NamedTuple):
     lam: np.ndarray  # (G,)
     judging: Judging | None  # how candidates are judged; None: as each draw says
     refusal: jax.Array | None
-    chains: _ByModel | None  # solves longer cascades; None where none is among the points
-    longer: np.ndarray  # (G,) where these stand
     comparing: np.ndarray | None  # (G,) where policies stand that compare answers; None: the frontier has none
 
     def again(self, draw: _Draw) -> tuple[Calibrator, Policies]:
         """(calibrators (k,), policies (G,)) by the labels of a draw."""
-        transform, k, chains = self.model.calibrators.transform, len(self.model.models), None
-        if self.chains is None:
-            calibrators, _ = calibrate_log(*fill_up(*draw.labels), transform=transform)
-        else:
-            calibrators, chains = self.chains.again(draw)
+        transform, k = self.model.calibrators.transform, len(self.model.models)
+        calibrators, _ = calibrate_log(*fill_up(*draw.labels), transform=transform)
         judging = self.judging
         if judging is None:
             judging = judging_of(draw.log.take(draw.queries), transform, self.refusal)
         answer = None if self.comparing is None else draw.answer
         pairs, agreeing = judge_all(calibrators, (*draw.labels, answer), draw.charge, self.lam, judging)
         policies = choose(pairs, None, self.targets, k).policies
-        if chains is not None:
-            policies = _replaced(policies, chains.on_host(), self.longer)
         if self.comparing is not None:
             policies = _replaced(policies, choose(pairs, agreeing, self.targets, k).policies, self.comparing)
         return calibrators, policies
@@ -151,13 +143,7 @@ def _by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool)
     """How the labels have chosen some points (G,) of a frontier; arguments as of `tune_again`."""
     model, lam, agreements = frontier.model, np.asarray(frontier.lam)[points], frontier.policies.agreements
     comparing = None if agreements is None else np.asarray(np.asarray(agreements.compares)[points].any(1))
-    size = np.asarray(frontier.members)[points].sum(1)
-    longer = size > 2 if comparing is None else (size > 2) & ~comparing
     refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
-    chains = None
-    if longer.any():
-        plan = _plan_of_lengths(len(model.models), {*size[longer].tolist()})
-        chains = _ByModel(model, plan, frontier.chain, refusal, lam)
     return _ByLabels(
         model=model,
         targets=Targets(lam=lam) if by_price else Targets(budgets=_budgets(frontier, points)),
@@ -165,8 +151,6 @@ def _by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool)
         # A few draws are judged as their own queries say, so that those left out have no part in it.
         judging=None if by_price else judging_of(log, model.calibrators.transform, refusal),
         refusal=refusal,
-        chains=chains,
-        longer=longer,
         comparing=comparing,
     )
 
@@ -190,12 +174,3 @@ def _without_refusals(cascades: Policies) -> Policies:
         return cascades
     how = {"agreements": cascades.agreements, "splits": cascades.splits}
     return Policies.of_cascades(cascades.thresholds, cascades.members, **how)
-
-
-def _plan_of_lengths(k: int, lengths: set[int]) -> CascadePlan:
-    """The cascades of k models of some lengths, 3 and more."""
-    longer = longer_cascades(k, None)
-    if not lengths <= set(longer.lengths):
-        longer = longer_cascades(k, max(lengths))
-    chosen = [np.unique(rows) for length, rows in zip(longer.lengths, longer.rows, strict=True) if length in lengths]
-    return only(longer.plan, np.resize(np.concatenate(chosen), longer.rows.shape[1]))

@@ -99,7 +99,6 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
     spec = Spec(
         targets=Target.those(**target),
         search="selected" if record.get("search") == "expected" else record.get("search", "selected"),
-        max_length=record.get("max_length"),
         chain=record.get("chain", "exact"),
         fit=record.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,

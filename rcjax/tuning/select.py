@@ -1,11 +1,10 @@
-"""The frontier of the cascades that earn their place: pairs, and longer chains only where they are shown to be better.
+"""The frontier of the cascades that earn their place: single models, pairs, and policies that compare answers.
 
 Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
-hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`judging`). A chain of three
-models or more must beat the pair in the contest by more than one standard error (Breiman, Friedman, Olshen & Stone
-1984, "Classification and Regression Trees", section 3.4.3), and so must policies that go by whether two models' answers
-are equal (`agreement_candidates`). And what was chosen among many has its error raised by the luck of that
-(`Comparison.luckier`), where a single model is counted: so no cascade stands beside a model that does better.
+hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`judging`). Policies that go
+by whether two models' answers are equal (`agreement_candidates`) must gain on pairs in the contest. And what was chosen
+among many has its error raised by the luck of that (`Comparison.luckier`), where a single model is counted: so no
+cascade stands beside a model that does better.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, asked_at_all
+from rcjax.frontier.policies import NEVER_ANSWER, Policies, Splits
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -29,15 +28,12 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.record import EXPECTED_IS_GONE, refuse_early
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target, TargetName
-from rcjax.replaying.walk import outcomes_on_log
 from rcjax.solving.frontiers import solve_frontier
-from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at
-from rcjax.solving.paths import only
+from rcjax.solving.lambda_grid import check_lam
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.choices import RESERVE
 from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.cross_validation import Longer, cross_validate, longer_cascades
-from rcjax.tuning.label_weights import charges, judging_of
+from rcjax.tuning.cross_validation import cross_validate
+from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.resampling import require_queries, sample_queries
 from rcjax.tuning.seconds_limit import Admission, within
 from rcjax.tuning.trials import (
@@ -45,17 +41,11 @@ from rcjax.tuning.trials import (
     Trial,
     all_trials,
     judge_pairs,
-    may_refuse,
     near_best,
     raised_by_luck,
     undominated,
 )
 from rcjax.tuning.verdict import tell_choice
-
-_HELD = 2**25  # outcomes, queries × policies, held at a time
-
-
-_LEAST_COMPLETE = 30  # queries with all answers, for cascades of three models and more to be compared on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +71,6 @@ def select_frontier(
     *,
     model: CascadeModel | None = None,
     lam: Any = None,
-    max_length: int | None = None,
     folds: int = 5,
     seed: int = 0,
     abstain_price: float | None = None,
@@ -91,21 +80,19 @@ def select_frontier(
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
-    Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Longer
-    cascades have the thresholds that are best under the model, and are used only where they earn it on the queries of
-    folds that were left out (`Comparison.chosen`); so are policies that go by whether answers agree, where the log
-    tells answers (`Comparison.agreeing`). The frontier holds the policies that no other beats in both error and cost:
+    Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Policies that
+    go by whether answers agree, where the log tells answers, are used only where they earn it on the queries of folds
+    that were left out (`Comparison.agreeing`). The frontier holds the policies that no other beats in error and cost:
     the corners of their convex hull (`PointStatus.CONVERGED`), which some λ leads to, and between them what budgets and
     limits on the error can have there (`PointStatus.INTERPOLATED`). `Frontier.cost` is the bill of the log's queries.
     `Frontier.error` is counted for single models; of others it is raised by how much better the best for such a target
     look on the queries that they were chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in
-    hand. Of more than 50,000 queries, so many are taken at random for that and for the comparison of lengths.
+    hand. Of more than 50,000 queries, so many are taken at random for that and for the contest.
 
     Args:
         log: the log to learn from.
         model: the model fitted to it; by default `fit(log)`.
         lam: (L,) the frontier holds the best policy for each of these λ, in error probability per unit of money.
-        max_length: the most models in a cascade.
         folds: of the comparison; 2 or more.
         seed: of the folds.
         abstain_price: the last model of a cascade may refuse to answer, at a price in errors, as in `solve_frontier`:
@@ -120,22 +107,21 @@ def select_frontier(
 
     >>> import rcjax
     >>> selection = select_frontier(rcjax.sample_log(300, seed=0))
-    >>> selection.frontier.models == rcjax.demo_model().models, selection.comparison.lengths.tolist()
-    (True, [1, 2, 3, 4, 5])
+    >>> selection.frontier.models == rcjax.demo_model().models, int(selection.frontier.members.sum(1).max())
+    (True, 2)
     """
     refuse_early(abstain_early)
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
     Target(target, 1.0)  # refuses a name that is none
     target = target if lam is None else "lam"
-    how = _How(prices, max_length, folds, seed, check_abstain_price(abstain_price), admits, target)
+    how = _How(prices, folds, seed, check_abstain_price(abstain_price), admits, target)
     model = fit(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
     points, comparison = _search(log, model, how)
-    frontier = _assemble(model, points, how.abstain_price, log.compare)
-    return Selection(dataclasses.replace(frontier, max_length=max_length), comparison, target)
+    return Selection(_assemble(model, points, how.abstain_price, log.compare), comparison, target)
 
 
 def find_frontier(
@@ -161,7 +147,6 @@ def find_frontier(
         selection = select_frontier(
             log,
             model=model,
-            max_length=spec.max_length,
             abstain_price=spec.abstain_price,
             admits=None if admitted is None else admitted.admits,
             target=spec.aim,
@@ -181,7 +166,6 @@ class _How(NamedTuple):
     """How to search, as `select_frontier` takes it."""
 
     lam: np.ndarray | None
-    max_length: int | None
     folds: int
     seed: int
     abstain_price: float | None
@@ -204,109 +188,48 @@ class _Points(NamedTuple):
 
 
 class _Earned(NamedTuple):
-    """The policies that have earned a place, for L prices λ."""
+    """The policies that have earned a place."""
 
     pairs: Trial
     """Single models and pairs."""
-    chains: Trial
-    """Longer cascades, for some of the prices."""
-    at: np.ndarray
-    """The positions of the prices of the chains."""
     agreeing: AgreementTrial | None
     """Policies that go by whether answers agree; None where these have earned no place."""
 
     def admitted(self, how: _How, model: CascadeModel) -> "_Earned":
         """Those that may be chosen from."""
-        rows = how.admitted(self.chains, model)
         agreeing = self.agreeing and self.agreeing.only(how.admitted(self.agreeing.trial, model))
-        pairs = self.pairs.take(how.admitted(self.pairs, model))
-        return _Earned(pairs, self.chains.take(rows), self.at[rows], agreeing)
+        return _Earned(self.pairs.take(how.admitted(self.pairs, model)), agreeing)
 
     def together(self, n: int) -> Trial:
         """One after the other, judged on n queries."""
-        agreeing = [] if self.agreeing is None else [self.agreeing.near_best(self.pairs, n)]
-        return all_trials(self.pairs, self.chains, *agreeing)
+        return self.pairs if self.agreeing is None else all_trials(self.pairs, self.agreeing.near_best(self.pairs, n))
 
     def best(self, lam: np.ndarray) -> Trial:
-        """(L,) for each price the best pair, the chain that stands in its place, or what beats it by agreement."""
+        """(L,) for each price the best pair, or what beats it by agreement."""
         shares = self.pairs.policies.shares
         whole = self.pairs if shares is None else self.pairs.take(np.flatnonzero((shares == 1).all((1, 2))))
-        pairs = whole.take(np.argmin(whole.loss(lam), axis=1))
-        rows = np.arange(len(lam))
-        rows[self.at] = len(lam) + np.arange(len(self.at))
-        best = all_trials(pairs, self.chains).take(rows)
+        best = whole.take(np.argmin(whole.loss(lam), axis=1))
         return best if self.agreeing is None else self.agreeing.better(best, lam)
 
 
 def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparison]:
     """The policies that earn their place on a log of the model's models, and what they were compared with."""
-    longest = how.max_length if int(log.complete.sum()) >= _LEAST_COMPLETE else 2
-    longer = longer_cascades(len(model.models), longest)
     refusal = refusal_at(how.abstain_price, log.cost.dtype)
     sample = sample_queries(log, how.seed)
     judging = judging_of(sample, model.calibrators.transform, refusal)
-    comparison = cross_validate(sample, model, longer, judging, how.folds, how.seed)
+    comparison = cross_validate(sample, model, judging, how.folds, how.seed)
     log = expected_log(log)
     lam = comparison.lam if how.lam is None else how.lam
     pairs = judge_pairs(log, model, lam, judging)
     if how.admits is not None and refusal is not None:
         pairs = near_best(pairs, lam)
-    # For a price there is one policy, of what gains more; a frontier has chains and agreement, and a budget chooses.
-    rivals = dataclasses.replace(comparison, agreement=None) if how.lam is None else comparison
-    chains, at = _chains(log, model, longer, rivals.chosen[rivals.nearest(lam)], lam, how.abstain_price)
-    earned = _Earned(pairs, chains, at, AgreementTrial.of(log, model, comparison, judging))
+    earned = _Earned(pairs, AgreementTrial.of(log, model, comparison, judging))
     earned = earned if how.admits is None else earned.admitted(how, model)
     if how.lam is None:
         trial = raised_by_luck(earned.together(log.n_queries), comparison, how.target)
         return _Points(*undominated(trial)), comparison
     trial = raised_by_luck(earned.best(how.lam), comparison, how.target)
     return _Points(trial, how.lam, np.full(len(how.lam), PointStatus.CONVERGED)), comparison
-
-
-def _chains(
-    log: Log, model: CascadeModel, longer: Longer, length: np.ndarray, lam: np.ndarray, price: float | None
-) -> tuple[Trial, np.ndarray]:
-    """The longer cascades that earn their place, and the positions (C,) among the λ (L,) of those where they do.
-
-    With the error and cost that they have on the log. `length` (L,) is how long a cascade may be at each λ, 2 where no
-    chain has earned its place; `price` is that of a refusal, in errors.
-    """
-    at = np.flatnonzero(length > 2)
-    k, nothing = len(model.models), np.zeros(len(lam))
-    thresholds, members = np.full((len(lam), k), NEVER_ANSWER), np.zeros((len(lam), k), bool)
-    refusals = np.full((len(lam), k), NEVER_REFUSE)
-    if not at.size:
-        none = Policies.of_cascades(thresholds, members, refusals)
-        return Trial(nothing, nothing, nothing, nothing, none).take(at), at
-    refusal = refusal_at(price, model.cost.dtype)
-    problem = lay_out_problem(model, longer.plan, "exact", refusal)
-    for size, paths in zip(longer.lengths, longer.rows, strict=True):
-        rows = length == size
-        if rows.any():
-            chains = select(solve_at(problem._replace(plan=only(longer.plan, paths)), lam), refusal).policies
-            thresholds[rows], members[rows] = chains.thresholds[rows], chains.members[rows]
-            if chains.refusals is not None:
-                refusals[rows] = chains.refusals[rows]
-    # Nobody asks the models after one that always answers.
-    members = asked_at_all(thresholds, members)
-    policies = Policies.of_cascades(thresholds, members, None if price is None else refusals)
-    expected, spread = _means(log, model, policies)
-    figures = expected.penalty(price), expected.cost, RESERVE * spread, expected.refused
-    return Trial(*figures, may_refuse(policies)).take(at), at
-
-
-def _means(log: Log, model: CascadeModel, policies: Policies) -> tuple[Outcomes, np.ndarray]:
-    """(what becomes of the complete queries, on average, under cascades (L,), the standard error of the cost)."""
-    data = model.calibrators, log.logprob, log.correct, log.answered, charges(log)
-    complete, size = log.complete, max(1, _HELD // log.n_queries)
-    policies = jax.tree.map(lambda leaf: leaf.astype(model.cost.dtype) if leaf.dtype.kind == "f" else leaf, policies)
-    means, spreads = [], []
-    for start in range(0, len(policies.first), size):  # some at a time
-        figures = outcomes_on_log(*data, policies.take(slice(start, start + size)))
-        wrong, cost, refused = (np.asarray(figure, float)[:, complete] for figure in figures)
-        means.append([figure.mean(1) for figure in (wrong, cost, refused)])
-        spreads.append(cost.std(1) / np.sqrt(complete.sum()))
-    return Outcomes(*(np.concatenate(some) for some in zip(*means, strict=True))), np.concatenate(spreads)
 
 
 def _assemble(model: CascadeModel, points: _Points, price: float | None, compare: Any) -> Frontier:

@@ -69,7 +69,7 @@ class Tuned:
     model: CascadeModel
     frontier: Frontier
     selection: Selection | None
-    """What longer cascades were compared with; None for another search than the default."""
+    """What cascades were compared with; None for another search than the default."""
     alone: tuple[Alone, ...]
     """What each model does on its own, in the order of the models."""
     target: Mapping[str, float]
@@ -150,9 +150,9 @@ def tune(
         log: the log to learn from.
         budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; without one there is a
             frontier, and no policy.
-        cascade: None searches by the labels: single models and pairs, longer cascades where cross-validation shows
-            them to be better (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
-            "full", "adaptive", the names of one cascade, or a list of cascades; what was answered has no part in it.
+        cascade: None searches by the labels (`select_frontier`). Else the search is by the model alone
+            (`solve_frontier`): "all", "full", "adaptive", the names of one cascade, or a list of cascades; what was
+            answered has no part in it.
         copula: how the confidences of two models depend on each other, as `fit` takes it.
         confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
             does not see (`certify`).

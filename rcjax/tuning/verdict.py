@@ -160,10 +160,7 @@ def _for_price(frontier: Frontier, comparison: Comparison, point: int, price: in
     if _by_agreement(frontier, point):
         assert comparison.agreement is not None
         return _tell(comparison.agreement.at_prices.at(price), "the best pair", noun)
-    if size > 2:
-        row = int(np.searchsorted(comparison.lengths, size))
-        return _tell(Gain(comparison.gain[row, price], comparison.gain_se[row, price]), "the best pair", noun)
-    gain, lam = Gain(-comparison.gain[0, price], comparison.gain_se[0, price]), float(comparison.lam[price])
+    gain, lam = comparison.pairs.at_prices.at(price), float(comparison.lam[price])
     error, cost = _figures(frontier, point)
     gap = _least_alone(comparison, lam * np.asarray(frontier.model.cost, float)) - error - lam * cost
     why = _though(gain.mean, round(100 * gap, 2), f"{100 * gap:.2f} points better")

@@ -73,7 +73,7 @@ def likelihood(model, log):
 
 def results(log, model):
     """What the functions that fill logs up return, as arrays."""
-    frontier = rcjax.tuning.select_frontier(log, model=model, lam=[10.0, 1000.0], max_length=3).frontier
+    frontier = rcjax.tuning.select_frontier(log, model=model, lam=[10.0, 1000.0]).frontier
     by_model = rcjax.solve_frontier(model, lam=[10.0, 1000.0], cascades="full")
     policy = by_model.policy(lam=1000.0)
     return {

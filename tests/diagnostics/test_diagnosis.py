@@ -256,7 +256,7 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     fold = np.random.default_rng(0).permutation(N) % FOLDS
     figures = []
     for number in range(FOLDS):
-        again = rcjax.tuning.select_frontier(log.take(fold != number), lam=told["lam"][places], max_length=2).frontier
+        again = rcjax.tuning.select_frontier(log.take(fold != number), lam=told["lam"][places]).frontier
         seen = rcjax.replay(again, log.take(fold == number))
         figures.append([again.error, again.cost, seen.error, seen.spent])
     expected = dict(zip(("predicted_error", "predicted_cost", "error", "cost"), np.mean(figures, 0), strict=True))

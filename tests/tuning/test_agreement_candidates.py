@@ -23,7 +23,7 @@ from rcjax.tuning import agreement_candidates as module
 from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import tune_by_labels
-from rcjax.tuning.comparison import COMPARING, Comparison, Gain, Gains
+from rcjax.tuning.comparison import COMPARING, Gain, Gains
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import CandidateRows
 
@@ -259,15 +259,6 @@ def rival(gain, gain_se, overall, overall_se, counted=0.0, counted_se=1.0):
     return Gains(at_prices, Gain(overall, overall_se), Gain(counted, counted_se))
 
 
-def comparison(agreement, chain_gain=(0, 0, 0), chain_overall=0.0):
-    gain = np.array([[-1] * 3, [0] * 3, chain_gain], float)
-    nothing = np.zeros_like(gain)
-    overall = np.array([-1, 0, chain_overall], float)
-    lam = np.geomspace(1, 1000, 3)
-    return Comparison(np.array([1, 2, 3]), lam, nothing, nothing, gain, nothing + 0.1, overall, nothing[:, 0] + 0.01,
-                      agreement)  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("overall", "overall_se", "counted", "earned"),
     [
@@ -283,20 +274,6 @@ def comparison(agreement, chain_gain=(0, 0, 0), chain_overall=0.0):
 )
 def test_agreement_must_gain_and_labels_must_not_contradict(overall, overall_se, counted, earned):
     assert rival([1, 1, 1], [0, 0, 0], overall, overall_se, counted).earn(COMPARING) is earned
-
-
-def test_agreement_must_gain_at_the_price_too():
-    assert comparison(rival([1, 0, -1], [0.5, 0.5, 0.5], 0.02, 0.01)).agreeing.tolist() == [True, False, False]
-    assert comparison(None).agreeing.tolist() == [False] * 3
-
-
-def test_of_a_chain_and_agreement_the_one_that_gains_more_has_the_price():
-    mine = rival([1, 1, 1], [0.1] * 3, 0.02, 0.01)
-    better, worse = (comparison(mine, (1, 0, 1), overall) for overall in (0.03, 0.015))
-    assert better.agreeing.tolist() == [False, True, False]
-    assert better.chosen.tolist() == [3, 2, 3]
-    assert worse.agreeing.tolist() == [True] * 3
-    assert worse.chosen.tolist() == [2, 2, 2]
 
 
 # -- the whole search

@@ -2,11 +2,10 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 from contest_references import best_for, every_policy
-from selection_references import draws_of, fixed_frontier, make_log
+from selection_references import draws_of, make_log
 
 import rcjax
 from rcjax.tuning import bootstrapping as resampling
@@ -170,20 +169,6 @@ def test_searches_of_every_kind_have_bands(three, tmp_path):
         np.testing.assert_array_equal(loaded.bands.error, bands.error)
         again = bootstrap(loaded, log, replicates=20)
         np.testing.assert_allclose(again.error, bands.error, atol=1e-6)
-
-
-@pytest.mark.thorough
-def test_chains_that_earned_their_place_are_chosen_again(three):
-    log, model = three
-    found = rcjax.solve_frontier(model, lam=[1e-3, 3e-3, 0.5], cascades=[log.models])
-    pair = fixed_frontier(log, model)
-    mixed = jax.tree.map(lambda own, other: own.at[2].set(other[0]), found.policies, pair.policies)
-    frontier = dataclasses.replace(found, search="selected", policies=mixed)
-    bands = bootstrap(frontier, log, replicates=20)
-    sizes = np.array([len(names) for names in bands.cascades])
-    np.testing.assert_allclose(bands.frequency.sum(1), 1, rtol=1e-12)
-    assert float(bands.frequency[0, sizes == 3].sum()) == 1
-    assert float(bands.frequency[2, sizes < 3].sum()) == 1
 
 
 @pytest.mark.parametrize(

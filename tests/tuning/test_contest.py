@@ -13,14 +13,13 @@ from selection_references import make_log
 import rcjax
 from rcjax.frontier.refusal import refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
 from rcjax.tuning.choices import RESERVE, as_cascades
 from rcjax.tuning.comparison import Luck
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
-from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, longer_cascades, targets_of
+from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, targets_of
 from rcjax.tuning.judging import Blend, Judging
 from rcjax.tuning.label_candidates import judge_log
 from rcjax.tuning.label_weights import judging_of
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 N, FOLDS = 120, 5
 
 
-def losses_of(log, judging, folds, seed, monkeypatch, max_length=2):
+def losses_of(log, judging, folds, seed, monkeypatch):
     """(the losses, the comparison that is made of them) of all arms of `cross_validate`."""
     kept = []
 
@@ -41,8 +40,7 @@ def losses_of(log, judging, folds, seed, monkeypatch, max_length=2):
 
     monkeypatch.setattr(cross_validation, "contest", keep)
     model = rcjax.fit(log)
-    longer = longer_cascades(len(log.models), max_length)
-    comparison = cross_validate(log, model, longer, judging, folds, seed)
+    comparison = cross_validate(log, model, judging, folds, seed)
     return kept[0], comparison, model
 
 
@@ -85,7 +83,7 @@ def two(request, float64):
 
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
-    assert losses.arms == ("1", "2")
+    assert losses.arms == ("models", "pairs")
     assert losses.penalty.shape == (1, 2, PRICES + BUDGETS + ERRORS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
@@ -111,9 +109,9 @@ def test_what_a_budget_saves_is_of_errors_alone(two):
     less = (wrong[0] - wrong)[:, budgets]
     saved, spread = less.mean(-1), less.std(-1, ddof=1) / np.sqrt(log.complete.sum())
     at = comparison.at_budgets
-    for mine, theirs in zip(losses.saved(["1", "2"], "1"), (saved, spread), strict=True):
+    for mine, theirs in zip(losses.saved(losses.arms, "models"), (saved, spread), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
-    error, cost = (figure[:, budgets] for figure in losses.means(["1", "2"]))
+    error, cost = (figure[:, budgets] for figure in losses.means(losses.arms))
     expected = ((error, wrong[:, budgets].mean(-1)), (cost, money[:, budgets].mean(-1)))
     for mine, theirs in ((at.saved.mean, saved), (at.saved.se, spread), *expected):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
@@ -126,22 +124,13 @@ def test_gains_are_of_loss_at_prices(two):
     log, losses, comparison, (wrong, money, _) = two
     lam, n = losses.targets.lam, int(log.complete.sum())
     loss = (wrong + np.append(lam, np.zeros(BUDGETS + ERRORS))[:, None] * money)[:, :PRICES]
-    gain = loss[1] - loss
-    share = np.array([[gain[arm, g] / loss[1, g].mean() for g in range(PRICES)] for arm in range(2)]).mean(1)
-    expected = {
-        "lengths": [1, 2],
-        "lam": lam,
-        "error": wrong[:, :PRICES].mean(-1),
-        "cost": money[:, :PRICES].mean(-1),
-        "gain": gain.mean(-1),
-        "gain_se": gain.std(-1, ddof=1) / np.sqrt(n),
-        "overall": share.mean(-1),
-        "overall_se": share.std(-1, ddof=1) / np.sqrt(n),
-    }
-    for name, value in expected.items():
-        np.testing.assert_allclose(getattr(comparison, name), value, rtol=1e-9, atol=1e-12, err_msg=name)
-    counted = losses.gains(["1"], "2").of_arm(0).counted
-    np.testing.assert_allclose(counted, (share[0].mean(), share[0].std(ddof=1) / np.sqrt(n)), rtol=1e-9)  # fmt: skip
+    gain, rival = loss[0] - loss[1], loss[0].mean(-1)
+    share = (gain / rival[:, None]).mean(0)
+    np.testing.assert_allclose(comparison.lam, lam)
+    expected = (gain.mean(-1), gain.std(-1, ddof=1) / np.sqrt(n)), (share.mean(), share.std(ddof=1) / np.sqrt(n))
+    for mine, theirs in zip(comparison.pairs, (*expected, expected[1]), strict=True):
+        np.testing.assert_allclose(mine.mean, theirs[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mine.se, theirs[1], rtol=1e-9, atol=1e-12)
 
 
 # -- figures of made-up losses
@@ -235,18 +224,6 @@ def chosen_answers(trial, pairs, targets, k, refusing):
     return best
 
 
-def chosen_chains(fitted, targets, price):
-    """The same of the chains of all three models that the model solves, at a price each: of these a target has one."""
-    solved = solve_frontier(fitted, lam=targets.lam, cascades=[fitted.models], abstain_price=price)
-    error, cost = np.asarray(solved.penalty), np.asarray(solved.cost)
-    places = [*range(len(cost))]
-    for budget in targets.budgets:
-        within = np.flatnonzero(cost <= budget)
-        places.append(within[error[within].argmin()] if within.size else cost.argmin())
-    places += [cheapest_within(error, cost, limit) for limit in targets.errors]
-    return [(solved.policies, place, error[place], cost[place]) for place in places]
-
-
 def by_hand(log, model, judging, targets, folds, seed):
     """{arm: (penalty (T, m), charge (T, m), told (T,))} by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, charge = columns(log)
@@ -261,13 +238,11 @@ def by_hand(log, model, judging, targets, folds, seed):
         fitted = fit_near(model, *rows, log.cost)
         trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, rows, charge, targets.lam, judging))
         may = np.ones_like(trial.error, bool)
-        allowed = {"1": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "2": may}
+        allowed = {"models": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "pairs": may}
         choices = {name: chosen_pairs(trial, own, targets, k) for name, own in allowed.items()}
         if log.answer is not None and k > 2:
             compared = judge_answers(fitted.calibrators, rows, charge, log.answer, judging)
-            choices["answers"] = chosen_answers(compared, choices["2"], targets, k, price is not None)
-        if k == 3:
-            choices["3"] = chosen_chains(fitted, targets, price)
+            choices["answers"] = chosen_answers(compared, choices["pairs"], targets, k, price is not None)
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
         codes = None if log.answer is None else np.asarray(log.answer)[part]
@@ -281,21 +256,21 @@ def by_hand(log, model, judging, targets, folds, seed):
 
 
 LOGS = {
-    "answers, one confidence for many": (lambda: agreement_logs.make_log(90, 0.2, seed=1), None, ["answers", "3"]),
-    "refusals": (lambda: agreement_logs.make_log(90, 0.2, seed=2), 0.3, ["answers", "3"]),
+    "answers, one confidence for many": (lambda: agreement_logs.make_log(90, 0.2, seed=1), None),
+    "refusals": (lambda: agreement_logs.make_log(90, 0.2, seed=2), 0.3),
 }
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", LOGS)
 def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
-    make, price, more = LOGS[name]
+    make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
     judging = judging_of(log, transform, refusal_at(price, log.cost.dtype))
-    losses, _, model = losses_of(log, judging, 3, 5, monkeypatch, max_length=None)
+    losses, _, model = losses_of(log, judging, 3, 5, monkeypatch)
     arms = by_hand(log, model, judging, losses.targets, 3, 5)
-    assert {"1", "2", *more} <= {*losses.arms}
+    assert losses.arms == ("models", "pairs", "answers")
     for arm, (penalty, money, told) in arms.items():
         place = losses.arms.index(arm)
         np.testing.assert_allclose(losses.charge[place].mean(-1), money.mean(-1), rtol=1e-6, err_msg=arm)
@@ -312,7 +287,7 @@ def test_labels_left_out_have_no_say_in_the_choice():
     for seed in range(4):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        seen = cross_validate(log, rcjax.fit(log), longer_cascades(2, None), Judging(Blend(0.0, 0.0)), FOLDS, 0)
+        seen = cross_validate(log, rcjax.fit(log), Judging(Blend(0.0, 0.0)), FOLDS, 0)
         lucky.append(float(seen.luck.budgets[1]))
         assert abs(seen.luck.budgets[0]) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01

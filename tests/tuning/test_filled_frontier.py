@@ -41,7 +41,7 @@ def tuned(request, float64):
     """(log, model, selection)"""
     log = LOGS[request.param]()
     model = rcjax.fit(log)
-    return log, model, rcjax.tuning.select_frontier(log, model=model, max_length=2)
+    return log, model, rcjax.tuning.select_frontier(log, model=model)
 
 
 def candidates(log, model, selection):

@@ -180,7 +180,7 @@ def test_a_deal_is_a_replay_of_what_the_log_says(monkeypatch):
     assert error.shape == cost.shape == (1, 1, 24)
     train, held_out = log.take(others[0]), log.take(tests[0])
     train = dataclasses.replace(train, cost=log.cost, query_cost=jnp.broadcast_to(log.cost, train.query_cost.shape))
-    frontier = rcjax.tuning.select_frontier(train, lam=lam, max_length=2).frontier
+    frontier = rcjax.tuning.select_frontier(train, lam=lam).frontier
     seen = rcjax.replay(frontier, held_out)
     np.testing.assert_allclose(error[0, 0], seen.error, atol=1e-12)
     charged = np.asarray(held_out.cost) / np.asarray(log.cost)

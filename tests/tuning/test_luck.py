@@ -11,7 +11,7 @@ from tiers import examples
 
 from rcjax.frontier.policies import Agreements, Policies
 from rcjax.policy.targets import TargetName
-from rcjax.tuning.comparison import Comparison, Luck
+from rcjax.tuning.comparison import Comparison, Gain, Gains, Luck
 from rcjax.tuning.trials import Trial, raised_by_luck
 
 PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
@@ -29,10 +29,8 @@ def trial(compares=True):
 
 def comparison(prices, budgets, errors=None):
     """What a contest has shown: luck of single models, pairs, and all that may compare, for each kind of target."""
-    nothing, flat = np.zeros((2, 3)), np.zeros(2)
     lucks = Luck(*(np.array(kind) for kind in (prices, budgets, prices if errors is None else errors)))
-    shown = (nothing, nothing, nothing, nothing, flat, flat)
-    return Comparison(np.array([1, 2]), np.geomspace(1, 9, 3), *shown, luck=lucks)
+    return Comparison(np.geomspace(1, 9, 3), Gains(*[Gain(0.0, 0.0)] * 3), luck=lucks)
 
 
 @in_turn(

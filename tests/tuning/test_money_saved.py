@@ -34,7 +34,7 @@ def test_limits_are_told_by_one_that_as_many_models_keep_to(alone, limit, positi
 @pytest.fixture(scope="module")
 def selection(float64):
     log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    return rcjax.tuning.select_frontier(log, max_length=2, target="max_error"), log
+    return rcjax.tuning.select_frontier(log, target="max_error"), log
 
 
 @pytest.mark.thorough

@@ -6,19 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contest_references import every_policy, walk_by_hand
+from contest_references import every_policy
 from misses import in_turn
 from selection_references import as_rows, feature, make_log
 
 import rcjax
 from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError
-from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import resampling, select
-from rcjax.tuning.choices import RESERVE
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Luck
+from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.label_weights import estimate_blend, has_atoms
@@ -50,28 +47,15 @@ def found(log, model):
     return select_frontier(log, model=model)
 
 
-def made_comparison(lam, overall, gain=None, luck=0.0):
-    """Lengths 1, 2, … that gain so much over the pair, with standard errors of 1; cascades are so lucky."""
-    size = len(overall)
-    gain = np.zeros((size, len(lam))) if gain is None else np.asarray(gain, float)
-    nothing, ones = np.zeros((size, len(lam))), np.ones(size)
-    arrays = np.asarray(lam), nothing, nothing, gain, np.ones_like(nothing), np.array(overall, float), ones
-    at = AtBudgets(np.ones(3), Gain(*[np.zeros((2, 3))] * 2))
-    lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck], [0.0, 3 * luck]]))
-    return Comparison(np.arange(1, size + 1), *arrays, at_budgets=at, luck=lucks)
-
-
 @pytest.fixture
 def compared(monkeypatch, log):
-    """Replaces cross-validation by a verdict: from the price of this number on, chains of three earn their place."""
+    """Replaces cross-validation by a verdict: cascades are so lucky."""
 
-    def decide(start, luck=0.0):
-        lam = lam_range(np.asarray(log.cost), PRICES)
-        gain = np.zeros((3, PRICES))
-        gain[2, start:] = 5
-        seen = made_comparison(lam, [-1, 0, 5], gain, luck)
+    def decide(luck=0.0):
+        lam, nothing = lam_range(np.asarray(log.cost), PRICES), Gain(*[np.zeros((2, 3))] * 2)
+        lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck], [0.0, 3 * luck]]))
+        seen = Comparison(lam, Gains(nothing, nothing, nothing), at_budgets=AtBudgets(np.ones(3), nothing), luck=lucks)
         monkeypatch.setattr(select, "cross_validate", lambda *_: seen)
-        return seen
 
     return decide
 
@@ -105,13 +89,12 @@ def test_the_frontier_is_in_order_and_nothing_on_it_is_beaten(found):
     assert (np.diff(cost) < 0).all()
     assert (np.diff(error) > 0).all()
     assert set(np.asarray(frontier.status).tolist()) <= {PointStatus.CONVERGED, PointStatus.INTERPOLATED}
-    assert (np.asarray(frontier.members).sum(1) <= 2).any()
+    assert (np.asarray(frontier.members).sum(1) <= 2).all()
     np.testing.assert_array_equal(frontier.first, np.asarray(frontier.members).argmax(1))
-    assert found.comparison.lengths.tolist() == [1, 2, 3]
 
 
 def test_pairs_have_the_figures_of_the_definition(log, model, compared):
-    compared(PRICES)
+    compared()
     rows = as_rows(select_frontier(log, model=model).frontier)
     every = np.array(reference(log))
     assert sum(i != j for i, j, *_ in rows) > 3
@@ -138,7 +121,7 @@ def test_pairs_have_the_figures_of_the_definition(log, model, compared):
 
 
 def test_for_a_lambda_it_is_the_pair_with_the_least_loss(log, model, compared):
-    compared(PRICES)
+    compared()
     lam = np.geomspace(1e-3, 1, 25)
     frontier = select_frontier(log, model=model, lam=lam[::-1]).frontier
     every = np.array(reference(log))
@@ -150,47 +133,11 @@ def test_for_a_lambda_it_is_the_pair_with_the_least_loss(log, model, compared):
 
 
 def test_free_and_priceless_errors(log, model, compared):
-    compared(PRICES)
+    compared()
     frontier = select_frontier(log, model=model, lam=[0.0, 1e9, 0.0]).frontier
     every = np.array(reference(log))
     assert float(frontier.error[0]) == pytest.approx(every[:, 3].min(), rel=1e-6)
     assert float(frontier.cost[1]) == pytest.approx(every[:, 4].min(), rel=1e-9)
-
-
-def test_where_chains_earn_their_place_they_are_those_of_the_model(log, model, compared):
-    """Their figures are what becomes of the queries of the log."""
-    seen = compared(15)
-    selection = select_frontier(log, model=model, lam=seen.lam)
-    frontier = selection.frontier
-    longer = np.arange(PRICES) >= 15
-    solved = solve_frontier(model, lam=seen.lam, cascades=[log.models])
-    calibrated = model.calibrate(log.logprob)
-    right, money = np.asarray(log.correct), np.asarray(log.query_cost)
-    walks = [walk_by_hand(solved.policies, row, np.asarray(calibrated), right, money) for row in np.flatnonzero(longer)]
-    wrong, charge, _ = (np.array([walk[figure] for walk in walks]) for figure in range(3))
-    np.testing.assert_allclose(frontier.error[longer], wrong.mean(1), atol=1e-12)
-    np.testing.assert_allclose(frontier.cost[longer], charge.mean(1), rtol=1e-12)
-    np.testing.assert_allclose(frontier.reserve[longer], RESERVE * charge.std(1) / np.sqrt(N), rtol=1e-9)
-    seen_again = rcjax.replay(frontier, log)
-    np.testing.assert_allclose(seen_again.error[longer], frontier.error[longer], atol=1e-12)
-    np.testing.assert_allclose(seen_again.spent[longer], frontier.cost[longer], rtol=1e-9)
-    # The others are pairs; nobody is asked after a model that always answers.
-    members, thresholds = np.asarray(frontier.members), np.asarray(frontier.thresholds)
-    assert (members[~longer].sum(1) <= 2).all()
-    assert (members[longer].sum(1) == 3).any()
-    assert ((thresholds == 0) & members).sum(1).tolist() == [1] * PRICES
-    assert (thresholds[~members] == 1).all()
-
-
-def test_chains_join_the_pairs_on_the_frontier(log, model, compared):
-    """A frontier without given λ has what is near the hull of both."""
-    compared(0)
-    both = select_frontier(log, model=model).frontier
-    compared(PRICES)
-    short = select_frontier(log, model=model).frontier
-    for lam in np.geomspace(1e-3, 1, 30):
-        least = (np.asarray(short.error) + lam * np.asarray(short.cost)).min()
-        assert (np.asarray(both.error) + lam * np.asarray(both.cost)).min() <= least + 1e-12
 
 
 def test_a_policy_does_on_the_log_what_its_point_says(log, found):
@@ -207,7 +154,7 @@ def test_the_order_of_the_log_does_not_matter_where_a_model_is_given(log, model,
     again = select_frontier(log.select(log.models[::-1]), model=model)
     np.testing.assert_allclose(again.frontier.error, found.frontier.error, rtol=1e-9)
     np.testing.assert_allclose(again.frontier.thresholds, found.frontier.thresholds, rtol=1e-9)
-    np.testing.assert_array_equal(again.comparison.error, found.comparison.error)
+    np.testing.assert_array_equal(again.comparison.pairs.at_prices, found.comparison.pairs.at_prices)
 
 
 def test_a_second_selection_compiles_nothing(log, model, found, compilations):
@@ -219,21 +166,14 @@ def test_a_second_selection_compiles_nothing(log, model, found, compilations):
 
 
 def test_the_model_is_fitted_where_none_is_given(log, model, compared):
-    compared(PRICES)
+    compared()
     one, other = select_frontier(log, lam=[0.01]), select_frontier(log, model=model, lam=[0.01])
     np.testing.assert_allclose(one.frontier.thresholds, other.frontier.thresholds, rtol=1e-12)
 
 
 @pytest.mark.thorough
 def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
-    thresholds = np.linspace(0.2, 0.8, 7)[:, None] * np.ones(len(model.models))
-    cascades = Policies.of_cascades(thresholds, np.arange(len(model.models)) < 3 + np.zeros((7, 1)))
-    whole, spread = select._means(log, model, cascades)
     monkeypatch.setattr(resampling, "_MOST_COMPARED", 50)
-    monkeypatch.setattr(select, "_HELD", 3 * log.n_queries)
-    parts, spreads = select._means(log, model, cascades)
-    for one, other in zip((*whole, spread), (*parts, spreads), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-14)
     compared = []
 
     def compare(log, *rest):
@@ -246,14 +186,9 @@ def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, m
     assert compared == [50]
 
 
-def test_a_short_search_has_no_long_chains(log, model):
-    seen = select_frontier(log, model=model, lam=[0.01], max_length=2).comparison
-    assert seen.lengths.tolist() == [1, 2]
-
-
 @pytest.mark.parametrize("cost", [np.zeros(3), np.array([0.0, 1.0, 2.0])], ids=["all are free", "the best is free"])
 def test_a_frontier_of_one_free_model_can_be_used(cost, compared, log):
-    compared(PRICES)
+    compared()
     correct = np.arange(N)[:, None] < np.array([110, 60, 70])
     one = make_log(N, K, seed=3, correct=correct, query_cost=cost, logprob=np.full(3, -0.5))
     frontier = select_frontier(one).frontier
@@ -310,19 +245,17 @@ def test_a_calibration_that_falls_is_used_as_it_is(found, monkeypatch):
 def test_logs_of_one_and_two_models(float64, k):
     log = untied(make_log(N, k, seed=6))
     selection = select_frontier(log)
-    assert selection.comparison.lengths.tolist() == [1, 2][:k]
     every = np.array(reference(log))
     rows = as_rows(selection.frontier)
     assert (len(rows) == 1) == (k == 1)
     for row in rows:
         same = np.abs(np.delete(every - row, 3, axis=1)).max(1) < 1e-6
         assert (row[3] >= every[same, 3] - 1e-9).any()  # raised by the luck that folds left out show
-    assert "longer" not in selection.verdict(0)
 
 
 @pytest.mark.thorough
 def test_single_precision_is_close_to_double(log, model, compared, float32):
-    compared(PRICES)
+    compared()
     with jax.enable_x64(True):
         double = select_frontier(log, model=model).frontier
     lower = {name: np.asarray(getattr(log, name)).astype(np.float32) for name in ("logprob", "query_cost", "cost")}
@@ -369,7 +302,7 @@ def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, c
     """No single model's: that is counted. So a cascade must promise more than it is lucky to stand beside one."""
     frontiers = {}
     for luck in (0.0, 0.015, -0.015):
-        compared(PRICES, luck)
+        compared(luck)
         frontiers[luck] = select_frontier(log, model=model).frontier
     plain, raised = ({tuple(row[:3]): row[3] for row in as_rows(frontiers[luck])} for luck in (0.0, 0.015))
     counted = 1 - np.asarray(log.correct).mean(0)
@@ -388,7 +321,7 @@ def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, c
 def test_each_kind_of_target_has_a_luck_of_its_own(log, model, compared, target, raised):
     rows = []
     for luck in (0.0, 0.015):
-        compared(PRICES, luck)
+        compared(luck)
         selection = select_frontier(log, model=model, target=target)
         rows.append({tuple(row[:3]): row[3] for row in as_rows(selection.frontier)})
     plain, lucky = rows

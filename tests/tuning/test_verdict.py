@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 NAMES = ("small", "middle", "large")
 COST = {1: 1.0, 2: 10.0, 3: 100.0}
-MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "chain": [1, 1, 1], "answers": [1, 1, 1], "refusing": [1, 1, 0]}
+MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "answers": [1, 1, 1], "refusing": [1, 1, 0]}
 ROWS = tuple(MEMBERS)
 ALONE = np.array([0.3, 0.2, 0.08])  # how often each model errs
 
@@ -30,22 +30,20 @@ def frontier(float64):
     base = rcjax.solve_frontier(dataclasses.replace(rcjax.fit(log), models=NAMES), lam=[1.0])
     members = np.array([MEMBERS[row] for row in ROWS], bool)
     agreements = Agreements.none(members.shape)
-    agreements.earlier[3:, 1], agreements.differ[3:, 1] = 0, [2, ABSTAIN]
+    agreements.earlier[2:, 1], agreements.differ[2:, 1] = 0, [2, ABSTAIN]
     policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements)
     figures = np.full(len(ROWS), 10.0)
     return dataclasses.replace(base, lam=figures, cost=figures, error=figures / 100, policies=policies)
 
 
-def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.02, lengths=3):
+def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.02):
     """A contest that shows at the middle of three prices, and budgets, what is given; elsewhere far more."""
 
     def amid(value):
         return np.array([9.0, value, -9.0])
 
-    size = np.arange(lengths)[:, None]
-    own = np.where(size == 0, -amid(gain), np.where(size == 1, 0.0, amid(gain)))
-    spread = np.where(size == 1, 0.0, np.full(3, gain_se))
-    overall, nothing = np.zeros(lengths), np.zeros((lengths, 3))
+    none = Gain(0.0, 0.0)
+    pairs = Gains(Gain(amid(gain), np.full(3, gain_se)), none, none)
     arms = 2 + (rival is not None)
     less = np.where(np.arange(arms)[:, None] == 0, 0.0, amid(saved))
     spreads = np.full((arms, 3), saved_se)
@@ -56,12 +54,9 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.0
     spared = Gain(money, 1e-4 * spreads)
     errors = AtErrors(np.array([0.05, 0.1, 0.15]), np.full((arms, 3), 1e-4), spared, ALONE)
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
-    none = Gain(0.0, 0.0)
     compared = None if rival is None else Gains(Gain(amid(rival), np.full(3, gain_se)), none, none)
-    arrays = np.arange(1, lengths + 1), np.geomspace(1, 100, 3), nothing, nothing, own, spread, overall, overall
-    return Comparison(
-        *arrays, agreement=compared, at_budgets=at, at_errors=errors, luck=Luck(0 * lucks, lucks, 2 * lucks)
-    )
+    luck = Luck(0 * lucks, lucks, 2 * lucks)
+    return Comparison(np.geomspace(1, 100, 3), pairs, compared, at_budgets=at, at_errors=errors, luck=luck)
 
 
 def say(frontier, kind, target, **figures):
@@ -97,11 +92,6 @@ SENTENCES = [
     ("pair", {"lam": 10.0}, {"gain": -0.02, "gain_se": 0.0123},
      "use small → large: that it beats the best single model is not shown: "
      "2.00 ± 1.23 points of error + λ·cost worse on queries left out"),
-    ("chain", {}, {"gain": 0.03, "gain_se": 0.01},
-     "use small → middle → large: 3.00 ± 1.00 points of error + λ·cost better than the best pair"),
-    ("chain", {"lam": 10.0}, {"gain": -0.03, "gain_se": 0.01},
-     "use small → middle → large: that it beats the best pair is not shown: "
-     "3.00 ± 1.00 points of error + λ·cost worse on queries left out"),
     ("answers", {"lam": 10.0}, {"rival": 0.03},
      "use small → middle → large, asking large where small and middle differ: "
      "3.00 ± 1.00 points of error + λ·cost better than the best pair"),
@@ -154,7 +144,7 @@ def test_words_and_figures_never_contradict_each_other(frontier):
     misses = []
     limits = [{"budget": 10.0}, {"lam": 10.0}, {"error_cost": 0.1}, {}]
     values = [-0.3, -0.02, -1e-5, 0.0, 1e-5, 0.004, 0.0201, 0.3]
-    for kind, target, value in itertools.product(("pair", "chain", "answers"), limits, values):
+    for kind, target, value in itertools.product(("pair", "answers"), limits, values):
         said = say(frontier, kind, target, gain=value, saved=value, rival=value)
         limited = "budget" in target
         figure = value * (2 if limited and kind == "answers" else 1)
@@ -169,8 +159,8 @@ def test_words_and_figures_never_contradict_each_other(frontier):
     assert not misses, misses
 
 
-def test_a_verdict_of_a_log_with_one_length(frontier):
-    alone = shown(lengths=1)
+def test_a_verdict_of_a_log_with_one_model(frontier):
+    alone = shown()
     at = alone.at_budgets
     one = dataclasses.replace(at, saved=at.saved.at(slice(1)))
     alone = dataclasses.replace(alone, at_budgets=one, luck=Luck(*(luck[:1] for luck in alone.luck)))
@@ -208,7 +198,7 @@ def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
     told = 0
     for seed in range(2):
         log = rcjax.sample_log(200, seed=seed).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-        selection = rcjax.tuning.select_frontier(log, max_length=2)
+        selection = rcjax.tuning.select_frontier(log)
         at, frontier, bills = selection.comparison.at_budgets, selection.frontier, np.asarray(log.query_cost).mean(0)
         for budget in (*(1.1 * bills), *(0.96 * bills[1:]), *np.geomspace(1.05 * bills.min(), bills.max(), 9)):
             point = frontier.choose(budget=float(budget))
