@@ -24,7 +24,7 @@ ORDER = (
     *("labels_areas_100", "labels_areas_300"),
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),
-    *("abstention", "few_values", "learning", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
+    *("abstention", "few_values", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
     *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "attack", "fuzz"),
     *("menus", "sweeps", "gpu", "big_logs"),
 )

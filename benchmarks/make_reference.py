@@ -56,8 +56,6 @@ SECTIONS = {
         "Bands",
         "certify",
         "Certificate",
-        "learning_curve",
-        "LearningCurve",
         "area_under_curve",
         "expected_calibration_error",
     ],

@@ -65,7 +65,6 @@ PACKAGES = {
     "tuning": [
         "Certificate",
         "Comparison",
-        "LearningCurve",
         "OverlapWarning",
         "Retuned",
         "Selection",

@@ -42,7 +42,6 @@ from rcjax.serving.call_log import CallLog as CallLog
 from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError
 from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.tuning.certify import certify as certify
-from rcjax.tuning.learning_curve import learning_curve as learning_curve
 from rcjax.tuning.retune import retune as retune
 from rcjax.tuning.tune import Tuned as Tuned, tune as tune
 

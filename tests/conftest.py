@@ -90,7 +90,6 @@ DEAR_EXAMPLES = (
     "tuning.label_candidates.refusing_candidates",
     "tuning.label_weights.charges",
     "tuning.label_weights.estimate_blend",
-    "tuning.learning_curve.learning_curve",
     "tuning.overlap.hold_out",
     "tuning.retune.retune",
     "tuning.select.select_frontier",

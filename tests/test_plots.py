@@ -18,7 +18,6 @@ from rcjax.copulas import OneOf
 from rcjax.model.example import demo_model
 from rcjax.model.marginals import Marginal
 from rcjax.plots import figures
-from rcjax.tuning.learning_curve import LearningCurve
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -178,37 +177,6 @@ def test_a_frontier_without_single_models(ax):
     plots.plot_error_cost(ax, frontier())
     assert len(ax.lines) == 2
     assert not ax.texts
-
-
-def learning_curve(area=lambda sizes: 0.2 + 0.5 * sizes**-0.7, law=(0.2, 0.5, 0.7)):
-    sizes = np.array([25, 50, 100, 200, 320])
-    replicates = np.tile(law, (21, 1)) * np.linspace(0.8, 1.2, 21)[:, None] ** [0, 1, 0]
-    ones = np.ones(5)
-    return LearningCurve(sizes, area(sizes), 0.01 * ones, ones, 400, *law, replicates, (1.0, 16.0))
-
-
-def test_a_learning_curve_has_points_a_line_and_a_band(ax, tmp_path):
-    curve = learning_curve()
-    plots.plot_learning_curve(ax, curve, level=0.8)
-    line, points, now = ax.lines
-    sizes, share = line.get_data()
-    assert (sizes[0], sizes[-1]) == (pytest.approx(25), pytest.approx(800))
-    np.testing.assert_allclose(share, 100 * curve.predict(sizes) / curve.predict(400))
-    np.testing.assert_allclose(points.get_ydata(), 100 * curve.area / curve.predict(400))
-    assert list(now.get_xdata()) == [400, 400]
-    low, high = (100 - each for each in curve.gain(400, level=0.8)[:0:-1])
-    band = ax.collections[0].get_paths()[0].vertices
-    last = band[band[:, 0] == band[:, 0].max(), 1]
-    assert (last.min(), last.max()) == (pytest.approx(low), pytest.approx(high))
-    assert legend(ax) == ["80 % interval", "power law", "seen, held out", "this log, 400 labels"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["50", "100", "200", "500"]
-    plots.save_figure(ax.figure, tmp_path / "learning.png")
-    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_learning_curve_without_errors_can_be_drawn(ax):
-    plots.plot_learning_curve(ax, learning_curve(lambda sizes: 0.0 * sizes, (0.0, 0.0, 0.85)))
-    assert np.isfinite([*ax.get_xlim(), *ax.get_ylim()]).all()
 
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

@@ -12,7 +12,7 @@ from rcjax.plots.confidence_plots import (
     plot_reliability,
 )
 from rcjax.plots.figures import correlation_figure, diagnosis_figures, frontier_figure, save_figure
-from rcjax.plots.tradeoffs import plot_error_cost, plot_frontier, plot_learning_curve
+from rcjax.plots.tradeoffs import plot_error_cost, plot_frontier
 
 __all__ = [
     "correlation_figure",
@@ -21,7 +21,6 @@ __all__ = [
     "plot_accuracy_above",
     "plot_error_cost",
     "plot_frontier",
-    "plot_learning_curve",
     "plot_marginal",
     "plot_rank_correlations",
     "plot_ranks",

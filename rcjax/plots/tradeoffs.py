@@ -12,17 +12,15 @@ from matplotlib.ticker import MaxNLocator
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.point_statuses import PointStatus
-from rcjax.tuning.learning_curve import LearningCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from rcjax.plots.colours import BLACK, BLUE, GREY, ORANGE
+from rcjax.plots.colours import BLACK, BLUE, ORANGE
 
 __all__ = [
     "plot_error_cost",
     "plot_frontier",
-    "plot_learning_curve",
 ]
 
 
@@ -36,9 +34,6 @@ _CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "be
 
 
 _GAP: dict[str, Any] = {"s": 9, "linewidths": 0.6, "zorder": 2.5, "label": "best for a budget only"}
-
-
-_ROUND_SIZES = [digit * 10**power for power in range(1, 8) for digit in (1, 2, 5)]
 
 
 def plot_error_cost(
@@ -178,26 +173,3 @@ def _area(box: np.ndarray) -> float:
 def _shared(box: np.ndarray, other: np.ndarray) -> float:
     """The area that two boxes (left, bottom, right, top) share."""
     return _area(np.concatenate([np.maximum(box[:2], other[:2]), np.minimum(box[2:], other[2:])]))
-
-
-def plot_learning_curve(ax: "Axes", curve: LearningCurve, *, level: float = 0.9) -> None:
-    """The area under the error–cost curve by number of labels, in per cent of what it is with the labels of the log.
-
-    Points: what was seen on held-out queries. Line: the power law through them, up to twice the labels of the log,
-    which the vertical line marks. Band: the interval of `level` for the change from there.
-    """
-    sizes = np.geomspace(curve.queries[0], 2 * curve.labels, 100)
-    expected, low, high = curve.relative_area(sizes, level)
-    ax.fill_between(sizes, low, high, color=BLUE, alpha=0.15, linewidth=0, label=f"{100 * level:g} % interval")
-    ax.plot(sizes, expected, color=BLUE, linewidth=1.6, label="power law")
-    now = curve.predict(curve.labels) or 1.0
-    style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": "none"}
-    ax.plot(curve.queries, 100 * curve.area / now, label="seen, held out", **style)
-    ax.axvline(curve.labels, color=GREY, linestyle="--", linewidth=1, label=f"this log, {curve.labels} labels")
-    ax.set_xscale("log")
-    ticks = [size for size in _ROUND_SIZES if sizes[0] <= size <= sizes[-1]]
-    ax.set_xticks(ticks, [f"{size:,}" for size in ticks])
-    ax.minorticks_off()
-    ax.set(xlabel="labelled queries", ylabel="area under the error–cost curve, % of now")
-    ax.grid(color="#DDDDDD", linewidth=0.6)
-    ax.legend(frameon=False, fontsize=8)

@@ -13,7 +13,6 @@ from rcjax.diagnostics import Diagnosis, diagnose
 from rcjax.diagnostics.prediction import held_out, is_training_log
 from rcjax.diagnostics.promise import try_promise
 from rcjax.frontier.frontier import Frontier
-from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
@@ -23,10 +22,7 @@ from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare, starting_point
 from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.learning_curve import LearningCurve, learning_curve
 from rcjax.tuning.select import select_frontier
-
-_REPEATS = 5  # of the learning curve, whose standard errors more deals of the same log would lower by 4 % at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +86,7 @@ def make_report(
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
     judged = log if test is None else test.select(log.models)
     # Side by side, as all of these spend most of their first run in XLA's compiler.
-    with ThreadPoolExecutor(4) as beside:
-        learning = beside.submit(as_here(_learning), log, seed)
+    with ThreadPoolExecutor(3) as beside:
         model = fit(log, copula=copula)
         options: dict[str, Any] = {"training": log, "replicates": replicates, "seed": seed, "search": None}
         checked = beside.submit(as_here(diagnose), model, judged, **options)
@@ -119,7 +114,6 @@ def make_report(
         diagnosis=diagnosis,
         judged=judged,
         seen=replayed,
-        learning=learning.result(),
         target=target,
         drawn=drawn,
     )
@@ -142,10 +136,3 @@ def _diagnosis(
     from rcjax.report.drawings import draw_checks
 
     return diagnosis, draw_checks(diagnosis, model, log)
-
-
-def _learning(log: Log, seed: int) -> LearningCurve | None:
-    try:
-        return learning_curve(log, repeats=_REPEATS, seed=seed)
-    except LogError:
-        return None

@@ -17,7 +17,6 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import beside_reference, in_words_of
 from rcjax.replaying.replay import Replay
-from rcjax.tuning.learning_curve import LearningCurve
 from rcjax.tuning.select import Selection
 
 _TIES = 1e-9  # sums of money this close are one
@@ -62,8 +61,6 @@ class Findings:
     """That log: fresh queries, or the log itself."""
     seen: Replay | None
     """The frontier's policies on fresh queries, where there are any."""
-    learning: LearningCurve | None
-    """What more labels would bring; None where the log is too small to tell."""
     target: Target | None
     """The target that a policy was chosen for, where there is one."""
     drawn: list[dict[str, Any]] | None = None
@@ -191,10 +188,21 @@ class Findings:
         ends = " to ".join(f"${self.money.show(end)}" for end in np.asarray(bands.cost, float)[point].tolist())
         return f"{cost} ({100 * bands.level:.0f} % interval {ends})"
 
+    @property
+    def labels(self) -> int:
+        """How many queries have an answer with a label by hand."""
+        return int((np.asarray(self.log.labelled) & np.asarray(self.log.answered)).any(1).sum())
+
+    def more_labels(self) -> str:
+        """How many labels would halve the interval of the error of the policy to start with, in a sentence."""
+        bands = self.frontier.bands
+        assert bands is not None
+        ends = between(np.asarray(bands.error, float)[self.chosen].tolist())
+        more = f"{labels_to_halve(self.labels):,} labelled queries, four times as many as now"
+        return f"{more}, would halve the interval of the error of the policy that this page starts with, {ends} %."
+
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        curve = self.learning
-        learning = None if curve is None else curve.to_json() | {"advice": curve.advice(curve.labels)}
         return {
             "models": list(self.frontier.models),
             "baseline": self.baseline,
@@ -207,8 +215,17 @@ class Findings:
             "chosen": self.chosen,
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
-            "learning_curve": learning,
+            "labels": {"queries": self.labels, "to_halve": labels_to_halve(self.labels)},
         }
+
+
+def labels_to_halve(labels: int) -> int:
+    """How many labels make an interval half as wide as so many do, as its width falls with 1/√n.
+
+    >>> labels_to_halve(300)
+    1200
+    """
+    return 4 * labels
 
 
 def starting_point(frontier: Frontier, target: Target | None, against: Against) -> int:

@@ -26,7 +26,6 @@ from rcjax._base.wording import (
     percent,
     threshold,
 )
-from rcjax._core.json_values import plain
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.diagnostics.agreement_worth import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
@@ -34,7 +33,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.point_statuses import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
-from rcjax.plots import plot_frontier, plot_learning_curve
+from rcjax.plots import plot_frontier
 from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
 from rcjax.policy.scores import Scores
@@ -109,7 +108,7 @@ def context(report: Findings) -> dict[str, Any]:
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
-        "learning": _learning(report),
+        "more_labels": report.more_labels(),
         "provenance": report.model.provenance,
         "reference": report.model.reference,
     }
@@ -377,15 +376,3 @@ def _judged(report: Findings) -> str:
     if diagnosis.held_out:
         return f"{PurePath(report.judged.source).name}, {diagnosis.n:,} queries that the tuning has not seen"
     return f"{diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
-
-
-def _learning(report: Findings) -> dict[str, Any] | None:
-    curve = report.learning
-    if curve is None:
-        return None
-    with style():
-        canvas = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-        plot_learning_curve(canvas.add_subplot(), curve)
-    svg = to_svg(canvas, "labels", "Area under the error–cost curve by number of labelled queries")
-    words = {"advice": curve.advice(curve.labels), "agreement": curve.agreement}
-    return {"svg": Markup(svg), "gains": plain(curve.to_json()["gains"]), **words}

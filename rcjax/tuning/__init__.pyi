@@ -3,7 +3,6 @@
 from rcjax.tuning.bootstrapping import bootstrap as bootstrap
 from rcjax.tuning.certify import Certificate as Certificate
 from rcjax.tuning.comparison import Comparison as Comparison
-from rcjax.tuning.learning_curve import LearningCurve as LearningCurve
 from rcjax.tuning.overlap import OverlapWarning as OverlapWarning
 from rcjax.tuning.retune import Retuned as Retuned
 from rcjax.tuning.select import Selection as Selection, select_frontier as select_frontier

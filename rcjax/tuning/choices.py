@@ -15,7 +15,7 @@ from rcjax._core.batching import part
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, either
 from rcjax.model.calibration import Calibrator
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
-from rcjax.tuning.judging import AS_USUAL, Judging
+from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "judge_all",
     "merged",
     "reserve",
-    "tune_by_labels",
     "within",
 ]
 
@@ -154,22 +153,6 @@ def _better(choice: ArmChoice, needed: np.ndarray, rival: ArmChoice, targets: Ta
     )
     error, cost = np.where(better, choice.error, rival.error), np.where(better, choice.cost, rival.cost)
     return ArmChoice(either(choice.policies, rival.policies, better), error, cost)
-
-
-def tune_by_labels(
-    calibrators: Calibrator,
-    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
-    charge: ArrayLike,
-    lam: np.ndarray,
-) -> Policies:
-    """(L,) the best for each λ: of single models, pairs, and where there are answers, policies that compare them.
-
-    Args:
-        calibrators, rows, charge: as of `judge_all`.
-        lam: (L,) in errors per unit of money.
-    """
-    prices, k = np.asarray(lam, np.asarray(charge).dtype), np.shape(rows[0])[1]
-    return choose(*judge_all(calibrators, rows, charge, prices, AS_USUAL), Targets(prices), k).policies
 
 
 def merged(candidates: Candidates) -> Candidates:

@@ -10,7 +10,6 @@ from rcjax.solving.lambda_grid import log_lam
 
 __all__ = [
     "COMPARING",
-    "COMPARING_ALONE",
     "SHOWN",
     "AtBudgets",
     "AtErrors",
@@ -75,10 +74,6 @@ class Bar:
 #: Comparing answers, of error + λ·cost, as a share of it over all prices together: the frontier keeps the policies
 #: without, so that a gain which is not there costs little, and one that is missed much.
 COMPARING = Bar(0.002, 0.0)
-
-
-#: The same for it to stand in the place of policies without answers, which then do not stay beside.
-COMPARING_ALONE = Bar(0.004, 1.0)
 
 
 #: What is said to be shown.

@@ -8,26 +8,23 @@ luckier the best one looks on the queries of the search, and on those that were 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.logs.log import Log
-from rcjax.model.calibration import Calibrator, Transform
-from rcjax.model.fitting_steps import calibrate_log
+from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log, expected_log, is_whole
 from rcjax.replaying.walk import outcomes_on_log
-from rcjax.tuning.choices import Targets, tune_by_labels
+from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain, Gains
 
-__all__ = ["Contest", "Entry", "Losses", "answer_log", "contest", "gains_of", "tune_entry"]
+__all__ = ["Contest", "Entry", "Losses", "answer_log", "contest", "gains_of"]
 
 
 class Entry(NamedTuple):
@@ -182,23 +179,3 @@ def answer_log(calibrators: Calibrator, policies: Policies, log: Log, right: Any
         charge: (n, k) money of each answer, or (k,) of any.
     """
     return outcomes_on_log(calibrators, log.logprob, right, log.answered, charge, policies, log.answer)
-
-
-def tune_entry(
-    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
-    charge: ArrayLike,
-    lam: np.ndarray,
-    transform: Transform,
-    values: ArrayLike | None = None,
-) -> Entry:
-    """What the labels of some queries say is the best for each λ, of single models, pairs, and such as compare answers.
-
-    Args:
-        rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
-        charge: (n, k) money of each answer, or (k,) of any.
-        lam: (L,) in errors per unit of money.
-        transform: that of the raw confidence.
-        values: (k, V) raw log-probabilities that models state; None: no model does.
-    """
-    calibrators, _ = calibrate_log(*fill_up(*rows[:3]), transform=transform, values=values)
-    return Entry(partial(answer_log, calibrators, tune_by_labels(calibrators, rows, charge, lam)))

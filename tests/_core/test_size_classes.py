@@ -12,7 +12,6 @@ import rcjax
 from rcjax._core import size_classes
 from rcjax._core.size_classes import LARGEST, fill_up, size_class
 from rcjax.goodness_of_fit import bootstrap as replicates
-from rcjax.tuning.learning_curve import learning_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -81,7 +80,6 @@ def results(log, model):
         "bands": rcjax.tuning.bootstrap(frontier, log, replicates=20),
         "replay": rcjax.replay(by_model, log),
         "one": rcjax.replay(policy, log),
-        "learning": dataclasses.asdict(learning_curve(log, repeats=2)) if log.n_queries > 60 else (),
     }
 
 

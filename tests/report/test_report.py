@@ -270,18 +270,10 @@ def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):
     assert checked > 10
 
 
-@pytest.mark.thorough
-def test_a_learning_curve_of_policies_that_compare_answers_says_so(report):
-    says = "Policies that go by whether answers agree are among those tuned."
-    assert says not in report.to_html()
-    comparing = dataclasses.replace(report, learning=dataclasses.replace(report.learning, agreement=True))
-    assert says in comparing.to_html()
-
-
-@pytest.mark.thorough
-def test_without_a_learning_curve_it_is_not_spoken_of(report):
-    short = dataclasses.replace(report, learning=None)
-    assert "Would more labels help" not in short.to_html()
+def test_four_times_the_labels_halve_an_interval(report, page):
+    n = report.log.n_queries
+    assert report.to_json()["labels"] == {"queries": n, "to_halve": 4 * n}
+    assert f"<p>{4 * n:,} labelled queries, four times as many as now, would halve the interval of the error" in page
 
 
 # -- the command

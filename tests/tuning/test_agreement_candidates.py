@@ -22,7 +22,7 @@ from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.tuning import agreement_candidates as module
 from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.choices import tune_by_labels
+from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.comparison import COMPARING, Gain, Gains
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import CandidateRows
@@ -204,6 +204,11 @@ def log():
 def model(log):
     with jax.enable_x64(True):
         return fit(log)
+
+
+def tune_by_labels(calibrators, rows, charge, lam):
+    """(L,) the best policy for each λ (L,)."""
+    return choose(*judge_all(calibrators, rows, charge, lam, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
 
 
 @pytest.mark.thorough

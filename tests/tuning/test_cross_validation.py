@@ -6,7 +6,7 @@ from misses import in_turn
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning.comparison import COMPARING, COMPARING_ALONE, AtBudgets, Bar, Comparison, Gain, Gains
+from rcjax.tuning.comparison import COMPARING, AtBudgets, Bar, Comparison, Gain, Gains
 from rcjax.tuning.cross_validation import cross_validate
 from rcjax.tuning.judging import AS_USUAL
 
@@ -33,9 +33,6 @@ BARS = [  # gain, its standard error, counted, its standard error: whether it ea
     (COMPARING, (0.0020, 0.0, 0.1, 0.1), False),
     (COMPARING, (0.05, 0.01, -0.31, 0.1), False),  # the labels left out contradict
     (COMPARING, (0.05, 0.01, -0.29, 0.1), True),
-    (COMPARING_ALONE, (0.0041, 0.0040, 0.0, 0.1), True),
-    (COMPARING_ALONE, (0.0041, 0.0042, 0.0, 0.1), False),
-    (COMPARING_ALONE, (0.0039, 0.0, 0.0, 0.1), False),
     (Bar(0.5, 2.0), (np.nan, np.nan, np.nan, np.nan), False),
 ]
 

@@ -15,7 +15,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
-from rcjax.tuning.choices import as_cascades, best_candidates, tune_by_labels
+from rcjax.tuning.choices import Targets, as_cascades, best_candidates, choose, judge_all
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging, cross_calibrate
 from rcjax.tuning.label_candidates import CandidateRows, Candidates, candidates
 from rcjax.tuning.label_weights import charges
@@ -246,6 +246,11 @@ def test_all_confidences_are_those_of_each_calibrator():
     for j, calibrator in enumerate(fitted):
         expected = np.asarray(calibrator(log.logprob[:, j]))
         np.testing.assert_allclose(confidence[present[:, j], j], expected[present[:, j]], rtol=1e-14)
+
+
+def tune_by_labels(calibrators, rows, charge, lam):
+    """(L,) the best policy for each λ (L,)."""
+    return choose(*judge_all(calibrators, rows, charge, lam, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():

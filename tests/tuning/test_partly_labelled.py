@@ -144,12 +144,3 @@ def test_tune_sets_aside_what_the_guarantee_can_use(judged):
     assert not tested & {*tuned.log.queries}
     assert len(tested) == (300 if judged else 100)
     assert tuned.certificate.n == len(tested)
-
-
-@pytest.mark.thorough
-def test_a_learning_curve_is_of_labels_by_hand():
-    log = judged_log(400, 100)
-    curve = rcjax.learning_curve(log, repeats=2)
-    assert curve.labels == 100
-    alone = rcjax.learning_curve(labelled_by_hand(log), repeats=2)
-    assert np.array_equal(curve.area, alone.area)
