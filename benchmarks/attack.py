@@ -124,7 +124,7 @@ def serving(folder: Path, base_url: str, workers: int) -> Iterator[Service]:
         "--models",
         "models.toml",
     ]
-    words += ["--port", "0", "--json", "--workers", str(workers), "--log", "calls.jsonl", "--roll", "20MB"]
+    words += ["--port", "0", "--json", "--workers", str(workers), "--log", "calls.jsonl"]
     words += ["--shadow", "10%", "--timeout", "3", "--deadline", "8", "--retries", "1", "--drain", "10"]
     root = str(Path(__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}

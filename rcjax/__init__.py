@@ -41,7 +41,6 @@ PACKAGES = {
         "IncompleteLogWarning",
         "LeftOutWarning",
         "NoConfidenceWarning",
-        "PartsWarning",
         "PricesWarning",
         "UnlabelledWarning",
     ],
@@ -49,7 +48,6 @@ PACKAGES = {
     "policy": ["Reference", "Scores"],
     "replaying": ["Replay", "area_under_curve"],
     "report": ["Report"],
-    "serving": ["Roll"],
     "solving": [
         "Outcome",
         "Solution",

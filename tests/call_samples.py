@@ -1,11 +1,9 @@
-"""Calls for call logs, and what is in the files of a log that rolled over."""
+"""Calls for call logs."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import rcjax
-from rcjax._base.log_parts import parts_of
 from rcjax.serving.call_log import Call, CallLog
 
 DAY = "2026-11-24"
@@ -39,25 +37,3 @@ def write(path: Path, *calls: Call, **options: object) -> Path:
         for one in calls:
             log.write(one)
     return path
-
-
-def files_of(path: Path) -> list[Path]:
-    """The parts of a log in order, then the file."""
-    return [*parts_of(path), *([path] if path.exists() else [])]
-
-
-def content_of(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in files_of(path))
-
-
-def queries_of(path: Path) -> list[str]:
-    """The queries of all lines, each of which must be whole."""
-    return [json.loads(line)["query"] for line in content_of(path).splitlines()]
-
-
-def parts_in_one(path: Path) -> Path:
-    """The same lines in one file that never rolled."""
-    folder = path.with_name("whole")
-    folder.mkdir()
-    (folder / path.name).write_bytes(content_of(path))
-    return folder / path.name

@@ -16,7 +16,6 @@ import typer
 
 from rcjax._base.extras import how_to_install
 from rcjax._base.files import is_stream
-from rcjax._base.log_parts import parts_of
 
 __all__ = ["require_distinct", "require_libraries", "require_writable", "start_jax"]
 
@@ -92,13 +91,10 @@ def require_writable(path: Path | None) -> None:
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
     """Refuse, before any work, an output that is the file of an input or of another output, by links too.
 
-    The parts that a log rolled over to are read with it.
-
     Both are pairs of an option, or the name of an argument, and its path; None where it is absent. Raises a usage
     error that names the two. Pipes and devices may be given more than once.
     """
-    read = [(name, path) for name, source in inputs if source is not None for path in (source, *parts_of(source))]
-    taken = {_identity(path): (name, path) for name, path in read}
+    taken = {_identity(path): (name, path) for name, path in inputs if path is not None}
     for option, path in outputs:
         if path is None or is_stream(path):
             continue

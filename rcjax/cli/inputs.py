@@ -41,7 +41,6 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     categories = (
         rcjax.logs.LeftOutWarning,
         rcjax.logs.NoConfidenceWarning,
-        rcjax.logs.PartsWarning,
         rcjax.logs.PricesWarning,
     )
     with echoed(*categories, rcjax.logs.UnlabelledWarning):

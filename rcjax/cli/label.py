@@ -144,11 +144,10 @@ def _read(log: Path, reading: Mapping[str, Any]) -> tuple[Log, bool]:
 
 
 def _models_of(log: Path) -> list[str]:
-    """The names of all models in a log, and in the parts that it rolled over to."""
-    from rcjax._base.log_parts import parts_of
+    """The names of all models in a log."""
     from rcjax.logs.checked_rows import load
 
-    frames = (frame for path in [*parts_of(log), log] for frame in load(path, lambda *_: ["model"]).frames)
+    frames = load(log, lambda *_: ["model"]).frames
     return list(dict.fromkeys(str(name) for frame in frames for name in frame["model"].drop_nulls()))
 
 

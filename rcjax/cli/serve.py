@@ -48,14 +48,6 @@ def serve(
     ] = None,
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="Log what was asked as well.")] = False,
     no_log_answers: Annotated[bool, typer.Option("--no-log-answers", help="Do not log what was answered.")] = False,
-    roll: Annotated[
-        list[str] | None,
-        typer.Option(
-            show_default=False,
-            metavar="SIZE|day",
-            help="Begin a new log at a size (100MB), or every day; may be repeated.",
-        ),
-    ] = None,
     shadow: Annotated[
         Any, typer.Option(parser=fraction, metavar="SHARE", help="Of queries to ask all models, to learn from.")
     ] = "0",
@@ -109,10 +101,9 @@ def serve(
         if models is None:
             raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
         _require_key(host, key_env, open_)
-        about_log = {"--shadow": shadow > 0, "--roll": roll, "--log-prompts": log_prompts}
+        about_log = {"--shadow": shadow > 0, "--log-prompts": log_prompts}
         _require_partner("--log calls.jsonl", log, about_log)
         _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
-        size, daily = _rolls(roll or [])
         require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
         from rcjax.serving.gateway.processes import Address, serve as run
         from rcjax.serving.gateway.settings import Logging, Refusals, RequestLimits, Settings
@@ -136,7 +127,7 @@ def serve(
             limits=RequestLimits(
                 deadline, timeout, retries, concurrency, _size(max_body, "--max-body"), drain_seconds=drain
             ),
-            logging=Logging(log, not no_log_answers, log_prompts, size, daily),
+            logging=Logging(log, not no_log_answers, log_prompts),
             refusals=Refusals(words.text, refusal_reason),
         )
         settings.keys()
@@ -265,11 +256,3 @@ def _size(text: str, option: str) -> int:
     if match is None or float(match[1]) * _UNITS[match[2]] < 1:
         raise typer.BadParameter(f"{text!r} is no size: give 500KB, 100MB or 1GB", param_hint=option)
     return int(float(match[1]) * _UNITS[match[2]])
-
-
-def _rolls(texts: Sequence[str]) -> tuple[int | None, bool]:
-    """(the size at which a log ends, whether it ends every day)."""
-    sizes = [text for text in texts if text.strip().lower() not in ("day", "daily")]
-    if len(sizes) > 1:
-        raise typer.BadParameter("is given with two sizes: give one", param_hint="--roll")
-    return _size(sizes[0], "--roll") if sizes else None, len(sizes) < len(texts)

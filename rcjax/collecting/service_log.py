@@ -19,7 +19,6 @@ from rcjax._base.json_checks import object_in
 from rcjax.collecting.answer_file import AnswerFile, require_call
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
-from rcjax.logs.log_files import LogFiles
 from rcjax.logs.text_files import TextFile, sound_calls
 from rcjax.serving.call_log import VERSION, is_digest
 
@@ -98,15 +97,15 @@ class ShadowCalls:
 
 
 def is_service_log(path: Path) -> bool:
-    """Whether a file, or the oldest part that rolled off it, is the log of a service, whose calls have no name."""
-    if is_stream(path):
+    """Whether a file is the log of a service, whose calls have no name."""
+    if is_stream(path) or not path.is_file():
         return False
     row = next((row for row, _ in _lines(path)), {})
     return "call_log" in row and "call" not in row
 
 
 def read_shadow_calls(path: Path) -> ShadowCalls:
-    """The shadow calls of the log of a service, those of its parts too.
+    """The shadow calls of the log of a service.
 
     Raises LogError where a line is none of a service, or no query went to all models.
     """
@@ -123,16 +122,15 @@ def read_shadow_calls(path: Path) -> ShadowCalls:
 
 
 def _lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """(the object in a line, which line that is, in words) of a log and its parts; an empty object where there is none.
+    """(the object in a line, which line that is, in words) of a log; an empty object where there is none.
 
     Lines that are cut off are left out.
     """
-    for file in LogFiles(path).files():
-        text, _ = sound_calls(TextFile(file, separator=None))
-        with text.open() as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield object_in(line), f"{file.name}, line {number}"
+    text, _ = sound_calls(TextFile(path, separator=None))
+    with text.open() as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield object_in(line), f"{path.name}, line {number}"
 
 
 def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:

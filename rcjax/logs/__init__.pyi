@@ -7,7 +7,6 @@ from rcjax.logs.log import (
     LeftOutWarning as LeftOutWarning,
     Log as Log,
     NoConfidenceWarning as NoConfidenceWarning,
-    PartsWarning as PartsWarning,
     PricesWarning as PricesWarning,
     UnlabelledWarning as UnlabelledWarning,
 )

@@ -28,7 +28,7 @@ from rcjax.logs.columns import (
     tells_no_confidence,
 )
 from rcjax.logs.dialects import SEPARATED, known_names, open_text
-from rcjax.logs.errors import LogError, NoRowsError
+from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
@@ -116,10 +116,9 @@ def load(source: Any, choose: Choose) -> Table:
     """
     import narwhals as nw
 
-    name, cut = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}", 0
+    name, cut = name_of(source), 0
     if isinstance(source, str | os.PathLike):
         source = Path(source)
-        name = source.name
         require_file(source, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
         source = source if source.suffix.lower() == ".parquet" else _text(name, source)
     with _readable(name, source):
@@ -127,7 +126,7 @@ def load(source: Any, choose: Choose) -> Table:
         if isinstance(source, TextFile) and source.separator is None:
             sound, cut = sound_calls(source)
             if sound.content == b"":
-                raise NoRowsError(f"{name}: no rows: its {cut} lines are cut off", cut)
+                raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _open(sound).collect_schema().names()]
         ours = known_names(columns, known_columns(columns))
         needed = choose(name, ours)
@@ -135,6 +134,17 @@ def load(source: Any, choose: Choose) -> Table:
         renamed = [nw.col(column).alias(our_name) for column, our_name in zip(theirs, needed, strict=True)]
         frame = _open(sound, theirs).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut)
+
+
+def name_of(source: Any) -> str:
+    """What messages call a source: the name of a file, or the type of a dataframe.
+
+    >>> name_of("logs/calls.jsonl"), name_of([])
+    ('calls.jsonl', 'builtins.list')
+    """
+    if isinstance(source, str | os.PathLike):
+        return Path(source).name
+    return f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
 
 
 def _text(name: str, path: Path) -> TextFile:
@@ -283,7 +293,7 @@ def _typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str]
             any_rows = True
             yield rows
     if not any_rows:
-        raise NoRowsError(f"{name}: no rows: a log needs one for each query and model")
+        raise LogError(f"{name}: no rows: a log needs one for each query and model")
 
 
 def _called(column: str, scoring: Scoring) -> tuple[str, str]:

@@ -12,14 +12,13 @@ import numpy as np
 
 from rcjax.logs.answer_codes import Compared, read_answer_table
 from rcjax.logs.beside import Beside
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, require_models
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, read_rows, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.label_cells import empty_cell, label_cells
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.listing import listed
-from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning, PartsWarning
-from rcjax.logs.log_files import LogFiles
+from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.sameness import Sameness
 from rcjax.logs.sampled_rows import SampledRows
@@ -73,22 +72,22 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
     """
     table = None if beside.answers is None else read_answer_table(beside.answers, task)
     takers = _Takers(UsableCalls(), Compared(task, table), SampledRows(), beside.sameness)
-    files = LogFiles(source, takers.columns, beside.scoring)
+    name = name_of(source)
     held, models = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0), dict[str, None]()
-    for rows in _judged_rows(files, rates is not None, beside, models, takers.calls):
+    for rows in _judged_rows(source, rates is not None, beside, models, takers):
         require_models(rows)
         if wanted is not None:
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if rows.frame.height:
             _put(held, rows, rates, takers)
-    takers.compared.finish(files.name, held)
-    held = _settled(held, files.name, takers)
+    takers.compared.finish(name, held)
+    held = _settled(held, name, takers)
     ways = takers.calls.ways.asked
     return Gathered(
         held=held,
         models=list(models),
-        source=str(source) if isinstance(source, str | os.PathLike) else files.name,
-        name=files.name,
+        source=str(source) if isinstance(source, str | os.PathLike) else name,
+        name=name,
         compared=takers.compared,
         asked=ways | takers.sampled.asked(takers.compared.how, ways),
     )
@@ -139,19 +138,19 @@ def _settled(held: Matrices, name: str, takers: _Takers) -> Matrices:
     return held
 
 
-def _judged_rows(
-    files: LogFiles, priced: bool, beside: Beside, models: dict[str, None], calls: UsableCalls
-) -> Iterator[Rows]:
+def _judged_rows(source: Any, priced: bool, beside: Beside, models: dict[str, None], takers: _Takers) -> Iterator[Rows]:
     """The rows to use, some at a time, with what is known of right and wrong; at the end warnings count the others.
 
     `models` gets the names of all models of the source by first appearance, those with no row to use too.
     """
-    labels = None if beside.labels is None else read_labels(beside.labels, files.source, beside.scoring)
+    labels = None if beside.labels is None else read_labels(beside.labels, source, beside.scoring)
     needed = beside.needed and beside.sameness is None
     needed_label = "answer" if labels and labels.by == "answer" else "correct" if labels is None and needed else None
     labeller = labels and Labeller(labels)
     read, usable, untold = 0, set[str](), False
-    for rows in files.rows(priced, needed_label):
+    name, calls = name_of(source), takers.calls
+    all_rows, cut = read_rows(source, priced, needed_label, takers.columns, beside.scoring)
+    for rows in all_rows:
         untold = tells_no_confidence(rows.frame.columns)
         read += rows.frame.height
         models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
@@ -160,20 +159,18 @@ def _judged_rows(
         if rows.frame.height:
             usable |= {*rows.frame["model"].drop_nulls().unique()}
             yield rows
-    calls.finish(files.name)
-    left_out = {"cut off": files.cut, **calls.left_out}
-    for remark in labeller.finish(files.name) if labeller else ():
+    calls.finish(name)
+    left_out = {"cut off": cut, **calls.left_out}
+    for remark in labeller.finish(name) if labeller else ():
         warnings.warn(remark, LeftOutWarning, stacklevel=5)
     if untold:
         what = (
             "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"
         )
-        warnings.warn(f"{files.name}: {what}", NoConfidenceWarning, stacklevel=5)
-    if files.parts_read:
-        warnings.warn(files.parts_read, PartsWarning, stacklevel=5)
+        warnings.warn(f"{name}: {what}", NoConfidenceWarning, stacklevel=5)
     if any(left_out.values()):
         reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
         lost = [model for model in models if model not in usable]
         whole = f"; that is all of {listed(lost)}" if lost else ""
-        what = f"{sum(left_out.values()):,} of {read + files.cut:,} rows are left out: {reasons}{whole}"
-        warnings.warn(f"{files.name}: {what}", LeftOutWarning, stacklevel=5)
+        what = f"{sum(left_out.values()):,} of {read + cut:,} rows are left out: {reasons}{whole}"
+        warnings.warn(f"{name}: {what}", LeftOutWarning, stacklevel=5)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rcjax._base.log_parts import parts_of
 from rcjax.logs.checked_rows import load
 from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, require_columns
 from rcjax.logs.dialects import plain_name
@@ -132,19 +130,11 @@ def missing_answers(sheet: LabelSheet, source: Any) -> int:
 def answer_texts(source: Any, drawn: Collection[AnswerKey]) -> dict[AnswerKey, Texts]:
     """What a log, or a table of answers, tells of some answers, as far as it does.
 
-    Of a call log that rolled over, its parts are read too; of several calls, the first that did not fail.
+    Of several calls, the first that did not fail.
     """
-    parts = parts_of(source) if isinstance(source, str | os.PathLike) else []
-    texts: dict[AnswerKey, Texts] = {}
-    for one in [*parts, source]:
-        if one is not source or not parts or os.path.getsize(source):  # else the log has just rolled over
-            _gather(one, drawn, texts)
-    return texts
-
-
-def _gather(source: Any, drawn: Collection[AnswerKey], texts: dict[AnswerKey, Texts]) -> None:
     import polars as pl
 
+    texts: dict[AnswerKey, Texts] = {}
     names: dict[str, str] = {}
     several = any(answer.sample for answer in drawn)
 
@@ -172,6 +162,7 @@ def _gather(source: Any, drawn: Collection[AnswerKey], texts: dict[AnswerKey, Te
             failed = row.get("error") is not None or str(row.get("shadow", True)).lower() == "false"
             if answer in drawn and answer not in texts and not failed:
                 texts[answer] = Texts(**{text: _text(row[column]) for text, column in names.items()})
+    return texts
 
 
 def _text(value: Any) -> str:

@@ -32,7 +32,6 @@ __all__ = [
     "LeftOutWarning",
     "Log",
     "NoConfidenceWarning",
-    "PartsWarning",
     "PricesWarning",
     "UnlabelledWarning",
 ]
@@ -56,10 +55,6 @@ class UnlabelledWarning(UserWarning):
 
 class NoConfidenceWarning(UserWarning):
     """A log tells answers, and no confidence in them."""
-
-
-class PartsWarning(UserWarning):
-    """A call log is read together with the parts that rolled off it."""
 
 
 class PricesWarning(UserWarning):

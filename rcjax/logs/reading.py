@@ -111,9 +111,7 @@ def read_log(
     The file of a `CallLog` is read as it is: calls that failed or were cut off, repeated answers, queries that did not
     go to all models (`shadow`), and calls that were asked otherwise than most of their model are left out. To learn
     from queries that were deferred would be to take hard ones for a sample of all; a frame without the columns
-    `call_log` and `shadow` is taken as a whole. With the file are read the parts that rolled off it
-    (`CallLog(…, roll=Roll(…))`), in order of time, which a `PartsWarning` counts; a part that is given by its own path
-    is read alone.
+    `call_log` and `shadow` is taken as a whole.
 
     Rows of cost 0 of a model whose other rows cost money have lost their cost, as streamed calls do whose usage is not
     told: they are left out of the mean, and a `LeftOutWarning` counts them. A model of which all rows cost 0 is free.

@@ -1,4 +1,4 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.serving.call_log import CallLog as CallLog, Roll as Roll
+from rcjax.serving.call_log import CallLog as CallLog
 from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError

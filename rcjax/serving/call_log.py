@@ -14,15 +14,14 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import Any
 
-from rcjax._base.arguments import instance, whole
-from rcjax._base.line_file import LineFile, Rolling
+from rcjax._base.arguments import instance
+from rcjax._base.line_file import LineFile
 from rcjax._base.wording import count
 
-__all__ = ["ASKED_ANEW", "LOGGED", "LONGEST", "VERSION", "Call", "CallLog", "Roll", "call_row", "is_digest"]
+__all__ = ["ASKED_ANEW", "LOGGED", "LONGEST", "VERSION", "Call", "CallLog", "call_row", "is_digest"]
 
 
 VERSION = 1  # of the lines of a call log
@@ -81,36 +80,6 @@ class Call:
     """A shadow query adds it: the policy would not have asked for it. Lines of a log do not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roll:
-    """When a call log rolls over: what is in `calls.jsonl` becomes a part beside it, and the file begins anew.
-
-    A part is named by the day of its first call, in UTC, and a number, such as `calls.2026-11-24.0001.jsonl`: names
-    sort by time, and no file is ever overwritten. `rcjax.read_log` reads the parts with the log. They may be moved away
-    or removed at any time; once all of a day are gone, its numbers begin anew.
-
-    Args:
-        size: bytes that the file may have; a line that would make it longer goes to a new one.
-        daily: a file is to hold the calls of one day.
-
-    Raises TypeError for arguments of another kind, and ValueError for a size below 1, or neither of the two.
-
-    Example:
-        >>> Roll(size=100_000_000, daily=True)
-        Roll(size=100000000, daily=True)
-    """
-
-    size: int | None = None
-    daily: bool = False
-
-    def __post_init__(self) -> None:
-        instance(self.daily, bool, "daily")
-        if self.size is not None:
-            whole(self.size, "size", 1)
-        elif not self.daily:
-            raise ValueError("a log rolls over by size= (bytes), daily=True or both: give one")
-
-
 class CallLog:
     """A file of JSON Lines to which each call is appended at once, by one write: a kill loses calls in flight only.
 
@@ -119,10 +88,9 @@ class CallLog:
     headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
     JSON in a text. Besides that a line has 64 KB at most: of texts that would make it longer a digest stands there.
 
-    With `roll=Roll(…)` the file rolls over to parts, whoever else writes to it; every process should say the same.
     Where another programme renames or removes the file, such as logrotate, the next line goes to a new one.
 
-    Raises OSError where the file cannot be opened, and from `write` where it cannot be written or rolled over;
+    Raises OSError where the file cannot be opened, and from `write` where it cannot be written;
     TypeError for arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither
     writes anything.
 
@@ -137,27 +105,18 @@ class CallLog:
         -0.1
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        answers: bool = True,
-        prompts: bool = False,
-        roll: Roll | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, answers: bool = True, prompts: bool = False) -> None:
         instance(path, (str, os.PathLike), "path")
         instance(answers, bool, "answers")
         instance(prompts, bool, "prompts")
-        instance(roll, (Roll, NoneType), "roll")
         self.path = os.fspath(path)
         self.answers = answers
         self.prompts = prompts
-        self.roll = roll
         self.observe: Callable[[str], None] | None = None
         """Is told what became of each call that `keep` was given, one of `LOGGED`."""
         self._lost = 0  # since a line was written
         self._turn = threading.Lock()
-        self._lines = LineFile(path, None if roll is None else Rolling(roll.size, roll.daily, _day_of_line))
+        self._lines = LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> bool:
         """Append a call, and what was asked if the log is to hold that; whether a text was too long for a line."""
@@ -170,7 +129,7 @@ class CallLog:
             line = json.dumps(row, allow_nan=False)
         if self.prompts and messages is not None:
             line = json.dumps({**row, "prompt": json.dumps(messages, default=str)}, allow_nan=False)
-        self._lines.append(line.encode() + b"\n", _day(call.time))
+        self._lines.append(line.encode() + b"\n")
         return is_cut
 
     def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
@@ -250,19 +209,3 @@ def is_digest(text: str) -> bool:
     (True, False)
     """
     return _DIGEST.fullmatch(text) is not None
-
-
-def _day_of_line(line: bytes) -> date | None:
-    """The day in UTC of a line of a call log; None where it tells none."""
-    try:
-        return _day(json.loads(line)["time"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _day(time: Any) -> date | None:
-    try:
-        moment = datetime.fromisoformat(time)
-        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).date()
-    except (ValueError, TypeError, OverflowError):
-        return None

@@ -23,20 +23,6 @@ def _with_cost(cost: str) -> Callable[[Path], Path]:
     return write
 
 
-def _with_part(name: str, spoil: Callable[[Path], object]) -> Callable[[Path], Path]:
-    """A log of calls that rolled over, whose one part is spoilt."""
-
-    def write(folder: Path) -> Path:
-        path, part = folder / f"{name}.jsonl", folder / f"{name}.2026-11-24.0001.jsonl"
-        path.write_text(_CALL)
-        if not part.is_dir():
-            part.unlink(missing_ok=True)  # of the command before
-        spoil(part)
-        return path
-
-    return write
-
-
 _SAMPLED = "query,model,sample,logprob,correct,cost,answer"
 
 
@@ -109,41 +95,5 @@ LOGS = (
         "log",
         text_file("ragged.csv", f"{_HEADER}\n1,small,-1,1,1,9\n".replace(",", ";")),
         ("line 2: 6 fields, 5 in the header: put text that holds a semicolon in quotes",),
-    ),
-    BadFile(
-        "has a damaged part",
-        "log",
-        _with_part("damaged", lambda part: part.write_text(_CALL + "oops\n")),
-        ("damaged.2026-11-24.0001.jsonl, line 2: not JSON",),
-    ),
-    BadFile(
-        "has a part with a bad row",
-        "log",
-        _with_part("bad_row", lambda part: part.write_text(_CALL + _CALL.replace('"call_log": 1', '"call_log": 2'))),
-        ("bad_row.2026-11-24.0001.jsonl, row 2, model small: call_log 2 is from a newer rcjax",),
-    ),
-    BadFile(
-        "has a part that is another log",
-        "log",
-        _with_part("mixed", lambda part: part.write_text(_ROW)),
-        ("mixed.2026-11-24.0001.jsonl: it has the name of a part of mixed.jsonl, but holds no calls: move it away",),
-    ),
-    BadFile(
-        "has a part that is a folder",
-        "log",
-        _with_part("folder", lambda part: part.mkdir(exist_ok=True)),
-        ("folder.2026-11-24.0001.jsonl: it has the name of a part of folder.jsonl, and is a folder: move it away",),
-    ),
-    BadFile(
-        "has a part that leads nowhere",
-        "log",
-        _with_part("nowhere", lambda part: part.symlink_to("absent.jsonl")),
-        ("nowhere.2026-11-24.0001.jsonl: it has the name of a part of nowhere.jsonl, and is no file: move it away",),
-    ),
-    BadFile(
-        "has a part that is not text",
-        "log",
-        _with_part("binary", lambda part: part.write_bytes(b"\xff\xfe\x00\x01\x80")),
-        ("binary.2026-11-24.0001.jsonl: it has the name of a part of binary.jsonl, and cannot be read",),
     ),
 )

@@ -53,7 +53,6 @@ def folder(tmp_path, monkeypatch):
     make_policy(provenance={"asked": {"small": {"signal": "stated"}}}).save("stated.json")
     make_policy(provenance={"task": "generation"}).save("texts.json")
     make_policy(provenance={"task": "choice"}).save("letters.json")
-    make_policy(provenance={"reference": {"queries": 2, "models": 5}}).save("damaged.json")
     make_policy(provenance={"tuning": {"search": 5}}).save("tampered.json")
     (tmp_path / "frontier.json").write_text('{"format": "rcjax-frontier"}')
     write_models(tmp_path / "models.toml", "small", "middle", "large")
@@ -93,12 +92,9 @@ USAGE = {
     f"{GOOD} --max-body 0": "--max-body: '0' is no size: give 500KB, 100MB or 1GB",
     f"{GOOD} --max-body large": "--max-body: 'large' is no size",
     f"{GOOD} --shadow 5%": "--shadow: goes with --log only: give --log calls.jsonl too",
-    f"{GOOD} --roll day": "--roll: goes with --log only",
     f"{GOOD} --log-prompts": "--log-prompts: goes with --log only",
     f"{LOGGED} --shadow 101%": "--shadow",
     f"{LOGGED} --shadow-models large": "--shadow-models: goes with --shadow only: give --shadow 5% too",
-    f"{LOGGED} --roll 10XB": "--roll: '10XB' is no size",
-    f"{LOGGED} --roll 1MB --roll 2MB": "--roll: is given with two sizes: give one",
     f"{GOOD} --log policy.json": "--log: policy.json must not be the file of POLICY, policy.json",
     f"{GOOD} --policy b=stated.json --log stated.json": "--log: stated.json must not be the file of --policy b",
     f"{GOOD} --log models.toml": "--log: models.toml must not be the file of --models",
@@ -118,8 +114,6 @@ FILES = {
 DATA = {
     "frontier.json --models models.toml": "frontier.json: format: must be 'rcjax-policy'",
     "models.toml --models models.toml": "models.toml: not JSON",
-    "damaged.json --models models.toml": "damaged.json: the queries that the policy was tuned on are damaged",
-    "damaged.json --models models.toml --workers 2": "damaged.json: the queries",
     "tampered.json --models models.toml": "tampered.json: provenance.tuning.search",
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
     "policy.json --models policy.json": "policy.json, model format: give a table",

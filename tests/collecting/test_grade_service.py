@@ -5,7 +5,7 @@ import math
 import re
 
 import pytest
-from call_samples import both, call, files_of
+from call_samples import both, call
 from chat_server import Response, completion, served, sure
 from command_line import run
 from gateway_service import gateway
@@ -14,7 +14,7 @@ from models_of_a_test import write_models
 from reference_logs import COSTS, NAMES, letters
 
 from rcjax.policy import load_policy
-from rcjax.serving.call_log import CallLog, Roll
+from rcjax.serving.call_log import CallLog
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_judged_is_counted(place):
     log = place / "calls.jsonl"
     asked = [{"role": "user", "content": "B or C?"}]
     long, told = "word " * 20_000, {"asked": ASKED}
-    with CallLog(log, prompts=True, roll=Roll(size=2_000)) as calls:
+    with CallLog(log, prompts=True) as calls:
         for query in ("1", "2"):
             for one in both(query, **told):
                 calls.write(one, asked)
@@ -103,15 +103,14 @@ def test_what_cannot_be_judged_is_counted(place):
         calls.write(call("failed", "large", **told), asked)
         calls.write(call("deferred", shadow=False, **told), asked)
         calls.write(call("1", answer="again", **told), asked)
-    before = {file: file.read_bytes() for file in files_of(log)}
-    assert len(before) > 1
+    before = log.read_bytes()
     with served(Judge()) as (_, url):
         models = write_models(place / "models.toml", url, ["large"])
         result = run("grade", log, "--reference", "large", *_by_large(models), "--json")
         assert result.exit_code == 0, result.stderr
         document = json.loads(result.stdout)
         shown = flat(run("grade", log, "--reference", "large", *_by_large(models)).stdout)
-    assert {file: file.read_bytes() for file in files_of(log)} == before
+    assert log.read_bytes() == before
     assert document["graded"] == 2
     assert {why.split("(")[0].strip(): number for why, number in document["not_graded"].items()} == {
         "to questions that are not in the log": 1,

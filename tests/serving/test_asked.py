@@ -17,7 +17,7 @@ from scripted_cascade import POLICY, PRICES
 import rcjax
 from rcjax import signals
 from rcjax.serving.asked import record_asked
-from rcjax.serving.call_log import Call, CallLog, Roll
+from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.signals.records import LetterOf, contradiction, signal_from_record
 
@@ -76,12 +76,12 @@ def answers(request, headers):
     return Response(sure("A" if right else "B", math.log(0.9 - 0.3 * (i % 2) - 0.01 * (i % 7))))
 
 
-def served(path, n=60, roll=None, **options):
+def served(path, n=60, **options):
     """A log of shadow queries to all models."""
 
     async def main():
         async with serving(answers) as (_, client):
-            with CallLog(path, roll=roll) as log:
+            with CallLog(path) as log:
                 settings = {"signal": signals.Choice(("A", "B")), "options": {"max_tokens": 1}, **options}
                 cascade = Cascade(POLICY, client, log=log, shadow=1.0, **settings)
                 await cascade.ask_all((i, str(i)) for i in range(n))
@@ -92,8 +92,8 @@ def served(path, n=60, roll=None, **options):
 
 @pytest.mark.thorough
 def test_the_loop_keeps_how_models_are_asked(tmp_path):
-    """Service, log in parts, tuning, the next service: which needs no signal, and refuses another."""
-    path = served(tmp_path / "calls.jsonl", roll=Roll(size=20_000), model_options={"small": {"temperature": 0.25}})
+    """Service, log, tuning, the next service: which needs no signal, and refuses another."""
+    path = served(tmp_path / "calls.jsonl", model_options={"small": {"temperature": 0.25}})
     labels, out = tmp_path / "labels.csv", tmp_path / "policy.json"
     labels.write_text("query,answer\n" + "".join(f"{i},A\n" for i in range(60)))
     result = run(

@@ -3,8 +3,12 @@
 import json
 import math
 import os
+import stat
+import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -111,6 +115,80 @@ def test_a_call_after_the_kill_of_another_process_is_on_a_line_of_its_own(path):
         log.write(call(2, "small"))
     lines = path.read_bytes().splitlines()
     assert [json.loads(line)["query"] for line in (lines[0], *lines[2:])] == ["0", "1", "2"]
+
+
+KILLED = """
+import sys
+from call_samples import call
+from rcjax.serving.call_log import CallLog
+
+path, name = sys.argv[1:]
+with CallLog(path) as log:
+    for i in range(1_000_000):
+        log.write(call(f"{name}-{i}", answer="x" * (i % 7 * 9000)))
+        print(i, flush=True)
+"""
+
+
+def test_processes_that_are_killed_lose_no_line_and_mix_none_though_the_log_is_moved(path):
+    folders = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    writers = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", KILLED, path, name],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": folders},
+        )
+        for name in "ab"
+    }
+    moved = path.with_name("moved.jsonl")
+    last = {name: [writer.stdout.readline() for _ in range(100)][-1] for name, writer in writers.items()}
+    path.rename(moved)
+    for name, writer in writers.items():
+        last[name] = [last[name], *(writer.stdout.readline() for _ in range(100))][-1]
+        writer.kill()
+        last[name] = [last[name], *(line for line in writer.communicate()[0].splitlines() if line)][-1]
+    lines = [*moved.read_bytes().splitlines(), *path.read_bytes().splitlines()]
+    whole = [json.loads(line)["query"] for line in lines if line.endswith(b"}")]
+    assert len(lines) - len(whole) <= 2  # what a kill left unfinished
+    assert len(whole) == len({*whole})
+    assert {f"{name}-{i}" for name in writers for i in range(int(last[name]))} <= {*whole}
+
+
+@pytest.mark.parametrize("away", [lambda path: path.rename(f"{path}.1"), Path.unlink], ids=["renamed", "removed"])
+def test_a_file_that_is_taken_away_gets_no_line_more(path, away):
+    with CallLog(path) as log, CallLog(path) as other:
+        log.write(call(0))
+        path.chmod(0o600)
+        away(path)
+        other.write(call(1))
+        log.write(call(2))
+    assert [json.loads(line)["query"] for line in path.read_text().splitlines()] == ["1", "2"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600  # as the one before
+
+
+def test_a_folder_that_is_taken_away_is_an_error_until_it_is_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "logs" / "calls.jsonl"
+    path.parent.mkdir()
+    with CallLog("logs/calls.jsonl") as log:
+        monkeypatch.chdir("/")
+        path.parent.rename(tmp_path / "old")
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                log.write(call(1))
+        path.parent.mkdir()
+        log.write(call(2))
+    assert json.loads(path.read_text())["query"] == "2"
+
+
+def test_a_closed_log_takes_no_line(path):
+    log = CallLog(path)
+    log.close()
+    log.close()
+    with pytest.raises(OSError, match="closed"):
+        log.write(CALL)
+    assert path.read_bytes() == b""
 
 
 @in_turn(

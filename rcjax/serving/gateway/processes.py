@@ -19,6 +19,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from uvicorn import Config
+from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.gateway.connections import Connection, SoftServer as Server
@@ -27,7 +28,6 @@ from rcjax.serving.gateway.metrics import FOLDER
 from rcjax.serving.gateway.reloading import in_words
 from rcjax.serving.gateway.service import build_app, open_log
 from rcjax.serving.gateway.settings import Settings
-from rcjax.serving.gateway.supervising import Workers as _Workers
 
 __all__ = ["Address", "serve"]
 
@@ -44,6 +44,9 @@ _LISTENERS = 16  # uvloop takes one connection of each in a turn of its loop: a 
 _PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
 
 
+_PATIENCE = 120  # seconds until a worker answers its supervisor: on a busy machine the import alone takes long
+
+
 _LOG_CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -51,7 +54,7 @@ _LOG_CONFIG: dict[str, Any] = {
     "handlers": {"error": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
     "loggers": {
         "rcjax.serving": {"handlers": ["error"], "level": "INFO", "propagate": False},
-        "uvicorn": {"handlers": ["error"], "level": "WARNING", "propagate": False},
+        "uvicorn": {"handlers": ["error"], "propagate": False},
     },
 }
 
@@ -102,8 +105,10 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
             backlog=_BACKLOG,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 2,
+            timeout_worker_healthcheck=_PATIENCE,
             http=Connection,
             log_config=_LOG_CONFIG,
+            log_level="info" if workers > 1 else "warning",  # who starts, and who takes whose place
             ws="none",
         )
         if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
@@ -113,6 +118,15 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
             _Workers(config, _named_often(listener)).run()
         else:
             Server(config).run(_named_often(listener))
+
+
+class _Workers(Multiprocess):
+    """Uvicorn's workers; once they are to end, connections are refused, which else would wait for nobody."""
+
+    def terminate_all(self) -> None:
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
 
 
 def _start(settings: Settings) -> Starlette:

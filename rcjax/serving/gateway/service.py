@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rcjax._base.wording import visible
-from rcjax.serving.call_log import CallLog, Roll
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
 from rcjax.serving.gateway.api_errors import ApiError
@@ -136,9 +136,7 @@ def open_log(settings: Settings) -> CallLog | None:
     logging = settings.logging
     if logging.path is None:
         return None
-    rolls = logging.roll_bytes is not None or logging.roll_daily
-    roll = Roll(logging.roll_bytes, logging.roll_daily) if rolls else None
-    return CallLog(logging.path, answers=logging.answers, prompts=logging.prompts, roll=roll)
+    return CallLog(logging.path, answers=logging.answers, prompts=logging.prompts)
 
 
 def _traceback(problem: Exception) -> Exception | None:

@@ -42,10 +42,6 @@ class Logging:
     """With what was answered."""
     prompts: bool = False
     """With what was asked."""
-    roll_bytes: int | None = None
-    """A new file when it would be larger."""
-    roll_daily: bool = False
-    """A new file every day."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,8 @@
 """Upstreams and clients at their worst: every request gets one answer or one error, each call is logged once."""
 
-import contextlib
 import itertools
 import json
-import os
 import random
-import signal
 import socket
 import sys
 import threading
@@ -303,10 +300,6 @@ def test_who_may_call(headers, status, monkeypatch):
 # The process
 
 
-def _process_rows(service):
-    return [(row["query"], row["model"]) for row in service.log_rows()]
-
-
 @pytest.mark.thorough
 def test_a_full_disk_costs_the_log_not_the_answers():
     with gateway_process(None, by_model(**ANSWERS), "--log-prompts", python=_limited()) as service:
@@ -321,33 +314,6 @@ def test_a_full_disk_costs_the_log_not_the_answers():
 def _limited():
     """A Python whose files may have 10,000 bytes."""
     return ("prlimit", "--fsize=10000", sys.executable)
-
-
-@pytest.mark.thorough
-def test_a_worker_that_is_killed_is_replaced_and_others_go_on():
-    with gateway_process(None, by_model(**ANSWERS), "--workers", 2) as service:
-        assert service.ask().status == 200
-        children = service.workers()
-        assert len(children) == 2
-        statuses, stop = [], threading.Event()
-
-        def call():
-            while not stop.is_set():
-                with contextlib.suppress(OSError):
-                    statuses.append(service.ask().status)
-
-        callers = [threading.Thread(target=call) for _ in range(4)]
-        for caller in callers:
-            caller.start()
-        os.kill(min(children), signal.SIGKILL)
-        until(lambda: "is gone" in (service.folder / "stderr").read_text(), 30)
-        until(lambda: service.workers() - children, 30)
-        stop.set()
-        for caller in callers:
-            caller.join()
-        assert {*statuses} == {200}
-        assert len({*_process_rows(service)}) == len(_process_rows(service))
-        assert "rcjax_requests_total" in service.get("/metrics").body.decode()
 
 
 @pytest.mark.thorough

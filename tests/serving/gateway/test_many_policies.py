@@ -92,11 +92,11 @@ def whole(rows):
 @pytest.mark.thorough
 def test_check_reads_a_log_with_several_policies_in_it(tmp_path):
     """It takes the queries that all models of its policy answered, says how many others there are, and holds."""
-    with gateway(KINDS, behave, shadow=1.0, logging={"roll_bytes": 30_000}) as service:
+    with gateway(KINDS, behave, shadow=1.0) as service:
         with ThreadPoolExecutor(8) as pool:
             assert {reply.status for reply in pool.map(partial(question, service), range(402))} == {200}
         end = time.monotonic() + 30
-        while time.monotonic() < end and not whole(all_rows(service)):
+        while time.monotonic() < end and not whole(service.log_rows()):
             time.sleep(0.1)
         (tmp_path / "labels.csv").write_text("query,answer\n" + "".join(f"q{i},A\n" for i in range(402)))
         before = tmp_path / "before.csv"
@@ -118,11 +118,6 @@ def tuned_on(queries):
             yield f"t{i},{model},{UNSURE if unsure else SURE},1,{WHOLE.cost[model]}"
 
 
-def all_rows(service):
-    files = sorted(service.folder.glob("calls*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
 def question(service, i):
     body = {"model": [*KINDS][i % 3], "messages": [{"role": "user", "content": f"question {i // 3}"}]}
     return service.post(body, x_rcjax_query=f"q{i}")
@@ -140,12 +135,12 @@ class Jumping(datetime):
 
 
 def test_a_clock_that_jumps_costs_nothing(monkeypatch):
-    """Deadlines and seconds are by a clock that does not; the log rolls over, and loses no line."""
+    """Deadlines and seconds are by a clock that does not."""
     monkeypatch.setattr(exchange, "datetime", Jumping)
-    with gateway(behave=behave, logging={"roll_daily": True}) as service:
+    with gateway(behave=behave) as service:
         replies = [question_of(service, i) for i in range(20)]
         service.settle()
-        rows = all_rows(service)
+        rows = service.log_rows()
     assert {reply.status for reply in replies} == {200}
     assert {*Counter((row["query"], row["model"]) for row in rows).values()} == {1}
     assert len(rows) == sum(len(reply.json["rcjax"]["models"]) for reply in replies)

@@ -97,22 +97,3 @@ def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
         assert {model for _, model in statuses} == {*MODELS}
         rows = [row["query"] for row in service.log_rows()]
         assert len(rows) == len({*rows}) == len(statuses) + len(polled)
-
-
-@pytest.mark.thorough
-def test_workers_take_up_new_files_and_share_one_log_and_one_page_of_figures():
-    with gateway_process(alone("small"), answers, "--workers", 2, "--roll", "20KB") as service:
-        first = [service.ask() for _ in range(60)]
-        assert {reply.json["model"] for reply in first} == {"small"}
-        alone("large").save(service.folder / "policy.json")
-        os.kill(service.process.pid, signal.SIGHUP)
-        until(lambda: {service.ask().json["model"] for _ in range(8)} == {"large"}, 20)
-        page = service.get("/metrics").body.decode()
-        assert 'rcjax_requests_total{model="small",policy="policy",status="answered"}' in page
-        parts = sorted(service.folder.glob("calls*.jsonl"))
-        assert len(parts) > 1
-        lines = [line for part in parts for line in part.read_text().splitlines()]
-        counted = sum(
-            float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("rcjax_requests_total{")
-        )
-        assert len(lines) == counted

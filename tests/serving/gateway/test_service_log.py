@@ -1,25 +1,10 @@
 """What a service says on its standard error while it runs: one line for each change, and no traceback."""
 
 import os
-import signal
-import time
 
-import pytest
 from chat_server import Response, sure
-from gateway_service import SURE, gateway, gateway_process, make_policy, write_models
+from gateway_service import SURE, gateway, make_policy, write_models
 from test_faults import until
-
-
-def said(service):
-    return (service.folder / "stderr").read_text()
-
-
-def both_read_again(service):
-    """Whether two workers run: each says, where it is told to read its files again, that nothing has changed."""
-    before = said(service).count("as before")
-    service.process.send_signal(signal.SIGHUP)
-    time.sleep(1.5)
-    return said(service).count("as before") == before + 2
 
 
 def answers(request, headers):
@@ -49,20 +34,3 @@ def test_every_change_of_a_file_is_a_line(caplog):
         (service.folder / "models.toml").write_text("")
         until(lambda: len(lines()) == 4)
         assert lines()[3].startswith("a new file is refused, the old policies stay: models.toml: no models")
-
-
-@pytest.mark.thorough
-def test_a_worker_that_cannot_start_says_so_until_it_can():
-    with gateway_process(None, answers, "--workers", 2) as service:
-        until(lambda: both_read_again(service), 60)
-        good = (service.folder / "policy.json").read_text()
-        before = service.workers()
-        (service.folder / "policy.json").write_text("{")
-        os.kill(min(before), signal.SIGKILL)
-        trying = "a worker cannot start, another one will be tried: "
-        until(lambda: said(service).count(trying) >= 2, 40)
-        assert all("policy.json: not JSON" in line for line in said(service).splitlines() if trying in line)
-        assert service.ask().status == 200
-        (service.folder / "policy.json").write_text(good)
-        until(lambda: len(service.workers() - before) == 1 and both_read_again(service), 60)
-        assert "Traceback" not in said(service)

@@ -1,0 +1,138 @@
+"""The service as processes: several workers, one log and one page of figures, and how it ends."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from chat_server import Response, sure
+from gateway_service import SURE, gateway_process, make_policy
+from test_faults import until
+from test_hostile_requests import QUESTION
+
+from benchmarks.attack import stop_while_asked
+from rcjax.policy import Rule
+
+
+def answers(request, headers):
+    slow = request["messages"][-1]["content"] == "slow"
+    return Response(sure("A", SURE), delay=1.5 if slow else 0.0)
+
+
+def said(service):
+    return (service.folder / "stderr").read_text()
+
+
+def alone(model):
+    parts = make_policy(
+        models=(model,),
+        **{k: {model: getattr(make_policy(), k)[model]} for k in ("calibrations", "cost")},
+        rules={model: (Rule(1.0, "answer"),)},
+    )
+    return parts
+
+
+def figure(service, name):
+    """The sum of a figure over its labels."""
+    lines = service.get("/metrics").body.decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"rcjax_{name}[{{ ]", line))
+
+
+def models(service, n):
+    with ThreadPoolExecutor(8) as callers:
+        return [*callers.map(lambda i: service.ask(f"question {i}").json["model"], range(n))]
+
+
+def lines(*paths):
+    """The queries of all lines, each of which must be whole."""
+    return [json.loads(line)["query"] for path in paths for line in path.read_text().splitlines()]
+
+
+def test_workers_share_a_log_and_figures_and_are_replaced():
+    with gateway_process(alone("small"), answers, "--workers", 2, "--log-prompts") as service:
+        log, moved = service.folder / "calls.jsonl", service.folder / "moved.jsonl"
+        until(lambda: figure(service, "worker_starts_total") == 2, 60)
+        assert {*models(service, 60)} == {"small"}
+        log.rename(moved)
+        assert {*models(service, 60)} == {"small"}
+        assert len({*lines(log)}) == 60 == len({*lines(moved)})
+        assert figure(service, "requests_total") == 120
+        workers = service.workers()
+        alone("large").save(service.folder / "policy.json")
+        until(lambda: {*models(service, 16)} == {"large"})
+        assert service.workers() == workers
+        os.kill(min(workers), signal.SIGKILL)
+        until(lambda: len(service.workers() - workers) == 1 and figure(service, "worker_starts_total") == 3, 60)
+        assert len({*lines(log, moved)}) == figure(service, "requests_total")
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: not service.workers() & workers and figure(service, "worker_starts_total") == 5, 60)
+        asked = len(service.server.requests)
+        with ThreadPoolExecutor(1) as caller:
+            last = caller.submit(service.ask, "slow")
+            until(lambda: len(service.server.requests) > asked)
+            service.process.terminate()
+            assert last.result().status == 200
+        assert service.process.wait(30) == 0
+        assert len({*lines(log, moved)}) == len(lines(log, moved)) == len(service.server.requests)
+
+
+@pytest.mark.thorough
+def test_a_worker_that_cannot_start_says_so_until_it_can():
+    with gateway_process(None, answers, "--workers", 2) as service:
+        until(lambda: figure(service, "worker_starts_total") == 2, 60)
+        good = (service.folder / "policy.json").read_text()
+        before = service.workers()
+        (service.folder / "policy.json").write_text("{")
+        os.kill(min(before), signal.SIGKILL)
+        trying = "a worker cannot start, another one will be tried: policy.json: not JSON"
+        until(lambda: said(service).count(trying) >= 2, 40)
+        assert service.ask().status == 200
+        (service.folder / "policy.json").write_text(good)
+        until(lambda: figure(service, "worker_starts_total") == 3, 60)
+        assert "Traceback" not in said(service)
+
+
+@pytest.mark.thorough
+def test_a_start_that_takes_long_is_no_fault(tmp_path):
+    """Seven seconds before a worker answers its supervisor, as an import may take on a busy machine."""
+    slow = "import sys, time\nif 'spawn_main' in ' '.join(sys.orig_argv): time.sleep(7)\n"
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    python = "env", f"PYTHONPATH={path}", sys.executable
+    with gateway_process(None, answers, "--workers", 2, python=python) as service:
+        until(lambda: figure(service, "worker_starts_total") == 2, 60)
+        assert "died" not in said(service)
+
+
+def test_clients_that_ask_again_and_again_are_not_reset_at_the_end():
+    """Nor those whose connections wait to be taken: of a busy loop's, uvloop takes one in a turn."""
+    with gateway_process(None, answers, "--drain", 60) as service:
+        port = int(service.url.rpartition(":")[2])
+        assert stop_while_asked(SimpleNamespace(port=port, process=service.process), 100, 1.0) == 0
+
+
+def test_a_request_that_is_on_its_way_at_the_end_is_answered():
+    """On a connection that is idle when the signal comes, as a client's that keeps its connections."""
+    body = json.dumps(QUESTION).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    sent = head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    with gateway_process(None, answers) as service:
+        host, port = service.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(sent)
+            assert b" 200 OK" in connection.recv(65_536)
+            service.process.send_signal(signal.SIGTERM)
+            time.sleep(0.4)
+            connection.sendall(sent)
+            said = b""
+            while data := connection.recv(65_536):
+                said += data
+            assert b" 200 OK" in said
+            assert b"connection: close" in said
+        assert service.process.wait(30) in (0, -signal.SIGTERM)
