@@ -43,9 +43,6 @@ from rcjax.serving.recorded import digest_of_others, recorded_options
 from rcjax.serving.streams import Assembly, read_chunks
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated
 
-__all__ = ["CORPUS", "TARGETS"]
-
-
 _MESSAGES = [{"role": "user", "content": "Which planet is the largest? A Mars, B Jupiter"}]
 _TOP = [{"token": text, "logprob": logprob, "bytes": [65]} for text, logprob in (("A", -0.1), ("B", -2.5))]
 _TOKEN = {"token": "A", "logprob": -0.1, "bytes": [65], "top_logprobs": _TOP}

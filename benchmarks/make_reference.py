@@ -77,6 +77,11 @@ SECTIONS = {
         "Rotation",
     ],
 }
+#: Where names are that the top does not export.
+PACKAGES = (
+    *("bayes", "copulas", "diagnostics", "frontier", "importing", "logs", "model", "policy", "replaying", "report"),
+    *("serving", "solving", "sweeps", "tuning"),
+)
 #: A link to a page beside those of the reference's first one.
 LINK = re.compile(r"\]\((?!\w+:|#)")
 
@@ -95,10 +100,13 @@ def pages() -> dict[str, str]:
     return {"reference.md": "\n\n".join(lists) + "\n", **texts}
 
 
+@cache
 def homes() -> dict[str, str]:
-    """The package of every public name."""
-    packages = {name: f"rcjax.{package}" for package, names in rcjax.PACKAGES.items() for name in names}
-    return dict.fromkeys(rcjax.__all__, "rcjax") | packages
+    """The package of every name on these pages."""
+    packages = ["rcjax", *(f"rcjax.{package}" for package in PACKAGES)]
+    exported = {package: importlib.import_module(package).__all__ for package in packages}
+    names = [name for listed in SECTIONS.values() for name in listed]
+    return {name: next(package for package in packages if name in exported[package]) for name in names}
 
 
 @cache

@@ -22,13 +22,11 @@ from rcjax import (
 )
 from rcjax.diagnostics.diagnosis import diagnose as diagnose
 from rcjax.diagnostics.policy_check import check_policy as check_policy
-from rcjax.frontier.frontier import (
-    Frontier as Frontier,
-    InfeasibleError as InfeasibleError,
-    load_frontier as load_frontier,
-)
+from rcjax.frontier.choosing import InfeasibleError as InfeasibleError
+from rcjax.frontier.frontier import Frontier as Frontier, load_frontier as load_frontier
+from rcjax.logs.errors import LogError as LogError
 from rcjax.logs.log import Log as Log
-from rcjax.logs.reading import LogError as LogError, read_log as read_log
+from rcjax.logs.reading import read_log as read_log
 from rcjax.model.cascade_model import CascadeModel as CascadeModel
 from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit

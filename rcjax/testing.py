@@ -21,9 +21,6 @@ from rcjax.copulas import Copula
 from rcjax.copulas.base import farthest
 from rcjax.copulas.laws import INSIDE, LAWS, METHODS, NOTHING, Law, is_derived, mesh, tau_of
 
-__all__ = ["check_copula"]
-
-
 _TAUS = np.array([-0.5, 0.2, 0.7, 0.95])
 
 

@@ -6,6 +6,7 @@ python tests/imports.py     # modules, arrows, circles and floors; long files an
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "rcjax"
@@ -41,7 +42,17 @@ def imported(path: Path, known: set[str]) -> Iterator[tuple[str, int]]:
             source = (node.module or "").removeprefix("rcjax").removeprefix(".")
             for alias in node.names:
                 inner = f"{source}.{alias.name}".removeprefix(".")
-                yield inner if inner in known else source, node.lineno
+                yield inner if inner in known else exported(source).get(alias.name, source), node.lineno
+
+
+@cache
+def exported(package: str) -> dict[str, str]:
+    """What a package exports by its stub: name → the module that has it; nothing of a module and of the root."""
+    stub = ROOT.joinpath(*package.split(".")) / "__init__.pyi"
+    if not package or not stub.exists():
+        return {}
+    nodes = [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: (node.module or "").removeprefix("rcjax.") for node in nodes for alias in node.names}
 
 
 def arrows() -> dict[str, set[str]]:

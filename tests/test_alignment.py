@@ -1,6 +1,7 @@
 """Whatever the order of a log's columns: what takes a model, a policy or a frontier finds its models by their names."""
 
 import dataclasses
+import importlib
 import inspect
 import json
 import re
@@ -12,10 +13,10 @@ import jax
 import numpy as np
 import pytest
 import tiers
-from public_names import public_names
 
 import rcjax
 import rcjax.plots
+from benchmarks.make_reference import homes
 from rcjax._core.json_values import plain
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -103,7 +104,7 @@ def takes_both(function: Any) -> bool:
 
 
 def public_functions() -> dict[str, Any]:
-    found = public_names()
+    found = {name: getattr(importlib.import_module(home), name) for name, home in homes().items()}
     methods = {
         f"{name}.{own}": method
         for name, each in found.items()

@@ -10,7 +10,10 @@ from imports import GROUPS, LAYERS, arrows, circles, imported, modules, reached
 from misses import in_turn
 
 MODULES = modules()
-LIGHT = ("rcjax.policy", "rcjax.signals", "rcjax.serving.call_log", "rcjax.serving.gateway.service", "rcjax.cli.serve")
+LIGHT = (
+    *("rcjax.policy.policy_files", "rcjax.policy.spec", "rcjax.signals.signal"),
+    *("rcjax.serving.call_log", "rcjax.serving.gateway.service", "rcjax.cli.serve"),
+)
 STANDARD = ("_base", "policy", "signals")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-__all__ = ["BODIES", "BODY", "HEAD", "JSON", "SENT", "posted"]
-
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 JSON = b"content-type: application/json\r\n"
 BODY = b'{"model": "policy", "messages": [{"role": "user", "content": "good"}]}'

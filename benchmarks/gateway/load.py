@@ -22,8 +22,6 @@ from typing import Any
 
 from benchmarks.gateway.upstream import wording
 
-__all__ = ["Load"]
-
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _END_OF_CHUNKS = b"0\r\n\r\n"
 _OK = b"HTTP/1.1 200"

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["MODES", "misbehaving"]
-
 _GIGABYTE = 10**9
 _PIECE = b"x" * 65_536
 _TOKEN = {

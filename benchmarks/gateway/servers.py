@@ -16,8 +16,6 @@ from pathlib import Path
 
 from rcjax.policy import Calibration, Policy, Rule
 
-__all__ = ["Server", "everything", "litellm_version", "open_files", "policy_of", "rcjax", "resident", "upstream"]
-
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM")
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100

@@ -18,8 +18,6 @@ from benchmarks import record
 from benchmarks.gateway.load import Load
 from benchmarks.gateway.servers import Server, open_files, rcjax, resident, upstream
 
-__all__ = ["run"]
-
 _WIDTH = 200  # in flight, of the 256 that the gateway takes: those whose client left are still being cleared away
 _DELAY = 0.05  # seconds of the model, in the mean: time to leave in
 _STREAMED, _LEFT = 0.4, 0.1

@@ -12,8 +12,6 @@ import re
 import sys
 from typing import Any
 
-__all__ = ["app", "wording"]
-
 _TOP = {"B": -0.1, **{letter: -3.5 - i for i, letter in enumerate("ACDEFGHIJKLMNOPQRST")}}
 _TOKEN = {
     "token": "B",

@@ -5,8 +5,6 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["exports"]
-
 
 def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """(`__getattr__`, `__dir__`, `__all__`) of a package, by the imports of its stub, which type checkers read too.

@@ -6,8 +6,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-__all__ = ["how_to_install", "required"]
-
 
 def required(module: str, extra: str) -> Any:
     """A module of an extra; ImportError says which extra where it is not installed.

@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-__all__ = ["members"]
-
 _CHUNK = 1 << 20
 _SPACE = " \t\r\n"
 

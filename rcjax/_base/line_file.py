@@ -13,9 +13,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LineFile"]
-
-
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 

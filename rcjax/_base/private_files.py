@@ -4,8 +4,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["is_private"]
-
 
 def is_private(path: str | os.PathLike[str]) -> bool:
     """Whether nobody but this user, and root, can change a file or folder, or put another in its place.

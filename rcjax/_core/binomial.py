@@ -1,7 +1,5 @@
 """The tail of the binomial distribution."""
 
-__all__ = ["binomial_tail"]
-
 
 def binomial_tail(successes: int, n: int, probability: float) -> float:
     """P(X ≤ successes) for X ~ Bin(n, probability): an incomplete beta function (DLMF 8.17.5).

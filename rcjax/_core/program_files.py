@@ -25,8 +25,6 @@ from jax.experimental import serialize_executable
 from rcjax._base.files import write_atomically
 from rcjax._base.private_files import is_private
 
-__all__ = ["ProgramFiles", "open_program_files"]
-
 #: The most that the cache folder may hold, what JAX keeps there included; what was not used for longest goes first.
 MOST_BYTES = 256 * 2**20
 

@@ -19,8 +19,6 @@ import numpy as np
 from jax.core import Tracer
 from jaxlib.version import __version__ as jaxlib_version
 
-__all__ = ["is_elsewhere", "is_traced", "signature", "signature_key"]
-
 #: Settings of JAX that change what is compiled.
 _SETTINGS = (
     "jax_enable_x64",

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST", "fill_up", "size_class"]
-
 LEAST, _DOUBLING_TO, _GROWTH = 96, 1536, 1.125
 
 #: Logs of more queries are not filled up: the time of their programmes is what counts.

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["best_as_printed", "spread"]
-
-
 _MAX_ROWS = 15
 
 

@@ -5,8 +5,6 @@ Importing this package is light; a command imports JAX when it starts to work.""
 import sys
 from contextlib import suppress
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line with the arguments of the process. For the version, no command is imported."""

@@ -32,9 +32,6 @@ from rcjax.cli.serve import serve
 from rcjax.cli.sweep import sweep
 from rcjax.cli.tune import tune
 
-__all__ = ["app", "run"]
-
-
 _MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A policy in service"
 
 

@@ -9,9 +9,6 @@ from typing import Any
 
 from rcjax._base.wording import Money
 
-__all__ = ["sketch"]
-
-
 _CURVE, _CHOSEN = "·", "◆"
 
 

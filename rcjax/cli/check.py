@@ -16,8 +16,6 @@ from rcjax.cli.parsers import fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command, said
 
-__all__ = ["check"]
-
 
 def check(
     policy: PolicyFile,

@@ -13,9 +13,6 @@ from rcjax._base.wording import check_counts_labels, check_figure, check_meaning
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import said, shown
 
-__all__ = ["show_check", "show_diagnosis"]
-
-
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
 

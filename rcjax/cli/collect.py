@@ -22,8 +22,6 @@ from rcjax.cli.rubrics import GradeScale, read_rubric
 if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan
 
-__all__ = ["collect"]
-
 
 def collect(
     questions: Annotated[

@@ -13,8 +13,6 @@ from rcjax.cli.printing import escaped
 if TYPE_CHECKING:
     from rcjax.collecting.run import Run, Tally
 
-__all__ = ["progress"]
-
 
 def _how_far(run: Run, seconds: float) -> str:
     """Of all answers of a run, how many there are, how many calls failed, and how long the rest takes."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
 
-__all__ = ["Collection", "run_collection"]
-
 
 @dataclass(frozen=True, slots=True)
 class Begun:

@@ -11,8 +11,6 @@ from rcjax.cli.console import Screen, duration, hang, make_table
 from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
 
-__all__ = ["show_collected", "show_estimate", "show_grading", "show_probe"]
-
 
 @shown
 def show_probe(models: Sequence[Mapping[str, Any]]) -> None:

@@ -17,8 +17,6 @@ import typer
 from rcjax._base.extras import how_to_install
 from rcjax._base.files import is_stream
 
-__all__ = ["require_distinct", "require_libraries", "require_writable", "start_jax"]
-
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
     """Switch on float64 and a folder for what is compiled, before JAX does any work.

@@ -17,22 +17,6 @@ from rich.text import Text
 
 from rcjax.cli.printing import said
 
-__all__ = [
-    "EVERY",
-    "HowFar",
-    "Screen",
-    "Steps",
-    "busy",
-    "duration",
-    "hang",
-    "make_table",
-    "next_step",
-    "pulse",
-    "share_done",
-    "time_left",
-]
-
-
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.model.cascade_model import CascadeModel
 
-__all__ = ["require_plots", "save_plots"]
-
 
 def diagnose(
     log: LogFile,

@@ -16,9 +16,6 @@ from typer.core import TyperGroup
 
 from rcjax.cli.printing import escaped, one_line, own_words, print_json, said, silence, standard_output, warn
 
-__all__ = ["INTERRUPTED", "CommandLine", "PartlyDone", "attempt", "conclude", "reported"]
-
-
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
 
@@ -123,7 +120,7 @@ def _is_infeasible(problem: ValueError) -> bool:
     # Where its module is not there it was not raised, and JAX need not be imported to find out.
     if "rcjax.frontier.frontier" not in sys.modules:
         return False
-    from rcjax.frontier.frontier import InfeasibleError
+    from rcjax.frontier.choosing import InfeasibleError
 
     return isinstance(problem, InfeasibleError)
 

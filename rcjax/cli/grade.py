@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rcjax.collecting.regrade import Regrading
     from rcjax.collecting.service_log import ShadowCalls
 
-__all__ = ["grade"]
-
 
 def grade(
     answers: Annotated[

@@ -16,8 +16,6 @@ from rcjax.cli.parsers import pairs, score, token_counts
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import warn
 
-__all__ = ["import_"]
-
 
 def import_(
     files: Annotated[

@@ -11,8 +11,6 @@ from rcjax._base.wording import Money, budget_between, choose_unit, count, figur
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
 
-__all__ = ["judged_cells", "show_import"]
-
 
 @shown
 def show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
-__all__ = ["echoed", "is_training_log", "load_tuned", "read_file", "read_for", "read_pair"]
-
 
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
     """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`.

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-__all__ = ["interruptible", "terminable"]
-
 _TOLD = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 

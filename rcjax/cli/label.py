@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.tuning.label_drawing import LabelDraw
 
-__all__ = ["label"]
-
-
 _OTHERS = "their answers are drawn too"
 
 

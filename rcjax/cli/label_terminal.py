@@ -17,9 +17,6 @@ from rcjax.cli.printing import escaped, shown
 if TYPE_CHECKING:
     from rcjax.logs.label_sheet import LabelSheet, Texts
 
-__all__ = ["ask_labels", "show_draw"]
-
-
 _KEYS = "y yes · n no · s skip · u undo · q quit"
 
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.policy.targets import Target
 
-__all__ = ["Really", "require_plausible_budget", "require_plausible_models", "require_plausible_prices"]
-
-
 Really = Annotated[
     bool, typer.Option("--really", help="Take budgets and prices as they are, where they look like another unit's.")
 ]

@@ -22,22 +22,6 @@ import typer
 
 from rcjax._base.wording import visible
 
-__all__ = [
-    "command",
-    "escaped",
-    "one_line",
-    "open_closed_streams",
-    "own_words",
-    "print_json",
-    "said",
-    "say_as",
-    "shown",
-    "silence",
-    "standard_output",
-    "warn",
-]
-
-
 P = ParamSpec("P")
 
 

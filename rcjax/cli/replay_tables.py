@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.replaying.replay import Replay
 
-__all__ = ["expectation", "plain_replay", "show_demo", "show_next_of_replay", "show_replay", "show_retuning"]
-
-
 LEVEL = 0.9  # of the intervals that are shown
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.tuning.retune import RetuningGain
 
-__all__ = ["retune"]
-
 
 def retune(
     policy: PolicyFile,

@@ -7,9 +7,6 @@ from typing import Annotated, Any
 
 from rcjax.cli.options import full_score
 
-__all__ = ["GradeScale", "read_rubric"]
-
-
 GradeScale = Annotated[
     Any,
     full_score(

@@ -7,9 +7,6 @@ from typing import Any
 
 from rcjax._base.wording import count, figure
 
-__all__ = ["brief_seconds", "expected_seconds", "seconds_rows", "tell_seconds", "tell_unknown"]
-
-
 _NAMES = {"seconds": "mean", "seconds_p50": "median", "seconds_p95": "95 %", "seconds_p99": "99 %"}
 
 

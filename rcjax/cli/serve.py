@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rcjax.serving.gateway.processes import Address
     from rcjax.serving.gateway.settings import Access, Settings
 
-__all__ = ["serve"]
-
 
 def serve(
     policy: Annotated[

@@ -22,9 +22,6 @@ from rcjax.cli.printing import print_json, shown, warn
 if TYPE_CHECKING:
     from rcjax.sweeps import Sweep
 
-__all__ = ["sweep"]
-
-
 _MOST_TOLD = 5  # logs that were left out
 
 

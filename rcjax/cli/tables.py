@@ -19,9 +19,6 @@ from rcjax.cli.seconds_words import brief_seconds, tell_seconds
 from rcjax.policy.targets import Target
 from rcjax.policy.terms import COUNTED
 
-__all__ = ["show_copulas", "show_next", "show_policy", "show_report", "show_tuning", "show_written"]
-
-
 _GAP = 3  # between two columns of a table
 
 

@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from rcjax.policy.targets import Target
     from rcjax.tuning.tune import Tuned
 
-__all__ = ["tune"]
-
-
 _OTHERS = "the others are used where they can be"
 
 
@@ -297,7 +294,7 @@ def _tune(
     as_json: bool,
 ) -> None:
     """Tune, write and show; then raise what went wrong: a target out of reach, or a file that cannot be written."""
-    from rcjax.frontier.frontier import InfeasibleError
+    from rcjax.frontier.choosing import InfeasibleError
     from rcjax.tuning.tune import tune_in_stages
 
     infeasible = None

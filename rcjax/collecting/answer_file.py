@@ -29,8 +29,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LOST", "AnswerFile", "AnswerRows", "read_answer_file", "require_call", "sample_of"]
-
 #: Put aside on the disk, so that what was paid for can be written when it is full.
 _RESERVE = 1 << 20
 

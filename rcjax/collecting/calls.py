@@ -24,8 +24,6 @@ from rcjax.serving.voting import AsInLog
 from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.records import LetterOf, signal_by_name
 
-__all__ = ["Asked", "call", "second_options", "worst_of"]
-
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
 
 

@@ -22,8 +22,6 @@ from rcjax.logs.listing import brief
 from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.serving.recorded import digest_of_others, recorded_options
 
-__all__ = ["Change", "begin_log", "changes", "grade_anew", "refuse", "set_aside", "without_digest"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

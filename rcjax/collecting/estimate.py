@@ -13,8 +13,6 @@ from rcjax.collecting.purse import most_input_tokens, most_output_tokens, usual_
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Respondent
 
-__all__ = ["Estimate", "as_document", "estimate", "reach"]
-
 _USUAL_TEXT = 200  # tokens of an answer in words
 
 _USUAL_CHOICE = 2  # of a letter

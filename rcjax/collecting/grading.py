@@ -16,8 +16,6 @@ from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.logs.listing import brief
 from rcjax.serving.completions import CallError
 
-__all__ = ["attempt_of", "graded", "is_score", "judge_by", "question_of", "score_remarks"]
-
 #: The bill of the row that is graded now, for judges, which cost money.
 _BILL: ContextVar[Bill] = ContextVar("_BILL")
 

@@ -8,8 +8,6 @@ from rcjax.serving.clients import Part, certificates, environment_for
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ModelSettings
 
-__all__ = ["MOST_BYTES", "TooLongError", "open_client"]
-
 MOST_BYTES = 64 * 2**20
 """Of a reply. With the 20 likeliest tokens beside each, an answer of 16,000 tokens has a third of it."""
 

@@ -28,8 +28,6 @@ from rcjax.serving.running_checks import Checks, prepared, without_schemas
 from rcjax.signals import Check
 from rcjax.signals.checks import is_check
 
-__all__ = ["Crew", "Plan", "assume_signals", "choose_signals", "probe_all"]
-
 _PROBE = "a probe of what the model can do, and no question of yours"
 
 _TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # of an answer, where nobody says how many

@@ -12,8 +12,6 @@ from rcjax.collecting.respondent import Bill, Respondent, Retries, StoppedError
 from rcjax.serving.completions import CallError
 from rcjax.signals import Choice, Reply, SignalError
 
-__all__ = ["Abilities", "default_signal", "probe"]
-
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 
 #: What is asked for besides, from most to least.

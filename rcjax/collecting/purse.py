@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["BudgetSpentError", "Purse", "most_input_tokens", "most_output_tokens", "usual_input_tokens"]
-
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # tokens that endpoints put around messages, at most
 
 _IMAGE = 20_000  # tokens that a part which is no text may stand for

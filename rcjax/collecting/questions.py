@@ -21,8 +21,6 @@ from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.text_files import find_damage
 from rcjax.serving.prompts import check_question
 
-__all__ = ["Question", "Sheet", "conversation", "draw", "read_questions", "spoken"]
-
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 
 #: Columns of the log itself, which those of the questions must not be called.

@@ -20,8 +20,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed, near
 from rcjax.policy.reference import SAME_AS
 
-__all__ = ["Manner", "Regrading", "questions_against", "regrade"]
-
 
 def _nobody(done: int, whole: int) -> None:
     """Tells nobody."""

@@ -16,8 +16,6 @@ from rcjax.serving.endpoint import TIMED_OUT, openai, request
 from rcjax.serving.models_file import ModelSettings
 from rcjax.signals import Reply
 
-__all__ = ["Bill", "Respondent", "Retries", "StoppedError"]
-
 _MILLION = 1_000_000
 
 _FATAL = {  # nothing will be different at the next question

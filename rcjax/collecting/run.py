@@ -16,9 +16,6 @@ from rcjax.collecting.purse import BudgetSpentError, Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, StoppedError
 
-__all__ = ["Run", "RunOutcome", "Tally"]
-
-
 _ENOUGH = 20  # calls that tell what the others cost
 
 

@@ -12,8 +12,6 @@ from rcjax.collecting.graders.texts import exact
 from rcjax.policy.reference import BY_ANSWER
 from rcjax.signals.chosen import chosen_choice
 
-__all__ = ["require_sameness", "same_by"]
-
 _FORMS = "answer, exact, choice, number, contains, python:module:function or judge:MODEL"
 
 

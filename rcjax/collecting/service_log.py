@@ -22,8 +22,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.text_files import TextFile, sound_calls
 from rcjax.serving.call_log import VERSION, is_digest
 
-__all__ = ["ShadowCalls", "is_service_log", "read_shadow_calls"]
-
 _NOT_ALL, _FAILED, _AGAIN = "of queries that did not go to all models", "that failed", "repeated"
 
 

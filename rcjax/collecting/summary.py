@@ -14,8 +14,6 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.run import RunOutcome
 from rcjax.logs.summaries import summarise
 
-__all__ = ["collected"]
-
 
 def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) -> dict[str, Any]:
     """The end of a run in JSON values.

@@ -16,8 +16,6 @@ from jax.typing import ArrayLike
 from rcjax._core.kendall import kendall_tau
 from rcjax.copulas.base import Copula, tau_by_quadrature
 
-__all__ = ["INSIDE", "LAWS", "METHODS", "NOTHING", "Finding", "Law", "is_derived", "mesh", "tau_of"]
-
 #: Ranks inside, where nothing is extreme.
 INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])
 

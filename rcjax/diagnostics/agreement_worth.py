@@ -15,9 +15,6 @@ from rcjax.goodness_of_fit.reliability import separation
 from rcjax.logs.log import NO_ANSWER
 from rcjax.model.pairs import pairs
 
-__all__ = ["agreement_worth", "remarks_on_agreement", "separations"]
-
-
 _LEVEL = 0.95
 
 

@@ -35,9 +35,6 @@ from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
 from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, tell_search
 
-__all__ = ["PolicyCheck", "check_policy"]
-
-
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
 
 

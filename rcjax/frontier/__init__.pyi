@@ -1,9 +1,6 @@
 """The public names: each is imported when it is first used."""
 
 from rcjax.frontier.bands import Bands as Bands
-from rcjax.frontier.frontier import (
-    Frontier as Frontier,
-    InfeasibleError as InfeasibleError,
-    load_frontier as load_frontier,
-)
+from rcjax.frontier.choosing import InfeasibleError as InfeasibleError
+from rcjax.frontier.frontier import Frontier as Frontier, load_frontier as load_frontier
 from rcjax.frontier.waiting_times import Seconds as Seconds

@@ -7,8 +7,6 @@ import numpy as np
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.targets import Target
 
-__all__ = ["InfeasibleError", "point_for"]
-
 
 class InfeasibleError(ValueError):
     """No point of the frontier meets the target; the message names the best reachable figure."""

@@ -16,7 +16,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
-from rcjax.frontier.choosing import InfeasibleError, point_for
+from rcjax.frontier.choosing import point_for
 from rcjax.frontier.hull import lower_hull, meet
 from rcjax.frontier.point_files import has_shares, points_from_json, points_to_json
 from rcjax.frontier.points import Points
@@ -33,9 +33,6 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.record import CHAINS, read_limits, search_record
 from rcjax.policy.scores import recorded_counted
 from rcjax.policy.targets import Target
-
-__all__ = ["Frontier", "InfeasibleError", "load_frontier"]
-
 
 _FORMAT, _SCHEMA = "rcjax-frontier", 4
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from rcjax._core.json_values import plain
 
-__all__ = ["describe_tuning"]
-
 
 def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[str, Any]:
     """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.

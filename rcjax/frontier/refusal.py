@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["check_abstain_price", "refusal_at"]
-
 
 def check_abstain_price(price: Any) -> float | None:
     """The price as a number of errors, None where it is infinite; ValueError for one below 0."""

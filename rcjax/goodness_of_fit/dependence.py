@@ -17,8 +17,6 @@ from rcjax.logs.log import Log
 if TYPE_CHECKING:
     from rcjax.goodness_of_fit.markov import MarkovTest
 
-__all__ = ["check_dependence", "table_rows"]
-
 
 def check_dependence(
     models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int

@@ -11,8 +11,6 @@ from typing import Any
 from rcjax.importing.confidences import TokenSignals, of_content
 from rcjax.importing.foreign_answers import ImportedAnswer
 
-__all__ = ["UNANSWERED", "looked_up", "messages_of", "prompt_of", "query_of", "replies_of"]
-
 #: Why there is nothing to judge or to compare in a reply that calls tools, refuses, or is empty.
 UNANSWERED = "without a text"
 

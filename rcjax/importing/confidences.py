@@ -14,20 +14,6 @@ from rcjax.signals.measures import read_choice
 from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB, TokensError, read_tokens
 
-__all__ = [
-    "ALONE",
-    "SIGNALS",
-    "UNTOLD",
-    "Confident",
-    "ImportedSignal",
-    "TokenSignals",
-    "alone_signal",
-    "has_samples",
-    "of_choice",
-    "of_content",
-    "of_numbers",
-]
-
 
 class TokenSignals(NamedTuple):
     """What a file tells of the confidence of an answer: fields of `ImportedAnswer`."""

@@ -27,8 +27,6 @@ from rcjax.logs.price_lists import priced_by
 from rcjax.logs.prices import priced_words, read_prices
 from rcjax.logs.scoring import Scoring
 
-__all__ = ["Evaluations", "How", "import_evaluations", "read_evaluations"]
-
 
 @dataclass(frozen=True)
 class Evaluations:

@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 from rcjax.logs.errors import LogError
 
-__all__ = ["Choices", "DamageError", "Format", "ImportedAnswer", "pieces", "require", "require_sound", "seconds_of"]
-
 
 class DamageError(LogError):
     """A file, or a part of one, that cannot be read as its program writes it: it is left out where others can."""

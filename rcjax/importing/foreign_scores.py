@@ -7,8 +7,6 @@ from typing import Any
 
 from rcjax.logs.errors import LogError
 
-__all__ = ["label_of"]
-
 #: What scorers write for right, half right and wrong, as shares of the full score: Inspect's letters, and words.
 _WORDS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0} | {
     word: value

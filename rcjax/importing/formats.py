@@ -9,8 +9,6 @@ from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batc
 from rcjax.importing.foreign_answers import DamageError, Format, require, require_sound
 from rcjax.logs.errors import LogError
 
-__all__ = ["FORMATS", "format_named", "format_of", "usable_files"]
-
 #: In the order in which they are asked; any table is of the last one.
 FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
 

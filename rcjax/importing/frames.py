@@ -16,8 +16,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.prices import price_for
 from rcjax.policy.answers import comparable
 
-__all__ = ["as_frame", "kept_text"]
-
 #: Characters above which an answer is shortened.
 LONG = 100
 

@@ -16,8 +16,6 @@ from rcjax.importing.how import How
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 
-__all__ = ["Attempts", "Gathered", "gather"]
-
 #: The answers of a model to a query, by their attempt, each with its place.
 Attempts = dict[int, tuple[ImportedAnswer, str]]
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from rcjax.importing.foreign_answers import DamageError, ImportedAnswer, pieces
 
-__all__ = ["answers_of", "records"]
-
 
 def records(path: Path, program: str) -> Iterator[tuple[str, Mapping[str, Any] | DamageError]]:
     """(position, object) of each object in a file; DamageError for what is none.

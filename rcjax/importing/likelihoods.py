@@ -9,9 +9,6 @@ from typing import Any
 from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB
 
-__all__ = ["choice_made"]
-
-
 #: How long a choice is, by the metric that divides likelihoods by it.
 _LENGTHS: Mapping[str, Callable[[str], int]] = {
     "acc_norm": len,

@@ -14,8 +14,6 @@ import polars as pl
 from rcjax._base.files import write_atomically
 from rcjax.logs.errors import LogError
 
-__all__ = ["require_kind", "write_table"]
-
 _WRITERS: dict[str, Callable[[pl.DataFrame, Any], Any]] = {
     ".csv": pl.DataFrame.write_csv,
     ".tsv": partial(pl.DataFrame.write_csv, separator="\t"),

@@ -29,9 +29,6 @@ from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits, Settings
 
-__all__ = ["PROVIDER", "Desk", "PolicySource", "RoutedAnswer", "policy_source"]
-
-
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
 

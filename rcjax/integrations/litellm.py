@@ -34,9 +34,6 @@ try:
 except ImportError:
     raise ImportError("this needs LiteLLM: pip install 'litellm[proxy]'") from None
 
-__all__ = ["Provider", "provider"]
-
-
 #: Options of a deployment that are no request's.
 _NOT_ASKED = frozenset({"max_retries", "policy", "signal", "stream", "stream_options"})
 

@@ -15,9 +15,6 @@ from typing import Any
 from rcjax._base.extras import required
 from rcjax.serving.clients import HTTP, DirectClient
 
-__all__ = ["WITH", "RouterClient", "router_client"]
-
-
 WITH: ContextVar[Mapping[str, Any] | None] = ContextVar("WITH", default=None)
 """What the router is told with each request of a task, such as `metadata`."""
 

@@ -30,8 +30,6 @@ constraints = required("numpyro.distributions.constraints", extra="posterior")
 transforms = required("numpyro.distributions.transforms", extra="posterior")
 validate_sample = required("numpyro.distributions.util", extra="posterior").validate_sample
 
-__all__ = ["CascadeDistribution", "CopulaDistribution"]
-
 
 class _Supported(constraints.ParameterFreeConstraint):
     """Copulas whose parameters lie in their family's supports."""

@@ -32,8 +32,6 @@ except AttributeError as error:  # of a JAX that is newer than it
     raise ImportError(f"this tensorflow_probability is too old ({error}): {how_to_install('tfp')}") from error
 tfb, tfd = tfp.bijectors, tfp.distributions
 
-__all__ = ["CascadeDistribution", "CopulaDistribution"]
-
 
 def _flatten(distribution: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
     options = ("validate_args", "allow_nan_stats", "name")

@@ -12,9 +12,6 @@ from rcjax._core.binomial import binomial_tail
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 
-__all__ = ["Alphabets", "guessing"]
-
-
 _FEWEST = 6  # answers, of which one should be right: three queries of two models
 
 _MOST_CHOICES = 100  # different answers of a model, above which nobody chooses among them

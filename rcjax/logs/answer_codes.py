@@ -23,9 +23,6 @@ from rcjax.policy.answers import Comparison, comparable
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["UNKNOWN", "AnswerTable", "Compared", "equal_answers", "hash_answers", "read_answer_table"]
-
-
 #: Hash of no answer.
 UNKNOWN = 0
 

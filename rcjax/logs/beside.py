@@ -9,8 +9,6 @@ from rcjax.logs.sameness import Same, Sameness
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.policy.reference import Reference
 
-__all__ = ["Beside", "sameness_of", "scoring_of"]
-
 
 class Beside(NamedTuple):
     """What is told beside a log, and what is needed of it."""

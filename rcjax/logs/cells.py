@@ -9,9 +9,6 @@ from typing import Any, Literal, Self
 import jax
 import numpy as np
 
-__all__ = ["CELL", "MODEL", "QUERY", "Axis", "Cells"]
-
-
 Axis = Literal["query", "model"]
 
 

@@ -36,23 +36,6 @@ from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "LEAST",
-    "MOST",
-    "Rows",
-    "Table",
-    "load",
-    "logprobs",
-    "measured_cells",
-    "numbers",
-    "read_rows",
-    "require_file",
-    "require_models",
-    "require_money",
-    "truth",
-]
-
-
 #: Rows that are read and under check at a time.
 BATCH = 250_000
 

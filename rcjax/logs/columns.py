@@ -13,26 +13,6 @@ from rcjax.logs.listing import brief, listed
 from rcjax.policy.terms import TERMS
 from rcjax.signals.replies import ROUNDING
 
-__all__ = [
-    "ADVICE",
-    "ANSWERS",
-    "CALL_COLUMNS",
-    "LABEL_PROBABILITY",
-    "MEASURED",
-    "SAMPLE",
-    "TOKENS",
-    "TO_LABEL",
-    "advice_on",
-    "judge_columns",
-    "known_columns",
-    "limits_of",
-    "needed_columns",
-    "require_columns",
-    "rounding_of",
-    "tells_no_confidence",
-]
-
-
 TOKENS = ["input_tokens", "output_tokens"]
 
 

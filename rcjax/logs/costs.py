@@ -17,9 +17,6 @@ from rcjax.logs.listing import listed
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import price_for
 
-__all__ = ["Lost", "cost_cells", "mend", "mend_matrix", "tell_lost"]
-
-
 #: (answers that lost their cost, all answers) by model.
 Lost = Mapping[str, tuple[int, int]]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LogError", "MissingPricesError"]
-
 
 class LogError(ValueError):
     """A log that cannot be used: says what is wrong, where and what to do."""

@@ -24,9 +24,6 @@ from rcjax.logs.sameness import Sameness
 from rcjax.logs.sampled_rows import SampledRows
 from rcjax.logs.ways_of_asking import UNTOLD
 
-__all__ = ["Gathered", "gather"]
-
-
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from rcjax.logs.cells import CELL, Cells
 
-__all__ = ["HandLabels"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HandLabels(Cells):

@@ -13,8 +13,6 @@ from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import as_labels
 
-__all__ = ["empty_cell", "hand_labels_of", "label_cells", "settle_labels"]
-
 
 def label_cells(rows: Rows) -> dict[str, np.ndarray]:
     """What rows say of right and wrong, by the name of the matrix: `correct`, `labelled`, and others as they are there.

@@ -12,9 +12,6 @@ import numpy as np
 from rcjax._base.wording import count, percent
 from rcjax.logs.hand_labels import HandLabels
 
-__all__ = ["JudgeCounts", "LabelCounts", "label_counts"]
-
-
 _LEAST_GAP = 0.05  # of a judge's agreement with the labels between two models that is worth telling
 
 

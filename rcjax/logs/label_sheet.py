@@ -14,9 +14,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 from rcjax.logs.sheet_cells import VERDICTS, read_table, write_table
 
-__all__ = ["AnswerKey", "LabelSheet", "Texts", "answer_texts", "completed", "missing_answers", "read_sheet"]
-
-
 _NEEDED = ("query", "model", "correct", LABEL_PROBABILITY)
 
 

@@ -26,9 +26,6 @@ from rcjax.signals import normalise_answer
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Labeller", "Labels", "UsableCalls", "read_labels"]
-
-
 NEWEST = 1  # version of the lines of a call log that this rcjax reads
 
 

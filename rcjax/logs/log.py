@@ -26,17 +26,6 @@ from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores, counted_by
 from rcjax.policy.terms import TERMS, Term
 
-__all__ = [
-    "NO_ANSWER",
-    "IncompleteLogWarning",
-    "LeftOutWarning",
-    "Log",
-    "NoConfidenceWarning",
-    "PricesWarning",
-    "UnlabelledWarning",
-]
-
-
 #: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
 NO_ANSWER = -1
 

@@ -14,9 +14,6 @@ from rcjax.logs.columns import ADVICE
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Matrices", "numbered", "query_ids"]
-
-
 _GROWTH = 1.5
 
 

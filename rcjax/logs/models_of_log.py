@@ -14,9 +14,6 @@ from rcjax.logs.log import LeftOutWarning, _chosen, _mean_cost
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 
-__all__ = ["by_cost", "labelled_models", "models_named", "require_answers"]
-
-
 _FEWEST_LABELS = 2  # of a model
 
 

@@ -9,9 +9,6 @@ from typing import Any
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 
-__all__ = ["PriceList", "entry_for", "price_list", "priced_by"]
-
-
 #: Of LiteLLM's list: what models do whose calls cost by tokens alone. An entry may leave it out.
 _MODES = (None, "chat", "completion", "responses")
 

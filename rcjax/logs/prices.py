@@ -18,8 +18,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.price_lists import PriceList, entry_for, price_list, priced_by
 
-__all__ = ["price_for", "priced_words", "read_prices"]
-
 _LEAST = 1e6 * LEAST  # of a price per million tokens
 
 

@@ -34,8 +34,6 @@ from rcjax.policy.record import refuse_votes
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
 
-__all__ = ["read_answers", "read_log"]
-
 
 def read_log(
     source: Any,

@@ -23,9 +23,6 @@ from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 
-__all__ = ["SAME_BY", "Same", "Sameness", "count_differences", "tells_errors"]
-
-
 #: (query, answer, the reference's answer) → whether they are the same; None where that cannot be told.
 Same = Callable[[str, str, str], bool | None]
 

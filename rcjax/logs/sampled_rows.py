@@ -18,9 +18,6 @@ from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
 from rcjax.policy.terms import TERMS
 
-__all__ = ["SampledRows", "Samples", "vote"]
-
-
 _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
 
 

@@ -12,9 +12,6 @@ from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 
-__all__ = ["RIGHT_OR_WRONG", "Scoring", "are_scores", "as_labels"]
-
-
 _CONFIDENCES = ("logprob", "confidence")
 
 #: Labels from which their size tells the scale.

@@ -15,8 +15,6 @@ from rcjax._base.files import write_atomically
 from rcjax.logs.dialects import open_text
 from rcjax.logs.errors import LogError
 
-__all__ = ["VERDICTS", "plain_cell", "read_table", "safe_cell", "write_table"]
-
 #: What a person writes for right and for wrong, by its folded letters.
 VERDICTS = {"1": True, "true": True, "yes": True, "y": True, "0": False, "false": False, "no": False, "n": False}
 

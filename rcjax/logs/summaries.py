@@ -6,8 +6,6 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["summarise"]
-
 
 def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.

@@ -16,9 +16,6 @@ from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning
 from rcjax.serving.recorded import digest_of_others, recorded_options
 
-__all__ = ["UNTOLD", "WaysOfAsking"]
-
-
 UNTOLD = -1  # the way of a row that does not tell how its model was asked
 
 

@@ -21,17 +21,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_regression import LabelRegression
 
-__all__ = [
-    "corrected_log",
-    "expected_log",
-    "expected_right",
-    "expected_without",
-    "is_whole",
-    "label_probability",
-    "labelled_by_hand",
-]
-
-
 _FOLDS = 5  # by which the predictions of labelled answers are made by the labels of other queries
 
 

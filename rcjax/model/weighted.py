@@ -29,8 +29,6 @@ from rcjax.model.pairs import pairs
 from rcjax.model.stated import estimate
 from rcjax.model.stationary import stationary
 
-__all__ = ["WeightedRows", "reweigh", "rows_of", "weighted_taus"]
-
 #: Rows that are compared with all others at a time.
 _BLOCK = 128
 

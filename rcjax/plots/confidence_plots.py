@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
 from rcjax.plots.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
-__all__ = [
-    "plot_accuracy_above",
-    "plot_marginal",
-    "plot_rank_correlations",
-    "plot_ranks",
-    "plot_reliability",
-]
-
-
 _BINS = 25
 
 

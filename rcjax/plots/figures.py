@@ -36,13 +36,6 @@ from rcjax.plots.confidence_plots import (
 )
 from rcjax.plots.tradeoffs import plot_error_cost, plot_frontier
 
-__all__ = [
-    "correlation_figure",
-    "diagnosis_figures",
-    "frontier_figure",
-    "save_figure",
-]
-
 
 def frontier_figure(frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> Figure:
     """`plot_frontier` as a figure of its own."""

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 from rcjax.plots.colours import BLACK, BLUE, ORANGE
 
-__all__ = [
-    "plot_error_cost",
-    "plot_frontier",
-]
-
-
 _NAME = 8  # points, the size of a name in a figure
 
 

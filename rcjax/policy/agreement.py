@@ -10,9 +10,6 @@ from typing import Any, Literal
 from rcjax._base import json_checks as check
 from rcjax.policy.answers import COMPARISONS, Comparison, comparable
 
-__all__ = ["Agreement", "check_agreements", "tell_need"]
-
-
 _ACTIONS = ("ask", "abstain")
 
 

@@ -11,9 +11,6 @@ import unicodedata
 from functools import lru_cache
 from typing import Literal, get_args
 
-__all__ = ["COMPARISONS", "Comparison", "comparable"]
-
-
 Comparison = Literal["text", "choice", "key"]
 
 

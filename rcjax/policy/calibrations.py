@@ -12,9 +12,6 @@ from typing import Any, Literal, get_args
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import what_it_is
 
-__all__ = ["NEAR", "TRANSFORMS", "Calibration", "Transform"]
-
-
 Transform = Literal["choice", "generation", "none"]
 
 

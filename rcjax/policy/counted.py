@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["ERRORS", "Counted", "Words"]
-
 
 @dataclass(frozen=True, slots=True)
 class Counted:

@@ -6,9 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SecondsLimit"]
-
-
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 

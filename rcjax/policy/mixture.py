@@ -23,9 +23,6 @@ from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import amount, require, sequence
 from rcjax.policy.policy import AnyPolicy, Policy, part_from
 
-__all__ = ["Mixture"]
-
-
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
     *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them

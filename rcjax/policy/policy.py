@@ -27,22 +27,8 @@ from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibrations import Calibration, Transform
-from rcjax.policy.rules import Action, Rule, check_forks, check_rules, rule_for, threshold_of
+from rcjax.policy.rules import Rule, check_forks, check_rules, rule_for, threshold_of
 from rcjax.policy.saved import Saved
-
-__all__ = [
-    "Abstain",
-    "Action",
-    "Agreement",
-    "Answer",
-    "AnyPolicy",
-    "Calibration",
-    "Decision",
-    "Defer",
-    "Policy",
-    "Rule",
-    "Transform",
-]
 
 
 class _NotGiven:

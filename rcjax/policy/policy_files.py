@@ -10,9 +10,6 @@ from rcjax._base import json_checks as check
 from rcjax.policy.mixture import Mixture
 from rcjax.policy.policy import AnyPolicy, Policy
 
-__all__ = ["KINDS", "load_policy", "policy_from_json"]
-
-
 #: The classes by the "format" of their files.
 KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Mixture)}
 

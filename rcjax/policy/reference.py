@@ -14,9 +14,6 @@ from rcjax._base import json_checks as check
 from rcjax._base.wording import visible
 from rcjax.policy.counted import ERRORS, Counted, Words
 
-__all__ = ["BY_ANSWER", "JUDGED_SAME", "SAME_AS", "Counts", "Reference", "recorded_reference"]
-
-
 Counts = Literal["differences", "errors"]
 
 

@@ -13,9 +13,6 @@ from rcjax._base import json_checks as check
 from rcjax._base.hashing import draw_lot
 from rcjax.policy.agreement import Agreement
 
-__all__ = ["Action", "Rule", "check_forks", "check_rules", "rule_for", "split_of", "threshold_of"]
-
-
 Action = Literal["answer", "ask", "abstain"]
 
 

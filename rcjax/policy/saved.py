@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Self
 from rcjax._base import json_checks as check
 from rcjax._base.files import write_atomically
 
-__all__ = ["Saved"]
-
 
 class Saved:
     """A frozen dataclass with files: their "format", the newest version of their schema, and their keys in order."""

@@ -14,9 +14,6 @@ from rcjax._base import json_checks as check
 from rcjax.policy.counted import ERRORS, Counted, Words
 from rcjax.policy.reference import Reference, recorded_reference
 
-__all__ = ["SCORES", "Scores", "counted_by", "recorded_counted", "recorded_scores"]
-
-
 #: Where a policy records that its errors are lost score, in its provenance.
 SCORES = "scores"
 

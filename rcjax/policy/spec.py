@@ -16,8 +16,6 @@ from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
 from rcjax.policy.terms import TERMS
 
-__all__ = ["Spec", "SpecError"]
-
 
 class SpecError(ValueError):
     """Options of a `Spec` that do not go together.

@@ -9,9 +9,6 @@ from typing import Any, Literal, get_args
 from rcjax._base.wording import choose_unit
 from rcjax.policy.counted import ERRORS, Counted
 
-__all__ = ["Target", "TargetName"]
-
-
 TargetName = Literal["budget", "max_error", "error_cost", "lam"]
 
 

@@ -7,8 +7,6 @@ One more is an entry of `TERMS`, a field of `Log` and of `Spec`, and an argument
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-__all__ = ["COUNTED", "PRICES", "TERMS", "Term", "say_prices"]
-
 
 class Term(NamedTuple):
     """An amount that every answer takes, and a unit of which may have a price."""

@@ -18,8 +18,6 @@ from rcjax.policy.scores import counted_by
 from rcjax.replaying.intervals import error_interval
 from rcjax.replaying.replay import replay
 
-__all__ = ["BesideReference", "beside_reference", "in_words_of", "tell_beside"]
-
 
 class BesideReference(NamedTuple):
     """Shares of the queries of a log, each with its standard error."""

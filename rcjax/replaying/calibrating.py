@@ -12,8 +12,6 @@ import numpy as np
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.stated import StatedValues
 
-__all__ = ["calibrated"]
-
 
 def calibrated(transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array) -> jax.Array:
     """(k, n) calibrated confidences; models may differ in their transform."""

@@ -13,8 +13,6 @@ from rcjax._base.arguments import what_it_is
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["area_under_curve", "wilson_interval"]
-
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> Any:
     """Mean height of an error–cost curve between two costs.

@@ -11,8 +11,6 @@ from rcjax.model.label_outcomes import is_whole
 from rcjax.replaying.curves import wilson_interval
 from rcjax.replaying.replay import Replay
 
-__all__ = ["error_interval"]
-
 
 def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:
     """(…, 2) interval for the true error of what was replayed on a log: Wilson's, for so many queries as tell it.

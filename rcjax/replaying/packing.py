@@ -21,17 +21,6 @@ from rcjax.policy.policy import Policy, Rule
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
 
-__all__ = [
-    "Packed",
-    "Part",
-    "columns_of",
-    "pack_frontier",
-    "pack_policies",
-    "pack_policy",
-    "reached",
-    "require_answers",
-]
-
 
 def require_answers(policies: Policies, log: Log) -> None:
     """Refuse a log without answers for policies that compare them: replayed by confidence, they would be others."""

@@ -38,9 +38,6 @@ from rcjax.replaying.walk import walk
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
 
-__all__ = ["Replay", "replay"]
-
-
 _ROUND = 64
 
 

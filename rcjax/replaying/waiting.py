@@ -34,20 +34,6 @@ from rcjax.replaying.walk import walk
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
 
-__all__ = [
-    "LEVEL",
-    "as_tuned",
-    "frontier_seconds",
-    "mixture_paths",
-    "mixture_seconds",
-    "path_mixtures",
-    "path_seconds",
-    "quantile_ranks",
-    "seconds_columns",
-    "seconds_of",
-]
-
-
 LEVEL = 0.9  # of the intervals
 
 

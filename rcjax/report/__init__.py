@@ -4,7 +4,6 @@
 Jinja2 (`pip install 'rcjax[report]'`).
 """
 
-from rcjax.report.contents import Report, make_report
-from rcjax.report.findings import Against
+from rcjax._base.exports import exports
 
-__all__ = ["Against", "Report", "make_report"]
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -8,8 +8,6 @@ from typing import Any, cast
 
 from rcjax._base.arguments import what_it_is
 
-__all__ = ["AnswerKeys", "CascadeWarning", "checked_key"]
-
 
 class CascadeWarning(UserWarning):
     """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""

@@ -14,9 +14,6 @@ from rcjax.serving.asking import Endpoint
 from rcjax.serving.recorded import digest_of_others, recorded_options
 from rcjax.signals.records import record_signal
 
-__all__ = ["NEUTRAL", "AskedRecords", "record_asked", "record_endpoint"]
-
-
 #: Options of a request that change no answer; some of them say who asks.
 NEUTRAL = frozenset(
     {

@@ -19,7 +19,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.completions import Usage
-from rcjax.serving.endpoint import AsyncCompletions, openai
+from rcjax.serving.endpoint import openai
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.streams import in_short
 from rcjax.serving.voting import refuse_voting_models, votes_apart
@@ -27,13 +27,10 @@ from rcjax.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record
 
-__all__ = ["Asking", "Endpoint", "checked_options", "known_endpoints", "known_prices"]
-
-
 _OWN = ("model", "messages")  # what every request says by itself
 
 
-_KNOWN = frozenset(inspect.signature(AsyncCompletions.create).parameters) - {"self"}
+_KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
 
 _DEAREST = Decimal("1e100")  # as in a policy

@@ -21,9 +21,6 @@ from rcjax._base.arguments import instance
 from rcjax._base.line_file import LineFile
 from rcjax._base.wording import count
 
-__all__ = ["ASKED_ANEW", "LOGGED", "LONGEST", "VERSION", "Call", "CallLog", "call_row", "is_digest"]
-
-
 VERSION = 1  # of the lines of a call log
 
 #: What becomes of a call that is to be logged.

@@ -25,9 +25,6 @@ from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
 from rcjax.signals import Check, Reply
 
-__all__ = ["Caller", "CascadeWarning", "Observe"]
-
-
 Observe = Callable[[Call], None]
 """Is told of each call as it ends."""
 

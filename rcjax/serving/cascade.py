@@ -26,7 +26,7 @@ from rcjax._base.wording import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.caller import Caller, CascadeWarning, Observe
+from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
@@ -34,9 +34,6 @@ from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
 from rcjax.serving.streams import Deliver
 from rcjax.signals import Signal
-
-__all__ = ["Cascade", "CascadeError", "CascadeWarning", "Result"]
-
 
 Status = Literal["answered", "best so far", "abstained", "failed"]
 

@@ -20,8 +20,6 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-__all__ = ["begin", "found", "load", "said", "version"]
-
 _LONGEST = 10_000  # characters of a verdict as JSON
 
 

@@ -15,23 +15,9 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import CallError
 
-__all__ = [
-    "HTTP",
-    "LARGEST",
-    "RETRIES",
-    "AsyncCompletions",
-    "DirectClient",
-    "Part",
-    "certificates",
-    "direct_client",
-    "environment_for",
-    "openai",
-]
-
-
 try:
     import openai
-    from openai.resources.chat import AsyncCompletions
+    import openai.resources.chat
 except ImportError:
     raise ImportError(f"running a cascade needs the client of OpenAI: {how_to_install('run')}") from None
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-__all__ = ["LONGEST", "end_session", "run_command"]
-
 LONGEST = 2**16
 """Bytes that a program may print."""
 

@@ -9,8 +9,6 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.serving.answer_keys import AnswerKeys, checked_key
 from rcjax.serving.exchange import Exchange
 
-__all__ = ["Comparing"]
-
 _OTHERWISE = "such answers are not compared, and the confidence decides"
 
 

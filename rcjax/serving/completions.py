@@ -18,22 +18,6 @@ from typing import Any, TypeGuard
 from rcjax.signals import Reply, SignalError
 from rcjax.signals.tokens import TokensError, read_tokens
 
-__all__ = [
-    "CallError",
-    "Failure",
-    "NoTextError",
-    "Usage",
-    "choice_text",
-    "error_word",
-    "joined",
-    "read_completion",
-    "read_json",
-    "read_reply",
-    "read_wait",
-    "sum_usages",
-]
-
-
 _MOST_PARTS = 4_000_000  # of one reply: log-probabilities of 16,000 tokens, each with twenty others, have 3 million
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from rcjax.serving.clients import LARGEST, RETRIES, AsyncCompletions, DirectClient, openai
+from rcjax.serving.clients import LARGEST, RETRIES, DirectClient, openai
 from rcjax.serving.completions import (
     CallError,
     Failure,
@@ -17,9 +17,6 @@ from rcjax.serving.completions import (
     read_wait,
 )
 from rcjax.signals import Reply
-
-__all__ = ["TIMED_OUT", "AsyncCompletions", "complete", "openai", "request", "stream_lines"]
-
 
 TIMED_OUT = "timed out"
 

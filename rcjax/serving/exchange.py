@@ -21,9 +21,6 @@ from rcjax.serving.prompts import Prompt
 from rcjax.serving.running_checks import Checks
 from rcjax.signals import Check, Reading, Reply, SignalError
 
-__all__ = ["Exchange", "Send"]
-
-
 Send = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], Awaitable[Reply]]
 """Puts messages to a model, by the options of the request; CallError where no reply comes."""
 

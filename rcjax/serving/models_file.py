@@ -26,8 +26,6 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rcjax._base.json_checks import parsed, shown
 from rcjax.signals.records import require_signal_name
 
-__all__ = ["MOST_SAMPLES", "ModelSettings", "read_models", "sendable"]
-
 _OPENAI_KEY = "OPENAI_API_KEY"
 
 _DEAREST = Decimal("1e18")

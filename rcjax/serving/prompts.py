@@ -10,9 +10,6 @@ from typing import Any
 from rcjax._base.arguments import what_it_is
 from rcjax.serving.streams import Deliver
 
-__all__ = ["Messages", "Prompt", "check_question", "one_by_one", "text_bytes"]
-
-
 Messages = str | Sequence[Mapping[str, Any]]
 
 

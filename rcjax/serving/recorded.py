@@ -11,9 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["digest_of_others", "recorded_options"]
-
-
 #: Options that say how an answer is drawn, of OpenAI's interface and of the servers that speak it.
 _NAMES = """
     add_generation_prompt best_of budget_tokens cache_prompt continue_final_message do_sample dynatemp_exponent

@@ -24,8 +24,6 @@ from rcjax.serving.workers import MOST, BrokeDownError, Workers
 from rcjax.signals import Check, Reading, Reply, SignalError
 from rcjax.signals.checks import Verdict, read_verdict
 
-__all__ = ["CheckError", "Checks", "prepared", "without_schemas"]
-
 
 class CheckError(SignalError):
     """A check without a verdict; `kind` says in a word or two why: "timed out", "gave nothing", "failed", say."""

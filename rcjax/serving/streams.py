@@ -13,8 +13,6 @@ from typing import Any
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import CallError, Usage, choice_text, error_word, read_json
 
-__all__ = ["Assembly", "Deliver", "Delivery", "Piece", "in_short", "read_chunks"]
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -14,8 +14,6 @@ from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 from rcjax.serving.answer_keys import AnswerKeys
 from rcjax.signals import Votes
 
-__all__ = ["AsInLog", "refuse_voting_models", "votes_apart"]
-
 
 @dataclass(frozen=True, slots=True)
 class AsInLog:

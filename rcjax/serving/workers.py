@@ -21,8 +21,6 @@ from rcjax._base.extras import required
 from rcjax.serving import check_worker
 from rcjax.serving.commands import end_session
 
-__all__ = ["MOST", "BrokeDownError", "Workers"]
-
 _START = 60.0  # seconds until a process is there: what it imports may take long
 
 MOST = min(8, max(4, os.cpu_count() or 1))

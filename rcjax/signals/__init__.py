@@ -13,36 +13,6 @@ The confidence is a natural log-probability, as `Policy.step` and a log take it.
 and the policy tuned on it must be of one signal. Standard library only.
 """
 
-from rcjax.signals.checks import Check
-from rcjax.signals.measures import (
-    choice_logprob,
-    likeliest_choice,
-    mean_logprob,
-    normalise_answer,
-    stated_confidence,
-    verification_logprob,
-    vote_share,
-)
-from rcjax.signals.replies import Reading, Reply, SignalError, Token
-from rcjax.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
+from rcjax._base.exports import exports
 
-__all__ = [
-    "Check",
-    "Choice",
-    "MeanLogprob",
-    "Reading",
-    "Reply",
-    "Signal",
-    "SignalError",
-    "Stated",
-    "Token",
-    "Verification",
-    "Votes",
-    "choice_logprob",
-    "likeliest_choice",
-    "mean_logprob",
-    "normalise_answer",
-    "stated_confidence",
-    "verification_logprob",
-    "vote_share",
-]
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

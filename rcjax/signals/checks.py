@@ -23,8 +23,6 @@ from typing import Any
 from rcjax.signals.replies import Reading, Reply, SignalError
 from rcjax.signals.signal import OneReply, last_question
 
-__all__ = ["FORMS", "MOST_COST", "Check", "Verdict", "is_check", "read_verdict"]
-
 #: Checks as people write them.
 FORMS = ("json", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from rcjax.signals.final_answer import final_answer, is_denied, tidied
 from rcjax.signals.measures import normalise_answer
 
-__all__ = ["chosen_choice"]
-
 _SIGNS = "\\s(\\[{<*_`\"'“‘:=$~#>-"  # what stands before a choice that is picked
 _VERB = r"(?:\s(?:is|was|would\sbe|should\sbe|must\sbe|seems\sto\sbe)\b|\s?[:=\-–—])"
 _NOUN = (

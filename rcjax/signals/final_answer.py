@@ -9,8 +9,6 @@ import json
 import re
 import unicodedata
 
-__all__ = ["LONGEST", "final_answer", "is_denied", "last_box", "tidied", "without_thoughts"]
-
 LONGEST = 50_000
 """Characters that are read; of a longer answer the first and the last half of them."""
 

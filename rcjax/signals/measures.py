@@ -10,18 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from rcjax.signals.replies import SignalError, Token
 from rcjax.signals.tokens import NO_LOGPROBS, log_sum
 
-__all__ = [
-    "choice_logprob",
-    "likeliest_choice",
-    "mean_logprob",
-    "normalise_answer",
-    "read_choice",
-    "stated_confidence",
-    "verification_logprob",
-    "vote_share",
-]
-
-
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # what tokenizers and formats put around a letter
 
 

@@ -13,17 +13,6 @@ from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import normalise_answer
 from rcjax.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
 
-__all__ = [
-    "NAMES",
-    "LetterOf",
-    "another_check",
-    "contradiction",
-    "record_signal",
-    "require_signal_name",
-    "signal_by_name",
-    "signal_from_record",
-]
-
 #: Signals as they are named on the command line and in files.
 NAMES = ("choice", "verification", "votes", "stated", "mean")
 

@@ -9,9 +9,6 @@ from typing import Any
 
 from rcjax._base.arguments import what_it_is
 
-__all__ = ["ROUNDING", "Reading", "Reply", "SignalError", "Token", "logprob_of"]
-
-
 #: How far above 0 log-probabilities may come out, and above 1 probabilities: as much as float32 rounds.
 ROUNDING = 1e-6
 

@@ -19,9 +19,6 @@ from rcjax.signals.measures import (
 )
 from rcjax.signals.replies import Reading, Reply, SignalError, Token
 
-__all__ = ["Choice", "MeanLogprob", "Signal", "Stated", "Verification", "Votes"]
-
-
 VERIFICATION = (
     "Here is a question and an answer that was proposed for it.\n\nQuestion:\n{question}\n\nProposed answer:\n{answer}"
     "\n\nIs the proposed answer correct? Reply with the single letter Y if it is, or N if it is not."

@@ -14,9 +14,6 @@ from typing import Any
 
 from rcjax.signals.replies import SignalError, Token, logprob_of
 
-__all__ = ["NO_LOGPROB", "NO_LOGPROBS", "TokensError", "log_sum", "read_tokens"]
-
-
 NO_LOGPROBS = (
     "the reply has no log-probabilities: use a model and an endpoint that return them, or a signal that does without, "
     "rcjax.signals.Votes or rcjax.signals.Stated"

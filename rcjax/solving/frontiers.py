@@ -16,8 +16,6 @@ from rcjax.solving.paths import plan_cascades
 if TYPE_CHECKING:
     from rcjax.solving.paths import CascadePlan
 
-__all__ = ["solve_frontier"]
-
 
 def solve_frontier(
     model: CascadeModel,

@@ -1,5 +1,5 @@
 """Sweeps: the product of logs, cascades, copulas, prices, replicates and seeds, solved in equal-shaped batches."""
 
-from rcjax.sweeps.sweeping import Sweep, sweep
+from rcjax._base.exports import exports
 
-__all__ = ["Sweep", "sweep"]
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -22,9 +22,6 @@ from rcjax.model.label_regression import LabelRegression
 from rcjax.replaying.packing import pack_frontier
 from rcjax.replaying.walk import outcomes_on_log
 
-__all__ = ["BoundedLosses", "betting_p_value", "judged_losses", "scored_losses"]
-
-
 _MOST_STAKED = 0.75  # of what could be lost at once
 
 

@@ -14,9 +14,6 @@ from rcjax.logs.log import Log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import replay
 
-__all__ = ["by_bill", "count_waiting", "mean_seconds", "tell_money", "with_seconds"]
-
-
 _UNSPENT = 0.1  # of a budget: from which on it is said why
 
 

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.json_values import plain
-from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.choosing import InfeasibleError
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import pareto
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
@@ -34,8 +35,6 @@ from rcjax.tuning.betting import BoundedLosses, judged_losses, scored_losses
 from rcjax.tuning.evidence import Beyond, Evidence, count_beyond, evidence_of
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax.tuning.p_values import last_shown, queries_needed
-
-__all__ = ["Certificate", "at_model_costs", "certify"]
 
 
 @dataclasses.dataclass(frozen=True)

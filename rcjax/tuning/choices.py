@@ -18,20 +18,6 @@ from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answe
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
 
-__all__ = [
-    "RESERVE",
-    "ArmChoice",
-    "Targets",
-    "as_cascades",
-    "best_candidates",
-    "choose",
-    "judge_all",
-    "merged",
-    "reserve",
-    "within",
-]
-
-
 #: Standard errors of the bill of a pair that a budget keeps in hand: more costs errors, less overspends more often
 #: (`benchmarks.budgets`).
 RESERVE = 0.75

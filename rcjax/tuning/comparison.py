@@ -8,19 +8,6 @@ import numpy as np
 from rcjax.policy.targets import TargetName
 from rcjax.solving.lambda_grid import log_lam
 
-__all__ = [
-    "COMPARING",
-    "SHOWN",
-    "AtBudgets",
-    "AtErrors",
-    "Bar",
-    "Comparison",
-    "Gain",
-    "Gains",
-    "Luck",
-]
-
-
 _CONTRADICTION = 3.0  # standard errors
 
 

@@ -24,8 +24,6 @@ from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain, Gains
 
-__all__ = ["Contest", "Entry", "Losses", "answer_log", "contest", "gains_of"]
-
 
 class Entry(NamedTuple):
     """What an arm has for T targets, tuned without the queries that it is to answer."""

@@ -15,8 +15,6 @@ from rcjax.replaying.packing import columns_of, pack_frontier
 from rcjax.replaying.waiting import path_mixtures, seconds_columns
 from rcjax.tuning.p_values import mean_p_value, upper_limit
 
-__all__ = ["Beyond", "Evidence", "count_beyond", "evidence_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Beyond:

@@ -14,9 +14,6 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator
 
-__all__ = ["mean_of_known", "on_scale", "quantiles", "sample_noise", "search_luck", "threshold_intervals"]
-
-
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
 
 

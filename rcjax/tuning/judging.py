@@ -20,9 +20,6 @@ from rcjax._core.batching import map_entries
 from rcjax.model.calibration import Transform, fit_calibrator
 from rcjax.model.pairs import pairs
 
-__all__ = ["AS_USUAL", "ATOM", "USUAL", "Blend", "Judging", "centred", "cross_calibrate"]
-
-
 #: Share of a model's answers at one confidence from which on a threshold may part them.
 ATOM = 0.03
 

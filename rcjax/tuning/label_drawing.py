@@ -14,9 +14,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import label_probability
 
-__all__ = ["LabelDraw", "draw_labels"]
-
-
 _FEWEST = 3  # labels of a model, old and new together: two are needed, and one may be skipped
 
 

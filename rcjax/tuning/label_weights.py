@@ -20,9 +20,6 @@ from rcjax.model.pairs import pairs
 from rcjax.tuning.judging import ATOM, USUAL, Blend, Judging, centred, cross_calibrate
 from rcjax.tuning.resampling import deal_folds
 
-__all__ = ["charges", "estimate_blend", "has_atoms", "judging_of"]
-
-
 _FOLDS = 5
 
 

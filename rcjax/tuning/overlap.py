@@ -40,17 +40,6 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.model.cascade_model import CascadeModel
 
-__all__ = [
-    "Overlap",
-    "OverlapWarning",
-    "hold_out",
-    "overlap",
-    "overlap_with_tuned",
-    "require_unseen",
-    "warn_of_overlap",
-]
-
-
 _LEVEL = 1e-4  # probability, at most, that a test alarms by accident
 
 

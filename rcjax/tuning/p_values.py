@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterable
 
 from rcjax._core.binomial import binomial_tail
 
-__all__ = ["binomial_tail", "bounded_mean_p_value", "last_shown", "mean_p_value", "queries_needed", "upper_limit"]
-
-
 _HALVINGS = 60  # of [0, 1], to below the spacing of float64
 
 

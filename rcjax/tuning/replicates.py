@@ -29,9 +29,6 @@ from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
 
-__all__ = ["Replicates", "tune_again"]
-
-
 _PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
 
 

@@ -8,9 +8,6 @@ import numpy as np
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 
-__all__ = ["deal_folds", "require_queries", "sample_queries", "without"]
-
-
 _MOST_COMPARED = 50_000  # queries that policies are compared on: more show no smaller gains worth having
 
 

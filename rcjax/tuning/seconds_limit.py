@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.choosing import InfeasibleError
+from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
@@ -41,9 +42,6 @@ from rcjax.tuning.judging import AS_USUAL
 from rcjax.tuning.p_values import binomial_tail, upper_limit
 from rcjax.tuning.resampling import deal_folds, require_queries, without
 from rcjax.tuning.trials import judge_pairs
-
-__all__ = ["Admission", "admission", "with_limit", "within"]
-
 
 _FOLDS = 5
 

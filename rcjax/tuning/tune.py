@@ -14,7 +14,8 @@ from rcjax._base.arguments import instance
 from rcjax._base.wording import choose_unit, figure, percent
 from rcjax._core.json_values import plain
 from rcjax.copulas import Copula
-from rcjax.frontier.frontier import Frontier, InfeasibleError
+from rcjax.frontier.choosing import InfeasibleError
+from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel

@@ -17,8 +17,6 @@ from rcjax.frontier.policies import ABSTAIN
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import SHOWN, Comparison, Gain
 
-__all__ = ["tell_choice", "tell_corrections"]
-
 
 def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
     """What to do for a target, and why.

@@ -8,8 +8,9 @@ from chat_server import Response, completion, serving, sure
 from scripted_cascade import POLICY, good
 
 from rcjax import signals
+from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade, CascadeError, CascadeWarning
+from rcjax.serving.cascade import Cascade, CascadeError
 
 
 def run(tmp_path, behave, **asked):

@@ -9,8 +9,9 @@ from chat_server import Response, completion, serving
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks
 from gateway_service import make_policy
 
+from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade, CascadeWarning
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.running_checks import prepared
 from rcjax.signals import Check
 from rcjax.signals.records import record_signal

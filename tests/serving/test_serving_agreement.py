@@ -9,7 +9,8 @@ from misses import in_turn
 
 from rcjax import signals
 from rcjax.policy import Agreement, Mixture, Rule
-from rcjax.serving.cascade import Cascade, CascadeWarning
+from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.cascade import Cascade
 
 PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
 

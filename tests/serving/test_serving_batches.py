@@ -15,8 +15,9 @@ from scripted_cascade import POLICY, ask, broken, good, script
 from rcjax import read_log, signals
 from rcjax._base.hashing import draw_lot
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning
+from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade, CascadeWarning
+from rcjax.serving.cascade import Cascade
 
 # Batches
 

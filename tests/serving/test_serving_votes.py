@@ -15,8 +15,9 @@ from sampled_logs import sampled_frame
 import rcjax
 from rcjax import signals
 from rcjax.policy import Policy, Rule
+from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import CallLog
-from rcjax.serving.cascade import Cascade, CascadeWarning
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.voting import AsInLog, votes_apart
 from rcjax.signals.records import contradiction, record_signal
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rcjax import solve_frontier
-from rcjax.frontier.frontier import InfeasibleError
+from rcjax.frontier.choosing import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

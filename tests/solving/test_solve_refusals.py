@@ -15,7 +15,7 @@ from misses import in_turn
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.frontier.frontier import InfeasibleError
+from rcjax.frontier.choosing import InfeasibleError
 from rcjax.model import Marginal
 from rcjax.policy import Rule
 from rcjax.solving import error_and_cost

@@ -8,7 +8,7 @@ from scipy import stats
 from timed_logs import timed_log, timed_table, waited
 
 import rcjax
-from rcjax.frontier.frontier import InfeasibleError
+from rcjax.frontier.choosing import InfeasibleError
 from rcjax.logs import LogError, read_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.tuning.bills import count_waiting

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Attempt", "Grader", "GraderError", "NoVerdictError"]
-
 
 class GraderError(ValueError):
     """A grader that cannot work, or a name of one that is none; the message says why and what to do."""

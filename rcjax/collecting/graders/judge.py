@@ -12,8 +12,6 @@ from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.collecting.questions import conversation
 from rcjax.signals.final_answer import without_thoughts
 
-__all__ = ["Judge", "rubric", "score", "verdict"]
-
 #: (messages, the call's id) → what the judge replied.
 Ask = Callable[[Sequence[Mapping[str, Any]]], Awaitable[str]]
 

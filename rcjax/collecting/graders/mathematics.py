@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from rcjax.signals.final_answer import tidied
 
-__all__ = ["spoken_numbers", "typed", "without_asides", "without_refusals"]
-
 _ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 _TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")

@@ -15,8 +15,6 @@ from rcjax.collecting.graders.attempt import Attempt
 from rcjax.collecting.graders.mathematics import spoken_numbers, typed, without_asides, without_refusals
 from rcjax.signals.final_answer import final_answer, is_denied, last_box
 
-__all__ = ["Number", "final_number", "same_number"]
-
 _SCALES = {
     **{"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "lakh": 1e5, "crore": 1e7},
     **{"k": 1e3, "m": 1e6, "mn": 1e6, "bn": 1e9, "b": 1e9, "tn": 1e12, "t": 1e12, "mil": 1e6, "mio": 1e6, "mrd": 1e9},

@@ -9,8 +9,6 @@ from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictErro
 from rcjax.serving import check_worker
 from rcjax.serving.workers import BrokeDownError, Workers
 
-__all__ = ["Matching"]
-
 _SECONDS = 5.0  # over one answer
 
 

@@ -22,8 +22,6 @@ from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictErro
 from rcjax.serving.commands import run_command
 from rcjax.serving.workers import MOST
 
-__all__ = ["Function", "Program", "function_grader", "program_grader"]
-
 _SECONDS = 60.0  # that a program may take for one answer
 
 

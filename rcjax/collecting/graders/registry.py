@@ -19,8 +19,6 @@ from rcjax.collecting.graders.programs import function_grader, program_grader
 from rcjax.collecting.graders.texts import ComparisonGrader, contains, exact, right_choice
 from rcjax.collecting.questions import Question
 
-__all__ = ["COMPARISONS", "Graders", "make_graders", "suited_grader"]
-
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Attempt], bool]] = {
     "exact": exact,

@@ -10,8 +10,6 @@ from rcjax.collecting.graders.attempt import Attempt
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.final_answer import final_answer, is_denied, last_box, tidied, without_thoughts
 
-__all__ = ["ComparisonGrader", "contains", "exact", "plain_answer", "right_choice"]
-
 _WRAPPING = " \t\r\n*_`\"'“”‘’«»„()[]{}$.,;:!?。、！？「」"
 
 _DASHES = dict.fromkeys(map(ord, "‐‑‒–—−"), "-")

@@ -19,9 +19,6 @@ from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import Access, is_local
 
-__all__ = ["guards"]
-
-
 _PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked by all names
 
 

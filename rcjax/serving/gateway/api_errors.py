@@ -10,9 +10,6 @@ from typing import Any
 
 from rcjax.serving.completions import Failure
 
-__all__ = ["ApiError", "upstream_error"]
-
-
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

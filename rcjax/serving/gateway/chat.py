@@ -22,9 +22,6 @@ from rcjax.serving.gateway.sent_completions import Account, Wording
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.prompts import Prompt
 
-__all__ = ["Conversation", "Counting", "query_of"]
-
-
 _QUERY = "x-rcjax-query"
 
 

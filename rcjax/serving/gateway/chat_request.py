@@ -13,9 +13,6 @@ from openai.types.chat import completion_create_params
 
 from rcjax.serving.gateway.api_errors import ApiError
 
-__all__ = ["ChatRequest", "chat_request", "invalid", "read_object", "read_request"]
-
-
 #: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
 

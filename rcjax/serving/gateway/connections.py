@@ -18,9 +18,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rcjax.serving.gateway.api_errors import ApiError
 
-__all__ = ["Connection", "SoftServer"]
-
-
 _HOP = (b"connection", b"upgrade", b"http2-settings")  # headers that go with an offer of another protocol
 
 

@@ -26,8 +26,6 @@ from rcjax.signals import Check, Signal
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
 
-__all__ = ["Clients", "Lineup", "ServedModel", "ServedPolicy", "digest_of", "make_lineup", "read_lineup"]
-
 
 class ServedModel(Protocol):
     """What is to be told of a model; `rcjax.serving.models_file.ModelSettings` tells it."""

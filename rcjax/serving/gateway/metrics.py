@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from rcjax.serving.call_log import Call
     from rcjax.serving.cascade import Result
 
-__all__ = ["FOLDER", "Metrics", "error_kind"]
-
-
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus-client looks for the folder of several workers
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)

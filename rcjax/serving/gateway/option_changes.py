@@ -7,8 +7,6 @@ from typing import Any
 
 from rcjax.serving.asked import NEUTRAL
 
-__all__ = ["changed_options", "replaced_options"]
-
 
 def changed_options(options: Mapping[str, Any], recorded: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """The options that are not those of the log that a policy was tuned on, as far as it tells them.

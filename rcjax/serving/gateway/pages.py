@@ -8,8 +8,6 @@ from typing import Any
 from rcjax._base.version import version
 from rcjax.serving.gateway.lineup import Lineup
 
-__all__ = ["home", "model_list"]
-
 
 def model_list(lineup: Lineup) -> dict[str, Any]:
     """The body of GET /v1/models: the policies, then the models that can be named too."""

@@ -29,9 +29,6 @@ from rcjax.serving.gateway.reloading import in_words
 from rcjax.serving.gateway.service import build_app, open_log
 from rcjax.serving.gateway.settings import Settings
 
-__all__ = ["Address", "serve"]
-
-
 _LOGGER = logging.getLogger("rcjax.serving")
 
 

@@ -15,8 +15,6 @@ from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits
 
-__all__ = ["Capacity", "ClientLeftError", "read_body", "require_key", "unless_client_leaves"]
-
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""

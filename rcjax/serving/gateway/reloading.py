@@ -12,9 +12,6 @@ from pathlib import Path
 from rcjax._base.wording import visible
 from rcjax.serving.gateway.lineup import Lineup
 
-__all__ = ["Reloader", "in_words"]
-
-
 _LOGGER = logging.getLogger("rcjax.serving")
 
 

@@ -12,9 +12,6 @@ from starlette.types import Send
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 
-__all__ = ["STREAM", "Responder", "encoded"]
-
-
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 

@@ -10,9 +10,6 @@ from typing import Any
 from rcjax.serving.completions import choice_text
 from rcjax.serving.gateway.api_errors import ApiError
 
-__all__ = ["Event", "ResponseAssembly"]
-
-
 Event = dict[str, Any]
 """An event of a stream."""
 

@@ -14,8 +14,6 @@ from rcjax.serving.gateway.response_assembly import Event, ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
 from rcjax.serving.gateway.sent_completions import chunks_of
 
-__all__ = ["ResponsesResponder"]
-
 
 class ResponsesResponder(Responder):
     """The answer to one request, in the words of responses."""

@@ -13,9 +13,6 @@ from typing import Any
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, invalid, read_object
 
-__all__ = ["read_response_request"]
-
-
 _Fields = Mapping[str, Any]
 
 

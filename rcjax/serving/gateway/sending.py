@@ -10,8 +10,6 @@ from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, stream_head, whole_completion
 from rcjax.serving.streams import Piece
 
-__all__ = ["Sending"]
-
 
 @dataclass(slots=True)
 class Sending:

@@ -14,8 +14,6 @@ from rcjax.serving.completions import choice_text
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.settings import Refusals
 
-__all__ = ["Account", "Wording", "chunks_of", "id_headers", "stream_head", "whole_completion"]
-
 
 def id_headers(query: str) -> dict[str, str]:
     """Headers of an answer, or of an error, by which the query is found in the call log.

@@ -35,9 +35,6 @@ from rcjax.serving.gateway.response_events import ResponsesResponder
 from rcjax.serving.gateway.sent_completions import id_headers
 from rcjax.serving.gateway.settings import Settings
 
-__all__ = ["Gateway", "build_app", "open_log"]
-
-
 _LOGGER = logging.getLogger("rcjax.serving")
 
 

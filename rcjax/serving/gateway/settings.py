@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Access", "Logging", "Refusals", "RequestLimits", "Settings", "is_local"]
-
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:

@@ -1,0 +1,16 @@
+"""The public names: each is imported when it is first used."""
+
+from rcjax.plots.confidence_plots import (
+    plot_accuracy_above as plot_accuracy_above,
+    plot_marginal as plot_marginal,
+    plot_rank_correlations as plot_rank_correlations,
+    plot_ranks as plot_ranks,
+    plot_reliability as plot_reliability,
+)
+from rcjax.plots.figures import (
+    correlation_figure as correlation_figure,
+    diagnosis_figures as diagnosis_figures,
+    frontier_figure as frontier_figure,
+    save_figure as save_figure,
+)
+from rcjax.plots.tradeoffs import plot_error_cost as plot_error_cost, plot_frontier as plot_frontier

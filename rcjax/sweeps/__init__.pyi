@@ -1,0 +1,3 @@
+"""The public names: each is imported when it is first used."""
+
+from rcjax.sweeps.sweeping import Sweep as Sweep, sweep as sweep
