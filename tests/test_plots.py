@@ -299,15 +299,11 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
     assert high == pytest.approx(float(bands.error.max()))
 
 
-@pytest.mark.parametrize("timed", [False, True])
-def test_points_in_gaps_are_light(ax, timed):
+def test_points_in_gaps_are_light(ax):
     log = rcjax.sample_log(N, seed=0)
     log = log.select(log.models[:2])
     frontier = rcjax.tuning.select_frontier(log).frontier
     cost, error = 1e6 * np.asarray(frontier.cost), np.asarray(frontier.error)
-    if timed:
-        seconds = np.linspace(1, 2, len(cost))
-        frontier = dataclasses.replace(frontier, seconds=SimpleNamespace(p95=seconds))
     plots.plot_frontier(ax, frontier)
     assert legend(ax) == ["estimated from the log", "best at some price of an error", "best for a budget only"]
     corners, gaps = (np.asarray(dots.get_offsets()) for dots in ax.collections)
@@ -326,8 +322,5 @@ def test_points_in_gaps_are_light(ax, timed):
     assert set(gaps[:, 0].round(6)) <= set(cost[~np.array(below)].round(6))
     full, light = ax.collections
     assert full.get_sizes()[0] > 2 * light.get_sizes()[0]
-    if timed:
-        assert light.get_alpha() < 1
-    else:
-        assert light.get_facecolor().min() == 1.0  # white
-        assert full.get_facecolor().min() < 0.1
+    assert light.get_facecolor().min() == 1.0  # white
+    assert full.get_facecolor().min() < 0.1

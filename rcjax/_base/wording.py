@@ -132,7 +132,7 @@ def check_name(name: str) -> str:
 
 def check_counts_labels(name: str) -> bool:
     """Whether a check of a policy rests on labels; else answers are enough for it."""
-    return name not in ("cost", "seconds", "seconds limit")
+    return name != "cost"
 
 
 def check_meaning(name: str) -> str:

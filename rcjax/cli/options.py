@@ -207,8 +207,8 @@ MaxSeconds = Annotated[
     typer.Option(
         parser=seconds_limit,
         metavar="SECONDS|p95=SECONDS",
-        help="How long queries may wait: 2 on average, or p95=4 for all but 5 % of them (p50 and p99 alike). Needs a "
-        "column seconds or latency_ms.",
+        help="How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column "
+        "seconds or latency_ms.",
         rich_help_panel=WAITING,
     ),
 ]

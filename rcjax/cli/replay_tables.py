@@ -15,9 +15,7 @@ from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import said, shown
-from rcjax.cli.seconds_words import brief_seconds, expected_seconds, seconds_rows, tell_unknown
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.terms import COUNTED
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
@@ -25,6 +23,9 @@ if TYPE_CHECKING:
     from rcjax.replaying.replay import Replay
 
 LEVEL = 0.9  # of the intervals that are shown
+
+
+_SECONDS = {"seconds": "seconds, mean", "seconds_p95": "seconds, 95 %"}
 
 
 def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
                 f"{name}_interval": [expected[f"{name}_low"], expected[f"{name}_high"]] for name in ("error", "cost")
             }
             figures |= ends | {"level": expected["level"]}
-        return figures | expected_seconds(expected)
+        return figures | {name: expected[name] for name in _SECONDS if expected.get(name) is not None}
     figures = {"error": plain(subject.error), "cost": plain(subject.cost)}
     if subject.abstention is not None:
         figures["abstention"] = plain(subject.abstention)
@@ -50,6 +51,15 @@ def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
         figures |= {"error_interval": plain(subject.bands.error), "cost_interval": plain(subject.bands.cost)}
         figures["level"] = subject.bands.level
     return figures if subject.seconds is None else figures | subject.seconds.to_json()
+
+
+def brief_seconds(value: float | None) -> str:
+    """Seconds in a table: two digits, or three where there are so many.
+
+    >>> brief_seconds(0.8342), brief_seconds(12.34), brief_seconds(None)
+    ('0.83', '12.3', '–')
+    """
+    return "–" if value is None else figure(value, 2 if value < 9.95 else 3)
 
 
 def plain_replay(replay: Replay, log: Log) -> dict[str, Any]:
@@ -83,12 +93,7 @@ def show_replay(
     screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
     if isinstance(replayed["cost"], list):
         screen.print("Observed costs take each answer at its model's mean price; as billed, at its own.")
-    if replayed.get("money") is not None:
-        screen.print(f"Both count what {COUNTED} is worth, as when the policy was tuned; money is without it.")
     screen.print(_replay_table(predicted, replayed, choose_unit(costs)))
-    unknown = tell_unknown(replayed)
-    if unknown is not None:
-        hang(screen, "note", unknown)
     if tuned_on:
         what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
         hang(screen, "note", what)
@@ -190,10 +195,8 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
             table.add_row(said("error among the answered"), "", percent(replayed["error_answered"]))
         table.add_row(f"$ per {money.name}, as billed", cost, _cost(replayed["spent"], replayed["spent_se"], money))
         table.add_row("  at mean prices", "", _cost(replayed["cost"], replayed["cost_se"], money))
-        if replayed.get("money") is not None:
-            table.add_row("  money", _maybe(predicted.get("money"), money.show), money.show(replayed["money"]))
-        for row in seconds_rows(predicted, replayed):
-            table.add_row(*row)
+        for name, words in _SECONDS.items() if "seconds" in replayed else ():
+            table.add_row(words, brief_seconds(predicted.get(name)), brief_seconds(replayed[name]))
         for name, share in zip(replayed["models"], replayed["share"], strict=True):
             table.add_row(f"answered by {name}", "", percent(share))
         return table

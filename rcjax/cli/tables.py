@@ -14,10 +14,8 @@ from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, said, shown
-from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point
-from rcjax.cli.seconds_words import brief_seconds, tell_seconds
+from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point, brief_seconds
 from rcjax.policy.targets import Target
-from rcjax.policy.terms import COUNTED
 
 _GAP = 3  # between two columns of a table
 
@@ -119,14 +117,13 @@ def show_policy(
     heads = [said("expected error"), "expected cost", "without answer"]
     of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
     screen.print(f"{of_error} {percent(expected['error'])}{errors}")
-    alone = expected.get("money")
-    apart = "" if alone is None else f", with {COUNTED}; money alone ${money.show(alone)}"
-    screen.print(f"{of_cost} {money.full(expected['cost'])}{apart}{costs}")
+    screen.print(f"{of_cost} {money.full(expected['cost'])}{costs}")
     if expected.get("abstention") is not None:
         screen.print(f"{of_none} {percent(expected['abstention'])} of the queries,", end=" ")
         screen.print(f"each counted as {expected['abstain_price']:.3g} errors")
     if expected.get("seconds") is not None:
-        hang(screen, "seconds", tell_seconds(expected))
+        tail = f", {brief_seconds(expected['seconds_p95'])} or less for 95 %" if "seconds_p95" in expected else ""
+        hang(screen, "seconds", f"{figure(expected['seconds'])} on average{tail}")
 
 
 @shown
@@ -217,8 +214,8 @@ def _frontier_table(
 ) -> Table:
     sure = all("error_interval" in point for point in points)
     refusing = any(point.get("abstention") for point in points)
-    timed, waiting = (any(point.get(name) is not None for point in points) for name in ("seconds", "money"))
-    heads = [f"$ per\n{money.name}", *["of it\nmoney"] * waiting, "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
+    timed = any(point.get("seconds") is not None for point in points)
+    heads = [f"$ per\n{money.name}", "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
     heads += [*["no\nanswer"] * refusing, *["seconds:\nmean, 95 %"] * timed]
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
@@ -228,8 +225,7 @@ def _frontier_table(
         band = [between(point["error_interval"])] if sure else []
         band += [percent(point["abstention"])] if refusing else []
         band += [", ".join(brief_seconds(point.get(name)) for name in ("seconds", "seconds_p95"))] if timed else []
-        alone = [money.show(point["money"])] if waiting else []
-        rows.append((star + money.show(point["cost"]), *alone, percent(point["error"]), *band))
+        rows.append((star + money.show(point["cost"]), percent(point["error"]), *band))
     room = max(max(width, _TERMINAL) - _width_of(heads, rows) - _GAP, _LEAST_WIDTH)
     table = _numbers_table(heads)
     # Where even one name has no room, it is folded, and no figure is cut.

@@ -48,7 +48,6 @@ from rcjax.cli.plausible import Really, require_plausible_budget, require_plausi
 from rcjax.cli.printing import warn
 from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.policy.spec import Spec
-from rcjax.policy.terms import say_prices
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -252,7 +251,7 @@ def tune(
         steps = Steps(3)
         with steps("reading the log"):
             logs = _read(log, held_out, models_to_read(models, cascade), reading)
-        require_plausible_budget(target, logs[0].with_waiting(**spec.unit_prices), really)
+        require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), really)
         unused = _unused_answers(logs[0], spec.search, cascade)
         if unused is not None:
             warn(unused)
@@ -336,8 +335,8 @@ def _show(tuned: Tuned, *, target: Target | None, written: Outputs, done: bool) 
 
     document = tuned.to_json()
     heading = tuned.log.describe()
-    if tuned.log.waiting is not None:
-        heading += f" Costs count {say_prices(tuned.log.waiting)}, beside the money."
+    if tuned.log.second_cost:
+        heading += f" Costs count ${tuned.log.second_cost:.4g} for each second of waiting, beside the money."
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None

@@ -19,9 +19,8 @@ import numpy as np
 
 from rcjax._base.wording import count
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, judge_seconds, tell_better
+from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, tell_cheaper, tell_seconds
 from rcjax.diagnostics.verdicts import Check, Verdict
-from rcjax.frontier.waiting_times import FIGURES
 from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
@@ -30,9 +29,8 @@ from rcjax.model.calibration_error import calibration_error
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
-from rcjax.replaying.waiting import as_tuned, seconds_of
+from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
-from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
 from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, tell_search
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
@@ -74,10 +72,9 @@ class PolicyCheck:
     """Every check, judged; `p_value` is adjusted for their number, and "bad" is what has drifted."""
     remarks: tuple[str, ...]
     """What is worth knowing besides."""
-    seconds: dict[str, Any] | None = None
-    """The same of the mean seconds per query, along the path; with `known`, of how many queries, their quantiles `p50`,
-    `p95` and `p99`, each `_expected` too, and with a `limit` that the policy was tuned for, the share `beyond` it. None
-    where one of the two logs does not tell seconds."""
+    seconds: dict[str, float] | None = None
+    """`mean` and `p95` seconds per query, along the path, with `mean_expected` and `p95_expected`. None where one of
+    the two logs does not tell seconds."""
     unlabelled: int = 0
     """Of the `n` queries, those of which no answer is labelled."""
 
@@ -117,11 +114,10 @@ def check_policy(
     promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
     all against the queries of the training log that the policy carries, by permutations. For the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
-    out (`rcjax.tuning.retune`). Where both logs tell seconds, so are the mean seconds of a query, and the limit on them
-    that the policy was tuned for, if there was one. Cheaper or faster than expected is no drift, but worth a remark. A
-    mixture is judged by its expected error and cost on each query, without the noise of the lots. p-values are adjusted
-    by Holm's method. A model's own tests take all its answers; the others the queries that all answered. Where some
-    queries of the fresh log were tuned on, a remark counts them.
+    out (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark; so are seconds, where both logs
+    tell them. A mixture is judged by its expected error and cost on each query, without the noise of the lots. p-values
+    are adjusted by Holm's method. A model's own tests take all its answers; the others the queries that all answered.
+    Where some queries of the fresh log were tuned on, a remark counts them.
 
     Args:
         policy: the policy or mixture in service.
@@ -158,10 +154,10 @@ def check_policy(
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     error = _against_promise(policy, "error", _errors(before), _errors(now), trained_on)
     cost = _against_promise(policy, "cost", _costs(before), _costs(now), trained_on)
-    seconds = _seconds(policy, before, now, trained_on)
+    seconds = _seconds(policy, before, now)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
-    raw = [*judge_models(rows), *judge_policy(error, cost, gain), *judge_seconds(seconds)]
+    raw = [*judge_models(rows), *judge_policy(error, cost, gain)]
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -175,7 +171,7 @@ def check_policy(
         seconds=seconds,
         checks=tuple(judge_all(raw, alarm, unlabelled)),
         unlabelled=unlabelled,
-        remarks=(*_remarks(policy, new, shared, gain, retuning), *tell_better(cost, seconds, alarm)),
+        remarks=(*_remarks(policy, new, shared, gain, retuning), *tell_cheaper(cost, alarm), *tell_seconds(seconds)),
     )
 
 
@@ -189,7 +185,7 @@ def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:
     """How many permutations a level needs, or those that are asked for where they suffice."""
     if not 0 < alarm < 1:
         raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
-    tests = 3 * len(policy.models) + 3 + 2 * (policy.expected.get("seconds") is not None)
+    tests = 3 * len(policy.models) + 3
     if alarm * _MOST_PERMUTATIONS < 2 * tests:  # before the division, which overflows
         least = math.ceil(2 * tests / _MOST_PERMUTATIONS * 1e6) / 1e6
         models = count(len(policy.models), "model")
@@ -282,39 +278,16 @@ def _costs(walked: Walked) -> np.ndarray:
     return walked.charge + share @ (walked.query_cost - mean[:, None])
 
 
-def _seconds(policy: AnyPolicy, before: Walked, now: Walked, trained_on: int) -> dict[str, Any] | None:
-    """The seconds seen against those that the policy promises; None where one of the logs tells none."""
+def _seconds(policy: AnyPolicy, before: Walked, now: Walked) -> dict[str, float] | None:
+    """The seconds seen beside those expected, by the policy's record or else by the log tuned on; None without."""
     if before.seconds is None or now.seconds is None:
         return None
-    tuned_waits, waits = (seconds[~np.isnan(seconds)] for seconds in (before.seconds, now.seconds))
-    if min(len(tuned_waits), len(waits)) < 2:
-        return None
-    comparison = _against_promise(policy, "seconds", tuned_waits, waits, trained_on) | {"known": len(waits)}
-    return comparison | _quantiles(policy, before, now) | _beyond_limit(policy, now, len(waits))
-
-
-def _quantiles(policy: AnyPolicy, before: Walked, now: Walked) -> dict[str, float]:
-    """The seconds within which shares of the queries are answered, each beside that expected."""
-    quantiles: dict[str, float] = {}
-    of_both = (seconds_of(walked.waits or []).figures.tolist() for walked in (now, before))
-    for name, share, here, tuned in zip(FIGURES, FIGURES.values(), *of_both, strict=True):
-        if share is not None:
-            key, expected = name.removeprefix("seconds_"), policy.expected.get(name)
-            quantiles |= {key: here, f"{key}_expected": tuned if expected is None else float(expected)}
-    return quantiles
-
-
-def _beyond_limit(policy: AnyPolicy, now: Walked, n: int) -> dict[str, Any]:
-    """The share of n queries that take longer than the limit tuned for; nothing without a limit on a share."""
-    limit = recorded_tuning(policy).spec.max_seconds
-    if limit is None or limit.share is None:
-        return {}
-    paths = now.waits or []
-    beyond = math.fsum(weight * int((waited > limit.seconds).sum()) for weight, waited in paths)
-    counted = len(paths) == 1  # else lots decide which path it is
-    p_value = binomial_tail(round(n - beyond), n, limit.share) if counted else None
-    p_value = bounded_mean_p_value(1 - beyond / n, n, limit.share) if p_value is None else p_value
-    return {"limit": limit.text, "beyond": beyond / n, "allowed": 1 - limit.share, "limit_p": p_value}
+    names = ("seconds", "seconds_p95")
+    seen, tuned = now.seconds.to_json(), before.seconds.to_json()
+    expected = {name: tuned[name] if policy.expected.get(name) is None else policy.expected[name] for name in names}
+    figures = {"mean": seen["seconds"], "p95": seen["seconds_p95"]}
+    figures |= {"mean_expected": expected["seconds"], "p95_expected": expected["seconds_p95"]}
+    return None if None in figures.values() else figures
 
 
 def _against_promise(
@@ -326,11 +299,11 @@ def _against_promise(
     the standard error there: the one may rest on a model that is wrong, and the other is the luckier for the choice.
     With the interval that the policy carries, it is either of them or the middle, which estimates that luck, but none
     beyond the ends; the standard error is then the interval's. `p_value` is that of the change: of an error either way,
-    of money and time upwards, as less of them is no drift; of that `p_below` is.
+    of money upwards, as less of it is no drift; of that `p_below` is.
     """
     recorded = policy.expected
     mean, se = float(now.mean()), _standard_error(now, len(now))
-    replayed, level = float(before.mean()), recorded.get("seconds_level" if name == "seconds" else "level")
+    replayed, level = float(before.mean()), recorded.get("level")
     expected = recorded.get(name)
     expected = replayed if expected is None else expected
     promises = [float(expected), replayed]

@@ -19,8 +19,6 @@ DRIFT_LIMITS: Mapping[str, Limits] = {
     "confidences": Limits(0.05, 0.10),
     "error": Limits(0.02, 0.05),
     "cost": Limits(0.05, 0.15),
-    "seconds": Limits(0.10, 0.30),
-    "seconds limit": Limits(0.01, 0.05),
     "re-tuning": Limits(0.02, 0.10),
 }
 
@@ -129,36 +127,22 @@ def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Retuni
         yield _check("re-tuning", "", gain.share, gain.p_value, advice)
 
 
-def judge_seconds(seconds: Mapping[str, Any] | None) -> Iterator[Check]:
-    """Do queries wait as long as expected, and keep to the limit that the policy was tuned for?"""
-    if seconds is None:
-        return
-    gap = _relative(seconds["seen"], seconds["expected"])
-    advice = (
-        f"queries wait {figure(seconds['seen'])} seconds on average ({figure(seconds['p95'])} or less for 95 %), "
-        f"{percent(gap)} more than the {figure(seconds['expected'])} "
-        f"({figure(seconds['p95_expected'])}) expected: look at the endpoints, at the length of answers, and at how "
-        f"often each model is asked; {_RETUNE}"
-    )
-    yield _check("seconds", "", gap, seconds["p_value"], advice)
-    if "limit" in seconds:
-        advice = (
-            f"{percent(seconds['beyond'])} of the queries wait longer than the limit ({seconds['limit']}), which "
-            f"allows {percent(seconds['allowed'])}: look at the endpoints; {_RETUNE}"
+def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:
+    """A remark on money that is less than was expected, by more than chance explains: that is no drift."""
+    if -_relative(cost["seen"], cost["expected"]) > DRIFT_LIMITS["cost"].doubtful and cost["p_below"] < alarm:
+        money = choose_unit([cost["expected"], cost["seen"]])
+        less = f"{money.full(cost['seen'])}, less than the {money.full(cost['expected'])} expected"
+        yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
+
+
+def tell_seconds(seconds: Mapping[str, float] | None) -> Iterator[str]:
+    """A remark on how long queries wait, beside what was expected."""
+    if seconds is not None:
+        seen, tail, expected, expected_tail = map(figure, seconds.values())
+        yield (
+            f"queries wait {seen} seconds on average, {tail} or less for 95 %, "
+            f"where {expected} and {expected_tail} were expected"
         )
-        yield _check("seconds limit", "", max(seconds["beyond"] - seconds["allowed"], 0.0), seconds["limit_p"], advice)
-
-
-def tell_better(cost: Mapping[str, Any], seconds: Mapping[str, Any] | None, alarm: float) -> Iterator[str]:
-    """A remark on money and time that are less than was expected, by more than chance explains: that is no drift."""
-    money = choose_unit([cost["expected"], cost["seen"]])
-    compared: list[tuple[str, Mapping[str, Any], str, Any]] = [("cost", cost, "costs", money.full)]
-    compared += [] if seconds is None else [("seconds", seconds, "takes, in seconds per query,", figure)]
-    for name, figures, does, show in compared:
-        gap = _relative(figures["seen"], figures["expected"])
-        if -gap > DRIFT_LIMITS[name].doubtful and figures["p_below"] < alarm:
-            less = f"{show(figures['seen'])}, less than the {show(figures['expected'])} expected"
-            yield f"the policy {does} {less}, which is no drift: rcjax retune may make use of it"
 
 
 def _relative(observed: float, expected: float) -> float:

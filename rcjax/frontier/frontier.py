@@ -227,7 +227,7 @@ class Frontier:
                 "error_cost": 1 / lam if lam > 0 else None,
                 **self._refusing(index),
                 **self._interval(index),
-                **({} if self.seconds is None else self.seconds.expected(index)),
+                **({} if self.seconds is None else self.seconds.to_json(index)),
             },
             provenance=describe_tuning(self, target),
             agreements=agreements_of(names, host["agreements"], index, self.compare or "text"),
@@ -272,7 +272,6 @@ class Frontier:
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         if self.seconds is not None:
             points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]
-            head["seconds_level"] = self.seconds.level
         version = _WITHOUT_ABSTENTION if self.abstention is None else _WITHOUT_AGREEMENT
         if self.policies.agreements is not None:
             version, head["compare"] = _WITHOUT_SHARES, self.compare or "text"
@@ -329,9 +328,7 @@ def frontier_from_json(data: Any) -> Frontier:
     reserve = [point["reserve"] for point in data["frontier"] if "reserve" in point]
     if reserve:
         frontier = dataclasses.replace(frontier, reserve=jax.device_put(np.array(reserve)))
-    if data.get("seconds_level") is not None:
-        seconds = seconds_from_json(data["frontier"], data["seconds_level"])
-        frontier = dataclasses.replace(frontier, seconds=seconds)
+    frontier = dataclasses.replace(frontier, seconds=seconds_from_json(data["frontier"]))
     if "bands" not in data:
         return frontier
     return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))

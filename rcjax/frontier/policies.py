@@ -5,7 +5,6 @@ Cascades, which have one threshold for each model, and policies that skip ahead 
 
 import dataclasses
 from functools import partial
-from itertools import product
 from typing import Any, NamedTuple
 
 import jax
@@ -23,9 +22,6 @@ ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
 
 #: Refusal threshold of a model that refuses nothing.
 NEVER_REFUSE = 0.0
-
-
-_MOST_SPLITS = 12  # of one policy where its paths are told apart: 4,096 of them
 
 
 #: The earlier model of one that compares no answers.
@@ -173,40 +169,6 @@ class Policies:
         if self.thresholds is None:
             return dataclasses.replace(self, shares=None)
         return Policies.of_cascades(self.thresholds, self.members, self.refusals, np, self.agreements)
-
-    def unsplit(self) -> tuple["Policies", np.ndarray, np.ndarray]:
-        """Policies (L,), in numpy's arrays, as mixtures of P without shares: (those, (P,) of which, (P,) the weights).
-
-        Of a policy whose models split in m places there are 2^m: what takes a share there is for all, or for nobody.
-
-        >>> splits = Splits(np.array([[0.4, 0.0]]), np.array([[0.3, 1.0]]))
-        >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.ones((1, 2), bool), splits=splits)
-        >>> parts, owner, weight = policies.unsplit()
-        >>> parts.actions[:, 0].tolist(), owner.tolist(), weight.tolist()
-        ([[1, 1, 0], [1, 0, 0]], [0, 0], [0.3, 0.7])
-        """
-        if self.shares is None:
-            return self, np.arange(len(self.first)), np.ones(len(self.first))
-        shares = np.asarray(self.shares, float)
-        splitting = entered(self.bounds, shares) & (shares < 1) & np.asarray(self.members)[..., None]
-        owner, weight, actions = [], [], []
-        for row, split in enumerate(splitting):
-            cuts = np.argwhere(split)
-            if len(cuts) > _MOST_SPLITS:
-                raise ValueError(
-                    f"a policy has {len(cuts)} rules for a share of the queries: at most {_MOST_SPLITS} can be"
-                )
-            for taken in product([True, False], repeat=len(cuts)):
-                table = np.array(self.actions[row])
-                odds = 1.0
-                for (j, r), takes in reversed(list(zip(cuts, taken, strict=True))):  # the next one's is settled first
-                    odds *= shares[row, j, r] if takes else 1 - shares[row, j, r]
-                    table[j, r] = table[j, r] if takes else table[j, r + 1]
-                owner.append(row)
-                weight.append(odds)
-                actions.append(table)
-        parts = dataclasses.replace(self.take(np.array(owner)), actions=np.stack(actions), thresholds=None, shares=None)
-        return parts, np.array(owner), np.array(weight)
 
     def splitting(self) -> "Policies":
         """The same cascades, as policies whose models may split; numpy's arrays."""

@@ -16,8 +16,8 @@ import numpy as np
 from rcjax.logs.columns import (
     ANSWERS,
     CALL_COLUMNS,
-    MEASURED,
     SAMPLE,
+    SECONDS,
     TOKENS,
     advice_on,
     judge_columns,
@@ -355,6 +355,6 @@ def logprobs(rows: Rows) -> np.ndarray:
 
 
 def measured_cells(rows: Rows) -> dict[str, np.ndarray]:
-    """What rows tell of `MEASURED`, by the name of the matrix: NaN where the cell is empty."""
-    there = [(column, *MEASURED[column]) for column in MEASURED if column in rows.frame.columns]
-    return {name: numbers(rows, column, optional=True) / unit for column, name, unit in there}
+    """The seconds, by the name of the matrix, where rows tell them: NaN where the cell is empty."""
+    column = next((name for name in SECONDS if name in rows.frame.columns), None)
+    return {} if column is None else {"seconds": numbers(rows, column, optional=True) / SECONDS[column]}

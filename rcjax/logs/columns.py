@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError, MissingPricesError
 from rcjax.logs.listing import brief, listed
-from rcjax.policy.terms import TERMS
 from rcjax.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
@@ -25,11 +24,8 @@ ADVICE = {
     "cost": "give the money that the call cost, 0 or more",
     **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
     "label_probability": "give the probability with which the answer was drawn to be labelled, above 0 and at most 1",
-    **{
-        column: f"give the {units} that the answer took, 0 or more, or leave the cell empty"
-        for term in TERMS
-        for column, (units, _) in term.columns.items()
-    },
+    "seconds": "give the seconds that the answer took, 0 or more, or leave the cell empty",
+    "latency_ms": "give the milliseconds that the answer took, 0 or more, or leave the cell empty",
 }
 
 
@@ -54,9 +50,8 @@ ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other
 SAMPLE = "sample"  # which of several answers of a model to a query
 
 
-#: What an answer may tell besides: the field of `Log` that the column becomes, and what its numbers are divided by, so
-#: that 300 ms are 0.3 s to the last bit.
-MEASURED = {column: (term.column, unit) for term in TERMS for column, (_, unit) in term.columns.items()}
+#: How long an answer took: what the numbers of the column are divided by, so that 300 ms are 0.3 s to the last bit.
+SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
 
 
 LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be labelled
@@ -92,7 +87,7 @@ _LIMITS = {
     "logprob": (-math.inf, 0),
     "confidence": (0, 1),
     LABEL_PROBABILITY: (_LEAST_PROBABILITY, 1),
-    **{column: (0, 1e9 * unit) for column, (_, unit) in MEASURED.items()},
+    **{column: (0, 1e9 * unit) for column, unit in SECONDS.items()},
 }
 
 
@@ -143,10 +138,8 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     for column in (*ADVICE, *ANSWERS, SAMPLE, *judges):
         if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
-    if {"logprob", "confidence"} <= {*columns}:
-        raise LogError(f"{name}: columns logprob and confidence both occur: drop one of the two")
-    for both in ([column for column in term.columns if column in columns] for term in TERMS):
-        if len(both) > 1:
+    for both in (("logprob", "confidence"), tuple(SECONDS)):
+        if {*both} <= {*columns}:
             raise LogError(f"{name}: columns {' and '.join(both)} both occur: drop one of the two")
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
@@ -164,7 +157,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     compared = [column for column in ANSWERS if column in columns][:1]
     labels = [column for column in ("correct", LABEL_PROBABILITY) if column in columns]
     needed += [column for column in (*compared, *labels, *judges) if column not in needed]
-    needed += [column for column in (SAMPLE, *MEASURED) if column in columns]
+    needed += [column for column in (SAMPLE, *SECONDS) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 

@@ -23,7 +23,6 @@ from rcjax._base import json_checks as check
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.policy.scores import Scores
-from rcjax.policy.terms import TERMS, Term
 
 MOST_QUERIES = 400
 
@@ -70,12 +69,12 @@ def describe_reference(log: Log) -> dict[str, Any]:
         codes = np.asarray(log.answer)[rows].astype("<i2")
         for j, name in enumerate(log.models):
             models[name]["answer"] = _packed(codes[:, j].tobytes())
-    for term in (term for term in TERMS if getattr(log, term.column) is not None):
-        amounts = np.asarray(getattr(log, term.column))
-        largest = np.nan_to_num(amounts.astype(float)).max(0)  # of which they are parts; what is unknown is NaN
+    if log.seconds is not None:
+        seconds = np.asarray(log.seconds)
+        longest = np.nan_to_num(seconds.astype(float)).max(0)  # of which they are parts; what is unknown is NaN
         for j, name in enumerate(log.models):
-            packed = _packed(_relative(amounts[rows, j], largest[j]).tobytes())
-            models[name] |= {term.column: packed, term.scale: float(largest[j])}
+            packed = _packed(_relative(seconds[rows, j], longest[j]).tobytes())
+            models[name] |= {"seconds": packed, "longest": float(longest[j])}
     if not labelled[rows][answered].all():
         for j, name in enumerate(log.models):
             models[name]["labelled"] = _packed(np.packbits(labelled[rows, j]).tobytes())
@@ -110,7 +109,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         check.require(len(columns) > 0, f"{_WHERE}.models", "must not be empty", {})
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
-    logprob, correct, money, answer, labelled, *amounts = (
+    logprob, correct, money, answer, labelled, seconds = (
         np.stack(rows, axis=1) for rows in zip(*columns.values(), strict=True)
     )
     answered = ~np.isnan(logprob)
@@ -129,16 +128,15 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         fields["hand"] = HandLabels(*hand, judges=())
     if (answer != NO_ANSWER).any():
         fields["answer"] = jax.device_put(answer)
-    for term, taken in zip(TERMS, amounts, strict=True):
-        if np.isfinite(taken).any():
-            fields[term.column] = jax.device_put(taken)
+    if np.isfinite(seconds).any():
+        fields["seconds"] = jax.device_put(seconds)
     if correct.dtype != bool:
         fields["scores"] = Scores()
     return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
 
 
 def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
-    """(logprob, right or its score, cost, code of the answer, has a label, the amounts), each (size,), of a model."""
+    """(logprob, right or its score, cost, code of the answer, has a label, the seconds), each (size,), of a model."""
     data = check.items(value, where, check.as_it_is)
     logprob = _unpacked(data.get("logprob"), f"{where}.logprob", "<f4", size)
     right = _labels(data, where, size)
@@ -152,19 +150,18 @@ def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:
     bits = np.full(-(-size // 8), 255, "u1")
     if data.get("labelled") is not None:
         bits = _unpacked(data["labelled"], f"{where}.labelled", "u1", -(-size // 8))
-    amounts = [_amounts(data, term, where, size) for term in TERMS]
     labelled = np.unpackbits(bits)[:size].astype(bool)
-    return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled, *amounts
+    return logprob, right, relative.astype(float) * unit, answer.astype(np.int32), labelled, _seconds(data, where, size)
 
 
-def _amounts(data: Mapping[str, Any], term: Term, where: str, size: int) -> np.ndarray:
-    """(size,) what the answers took, NaN where that is not known."""
-    packed, at = data.get(term.column), f"{where}.{term.column}"
+def _seconds(data: Mapping[str, Any], where: str, size: int) -> np.ndarray:
+    """(size,) how long the answers took, NaN where that is not known."""
+    packed, at = data.get("seconds"), f"{where}.seconds"
     if packed is None:
         return np.full(size, np.nan)
     parts = _unpacked(packed, at, "<f2", size).astype(float)
     check.require(not (parts < 0).any(), at, "must hold nothing below 0", packed)
-    return parts * check.amount(data.get(term.scale), f"{where}.{term.scale}")
+    return parts * check.amount(data.get("longest"), f"{where}.longest")
 
 
 def _labels(data: Mapping[str, Any], where: str, size: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from rcjax.policy.answers import Comparison
 from rcjax.policy.counted import Counted
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores, counted_by
-from rcjax.policy.terms import TERMS, Term
 
 #: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
 NO_ANSWER = -1
@@ -65,7 +64,7 @@ class Log(Cells):
     """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
     Of a log with `scores` a float: the score as a share of the full one, 0 where there is none."""
     query_cost: jax.Array = field(metadata=CELL)
-    """(n, k) money per query, and what waiting is worth where `waiting` says so; 0 where the model did not answer."""
+    """(n, k) money per query, and what waiting is worth with a `second_cost`; 0 where the model did not answer."""
     answered: jax.Array = field(metadata=CELL)
     """(n, k) bool: the log holds the model's answer to the query."""
     cost: jax.Array = field(metadata=MODEL)
@@ -90,8 +89,8 @@ class Log(Cells):
     seconds: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) how long each answer took, of several that vote the longest; NaN where that is not known or there is no
     answer. None where the log does not tell."""
-    waiting: Mapping[str, float] | None = None
-    """What a second is worth, `second_cost`, where the costs count it (`with_waiting`); None where they are money."""
+    second_cost: float = 0.0
+    """What a second is worth, where the costs count it (`with_waiting`); 0 where they are money."""
     money: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) money per query, where `query_cost` counts more; None where that is money alone."""
     reference: Reference | None = None
@@ -198,21 +197,18 @@ class Log(Cells):
         >>> log.cost.tolist(), log.with_waiting(0).cost.tolist()
         ([2.0, 5.0], [1.0, 3.0])
         """
-        prices = {"second_cost": second_cost}
-        for term in TERMS:
-            if not 0 <= prices[term.price] < math.inf:
-                raise ValueError(f"{term.price} is {prices[term.price]}; it is money per {term.unit}, 0 or more")
-        prices = {name: float(price) for name, price in prices.items() if price}
-        if prices == (self.waiting or {}):
+        if not 0 <= second_cost < math.inf:
+            raise ValueError(f"second_cost is {second_cost}; it is money per second, 0 or more")
+        if second_cost == self.second_cost:
             return self
         money = np.asarray(self.query_cost if self.money is None else self.money)
-        worth = sum(prices[term.price] * self._all_amounts(term) for term in TERMS if term.price in prices)
+        worth = second_cost * self._all_seconds() if second_cost else 0.0
         return dataclasses.replace(
             self,
             query_cost=jax.device_put((money + worth).astype(money.dtype)),
-            waiting=prices or None,
-            money=jax.device_put(money) if prices else None,
-            errors=self.errors and self.errors.with_waiting(**prices),
+            second_cost=float(second_cost),
+            money=jax.device_put(money) if second_cost else None,
+            errors=self.errors and self.errors.with_waiting(second_cost),
         ).take(slice(None))  # which averages the costs
 
     def describe(self) -> str:
@@ -230,7 +226,7 @@ class Log(Cells):
         answers = np.asarray(self.answered).sum(axis=0)
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
-        timed = "".join(f"; {self._tell_amounts(term)}" for term in TERMS if getattr(self, term.column) is not None)
+        timed = "" if self.seconds is None else f"; {self._tell_seconds()}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
@@ -242,31 +238,29 @@ class Log(Cells):
 
     __repr__ = describe
 
-    def _tell_amounts(self, term: Term) -> str:
-        """Which answers tell what they took, as the end of a sentence."""
+    def _tell_seconds(self) -> str:
+        """Which answers tell how long they took, as the end of a sentence."""
         answered = np.asarray(self.answered)
-        missing = (answered & np.isnan(np.asarray(getattr(self, term.column)))).sum(0)
+        missing = (answered & np.isnan(np.asarray(self.seconds))).sum(0)
         if not missing.any():
-            return f"every answer tells its {term.unit}s"
+            return "every answer tells its seconds"
         total = int(answered.sum())
         without = ", ".join(f"{name} {m:,}" for name, m in zip(self.models, missing.tolist(), strict=True) if m)
-        return f"{total - int(missing.sum()):,} of {count(total, 'answer')} tell their {term.unit}s; none: {without}"
+        return f"{total - int(missing.sum()):,} of {count(total, 'answer')} tell their seconds; none: {without}"
 
-    def _all_amounts(self, term: Term) -> np.ndarray:
-        """(n, k) what answers took, 0 where there is none. Raises `LogError` for the first that does not tell."""
-        amounts, answered = getattr(self, term.column), np.asarray(self.answered)
-        needs = f"a price of {term.what} needs those of every answer"
-        if amounts is None:
-            name, *others = term.columns
-            raise LogError(f"{self.source}: no column {name}{''.join(f' (or {other})' for other in others)}: {needs}")
-        unknown = answered & np.isnan(np.asarray(amounts))
+    def _all_seconds(self) -> np.ndarray:
+        """(n, k) how long answers took, 0 where there is none. Raises `LogError` for the first that does not tell."""
+        answered, needs = np.asarray(self.answered), "a price of waiting needs those of every answer"
+        if self.seconds is None:
+            raise LogError(f"{self.source}: no column seconds (or latency_ms): {needs}")
+        unknown = answered & np.isnan(np.asarray(self.seconds))
         if unknown.any():
             row, column = (int(index) for index in np.argwhere(unknown)[0])
             which = f"query {brief(self.queries[row])}, model {brief(self.models[column])}"
             more = f" ({int(unknown.sum()):,} such answers)" if unknown.sum() > 1 else ""
-            what = f"the {term.unit}s are not known, and {needs}"
+            what = f"the seconds are not known, and {needs}"
             raise LogError(f"{self.source}, {which}: {what}{more}: add them, or leave out these rows")
-        return np.where(answered, amounts, 0.0)
+        return np.where(answered, self.seconds, 0.0)
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
         if axis == "model":  # by name: those of `errors` may be in another order

@@ -16,7 +16,6 @@ from rcjax.logs.costs import Lost, mend
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.matrices import Matrices, numbered
-from rcjax.policy.terms import TERMS
 
 _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
 
@@ -25,9 +24,6 @@ _COLUMNS = ("logprob", "correct", "cost", "answer")
 
 
 _KEYS = ("query", "model", "sample", "position", "order")
-
-
-_OF_VOTES = {term.column: term.of_votes for term in TERMS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +75,8 @@ def vote(samples: Samples, number: int) -> Samples:
             logprob = np.log(alike / number)
     of_first = [np.take_along_axis(values, first, -1)[..., 0] for values in (logprob, correct, answer)]
     also = {
-        name: getattr(values[..., :number], _OF_VOTES[name])(-1)
-        if name in _OF_VOTES
+        name: values[..., :number].max(-1)  # as all are asked for at once
+        if name == "seconds"
         else np.take_along_axis(values, first, -1)[..., 0]
         for name, values in samples.also.items()
     }

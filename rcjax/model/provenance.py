@@ -34,7 +34,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "asked": log.asked,
         SAME_AS: log.reference and log.reference.to_json(),
         SCORES: log.scores and log.scores.to_json(),
-        "waiting": log.waiting and {**log.waiting, "money": _money(log)},
+        "waiting": {"second_cost": log.second_cost, "money": _money(log)} if log.second_cost else None,
     }
     return {
         "source": PurePath(log.source).name,

@@ -5,9 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import patheffects
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm
-from matplotlib.ticker import MaxNLocator
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
@@ -55,9 +52,8 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
 
     Where it has points in gaps, that no price of an error leads to, dots mark its points: full ones those that a price
     leads to, the corners of its convex hull, and small light ones those between, which are for budgets and limits on
-    the error. Where it tells seconds, dots have the colour of those within which 95 % of the queries are answered.
-    `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they are
-    large.
+    the error. `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where
+    they are large.
     """
     order, money = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost))), _unit(frontier.cost, single)
     cost = money.scale * np.asarray(frontier.cost, float)[order]
@@ -68,32 +64,12 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
     error = np.asarray(frontier.error)[order]
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
     gap = np.asarray(frontier.status)[order] == PointStatus.INTERPOLATED
-    if frontier.seconds is not None:
-        _colour_seconds(ax, cost, error, np.asarray(frontier.seconds.p95, float)[order], gap)
-    elif gap.any():
+    if gap.any():
         for some, style in ((~gap, _CORNER | {"color": BLUE}), (gap, _GAP | {"facecolor": "white", "edgecolor": BLUE})):
             dots = _thinned(np.flatnonzero(some))
             how: dict[str, Any] = style
             ax.scatter(cost[dots], error[dots], **how)
     _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
-
-
-def _colour_seconds(ax: "Axes", cost: np.ndarray, error: np.ndarray, seconds: np.ndarray, gap: np.ndarray) -> None:
-    """Dots on a frontier by its seconds, with a bar that tells them; small and light at points in gaps."""
-    finite = np.isfinite(seconds)
-    if not finite.any():
-        return
-    levels = MaxNLocator(7).tick_values(seconds[finite].min(), seconds[finite].max() * (1 + 1e-9) + 1e-9)
-    colours: Any = {"cmap": "cividis", "norm": BoundaryNorm(levels, 256)}
-    figure = ax.get_figure()
-    assert figure is not None
-    for some, style in ((finite & ~gap, _CORNER | {"edgecolors": BLACK}), (finite & gap, _GAP | {"alpha": 0.6})):
-        dots = _thinned(np.flatnonzero(some))
-        if dots.size:
-            how: dict[str, Any] = {**colours, **style}
-            how |= {} if gap.any() else {"label": None}  # with one kind of dots there is nothing to tell
-            ax.scatter(cost[dots], error[dots], c=seconds[dots], **how)
-    figure.colorbar(ScalarMappable(**colours), ax=ax, label="seconds within which 95 % are answered", pad=0.02)
 
 
 def _thinned(dots: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from rcjax.policy.policy import AnyPolicy, Policy, part_from
 
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
-    *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
+    "seconds",  # a quantile does not add up: a replay tells it
 )
 
 
@@ -101,7 +101,7 @@ class Mixture(AnyPolicy):
         """
         promises = [policy.expected for policy in self.policies]
         means = {name: self._mean(name) for name in _MEANS if any(name in expected for expected in promises)}
-        for name in ("level", "abstain_price", "seconds_level"):
+        for name in ("level", "abstain_price"):
             values = {expected.get(name) for expected in promises}
             if len(values) == 1 and values != {None}:
                 means[name] = values.pop()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
 from rcjax.policy.limits import SecondsLimit
-from rcjax.policy.terms import PRICES
 
 if TYPE_CHECKING:
     from rcjax.policy.policy import AnyPolicy, Policy
@@ -113,7 +112,8 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     }
     record = {name: read(tuning[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in tuning}
     record |= read_limits(tuning, f"{_TUNING}.", names) | {"confidence": confidence}
-    return record | recorded_waiting(policy.provenance)[0]
+    price, _ = recorded_waiting(policy.provenance)
+    return record | ({"second_cost": price} if price else {})
 
 
 def with_record(policy: P, **entries: Any) -> P:
@@ -126,22 +126,20 @@ def with_record(policy: P, **entries: Any) -> P:
     return policy._with_parts(recording)
 
 
-def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
-    """(prices that costs of a policy or model count, by `Term.price`, what a call costs without by model).
+def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str, float]]:
+    """(what costs of a policy or model count for a second of waiting, what a call costs without by model).
 
-    Both are empty where costs are money alone. Raises ValueError for what rcjax does not write.
+    0 and nothing where costs are money alone. Raises ValueError for what rcjax does not write.
 
     >>> recorded_waiting({}), recorded_waiting({"waiting": {"second_cost": 0.001, "money": {"small": 1e-5}}})[0]
-    (({}, {}), {'second_cost': 0.001})
+    ((0.0, {}), 0.001)
     """
     where = "provenance.waiting"
     waiting = check.items(provenance.get("waiting", {}), where, check.as_it_is)
     if not waiting:
-        return {}, {}
-    names = [check.choice(name, PRICES, where) for name in waiting if name != "money"]
-    check.require(len(names) > 0, where, f"must have a price: {' or '.join(PRICES)}", sorted(waiting))
-    prices = {name: check.amount(waiting[name], f"{where}.{name}") for name in names}
-    return prices, check.items(waiting.get("money"), f"{where}.money", check.amount)
+        return 0.0, {}
+    price = check.amount(waiting.get("second_cost"), f"{where}.second_cost")
+    return price, check.items(waiting.get("money"), f"{where}.money", check.amount)
 
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:

@@ -14,7 +14,6 @@ from rcjax.policy.calibrations import Transform
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
-from rcjax.policy.terms import TERMS
 
 
 class SpecError(ValueError):
@@ -89,11 +88,6 @@ class Spec:
         return self.targets[0].name if self.targets else "budget"
 
     @property
-    def unit_prices(self) -> dict[str, float]:
-        """What costs count besides money: the price of a unit by its option, of those that are not 0."""
-        return {term.price: price for term in TERMS if (price := getattr(self, term.price))}
-
-    @property
     def target(self) -> dict[str, float]:
         """The targets as provenance keeps them, by name."""
         return {target.name: target.value for target in self.targets}
@@ -112,22 +106,13 @@ class Spec:
         limited = any(target.is_limit for target in self.targets)
         sure = self.confidence
         mixing = sure is None and limited
-        meanwhile = self.max_seconds is not None and self.max_seconds.share is None
         rules = [
             ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
             ("held_out", "needs {confidence}", held_out and sure is None),
             ("judged", "needs {confidence}", self.judged and sure is None),
             ("mix", "needs {max_error} or {budget}, and no {confidence}", self.mix and not mixing),
-            ("max_seconds", _NO_MEAN, meanwhile and sure is not None),
-            ("mix", _NO_TAIL, self.mix and self.max_seconds is not None),
+            ("max_seconds", "is no guarantee: leave {confidence} out", self.max_seconds is not None and bool(sure)),
+            ("mix", "takes no {max_seconds}", self.mix and self.max_seconds is not None),
         ]
         return [(option, what) for option, what, broken in rules if broken]
-
-
-_NO_MEAN = (
-    "of a mean cannot be guaranteed, as seconds have no largest value, and without one few queries guarantee no mean: "
-    "with {confidence} give a share, such as p95=4"
-)
-
-_NO_TAIL = "takes no {max_seconds}: the tail of a mixture is not between those of its policies"

@@ -26,13 +26,7 @@ from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.calibrating import calibrated
 from rcjax.replaying.packing import Part, columns_of, pack_frontier, pack_policy, reached, require_answers
-from rcjax.replaying.waiting import (
-    as_tuned,
-    frontier_seconds,
-    mixture_paths,
-    mixture_seconds,
-    seconds_columns,
-)
+from rcjax.replaying.waiting import as_tuned, frontier_seconds, paths, seconds_columns, seconds_of
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -100,8 +94,8 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     labels there are. The regression learns from the queries of this log, of the models of the policy.
 
     Where the log tells how long answers took, `Replay.seconds` says how long queries waited along their paths. Queries
-    with an answer on their path whose seconds are not known are left out of these figures, and counted. Where the
-    policy was tuned with a price of waiting, `cost` and `spent` count it too, and `Replay.seconds.money` does not.
+    with an answer on their path whose seconds are not known are left out of it. Where the policy was tuned with a price
+    of waiting, `cost` and `spent` count it too.
 
     Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its
     other side: replay in float64 where many confidences tie with a threshold.
@@ -128,8 +122,7 @@ class Walked(NamedTuple):
     refused: np.ndarray  # (n,)
     asked: np.ndarray  # (k, n)
     query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
-    seconds: np.ndarray | None = None  # (n,) along the path, NaN where not known; None where the log tells none
-    waits: list[tuple[float, np.ndarray]] | None = None  # weight, and (n,) seconds, of each path that it may take
+    seconds: Seconds | None = None  # None where the log tells none
 
     @property
     def charge(self) -> np.ndarray:
@@ -145,7 +138,7 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     """
     log = as_tuned(policy, log)
     parts, (*data, codes) = _in_parts(policy, log)
-    n = data[0].shape[1]
+    n, walked = data[0].shape[1], []
     wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
     for weight, rows, packed in parts:
         columns = *fill_up(*(column[rows] for column in data[:2]), axis=1), _codes(codes, packed.policies, rows)
@@ -154,13 +147,18 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
         wrong += weight * wrong_here
         refused += weight * refused_here
         asked[rows] += weight * asked_here
-    waited = seconds_columns(log, policy.models, reached(parts, len(data[0])))
-    if waited is None:
-        return Walked(wrong, refused, asked, data[2].astype(float))
-    seconds = np.where(asked > 0, asked * waited, 0.0).sum(0)
-    single = len(parts) == 1 and parts[0][2].policies.shares is None
-    waits = [(1.0, seconds)] if single else mixture_paths(parts, waited, data[0], codes)[0]
-    return Walked(wrong, refused, asked, data[2].astype(float), seconds, waits)
+        walked.append(asked_here)
+    return Walked(wrong, refused, asked, data[2].astype(float), _seconds(parts, walked, log, policy.models))
+
+
+def _seconds(parts: Sequence[Part], asked: Sequence[np.ndarray], log: Log, models: tuple[str, ...]) -> Seconds | None:
+    """Those of a policy or mixture, each part of which asked models (k', n); None where the log tells none."""
+    seconds = seconds_columns(log, models, reached(parts, len(models)))
+    if seconds is None:
+        return None
+    each = [paths(own, seconds[rows]) for own, (_, rows, _) in zip(asked, parts, strict=True)]
+    weighted = [weight * odds for (weight, _, _), (odds, _) in zip(parts, each, strict=True)]
+    return seconds_of(np.concatenate(weighted), np.concatenate([waits for _, waits in each]))
 
 
 def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[Part], tuple[Any, ...]]:
@@ -200,9 +198,10 @@ def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
     for _, rows, packed in parts:
         here = *(column[rows] for column in columns[:3]), columns[3], _codes(codes, packed.policies, rows)
         walked.append(_walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms))
-    outcomes = _weighted(parts, walked, columns[0]) if policy.by_lot else walked[0]
-    seconds = mixture_seconds(parts, log, policy.models, data[0], codes)
     n = data[0].shape[1]
+    seconds = _seconds(parts, [np.asarray(asked)[:, :n] for *_, asked in walked], log, policy.models)
+    walked = [one[:-1] for one in walked]
+    outcomes = _weighted(parts, walked, columns[0]) if policy.by_lot else walked[0]
     return Replay(*_figures_of(*outcomes, columns[3]), n=n, models=policy.models, seconds=seconds)
 
 
@@ -233,16 +232,17 @@ def _outcomes(
     query_cost: jax.Array,
     counts: jax.Array,
     codes: jax.Array | None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
-    answered it. Where the policy has shares, how likely, and expected money.
+    answered it, who was asked. Where the policy has shares, how likely, and expected money.
     """
     where = walk(phi, policy, codes)
     mean_cost = query_cost.sum(axis=1, keepdims=True) / counts.sum()
     charged, spent = (
         jnp.where(where.asked > 0, where.asked * money, 0).sum(axis=0) for money in (mean_cost, query_cost)
     )
-    return where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype), charged, spent, where.answers
+    wrong, refused = where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype)
+    return wrong, refused, charged, spent, where.answers, where.asked
 
 
 def _figures(
@@ -319,6 +319,7 @@ def _replay_all(
     phi = calibrated(transforms, calibrators, logprob)
 
     def one(policy: Policies) -> tuple[jax.Array, ...]:
-        return _figures(*_outcomes(phi, policy, correct, query_cost, counts, codes), counts)
+        outcomes = _outcomes(phi, policy, correct, query_cost, counts, codes)
+        return _figures(*outcomes[:5], counts)
 
     return lax.map(one, policies, batch_size=batch)

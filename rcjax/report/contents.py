@@ -78,8 +78,7 @@ def make_report(
     >>> print(report.headline())
     Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
     """
-    prices = {"second_cost": second_cost}
-    log, test = count_waiting(log, prices), None if test is None else test.with_waiting(**prices)
+    log, test = count_waiting(log, second_cost), None if test is None else test.with_waiting(second_cost)
     accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")

@@ -43,7 +43,7 @@ function row(each) {
 function show() {
   const point = points[place()];
   for (const id of ["error", "errors", "cost", "costs", "verdict", "target"]) byId(id).textContent = point[id];
-  for (const id of ["seconds", "tail", "money"]) if (byId(id)) byId(id).textContent = point[id];
+  for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
   for (const id of ["by-target", "command"]) byId(id).hidden = !point.target;
   byId("untargeted").hidden = Boolean(point.target);
   byId("aside").textContent = point.aside;

@@ -38,7 +38,6 @@ from rcjax.policy.reference import BY_ANSWER, Reference
 from rcjax.policy.rules import split_of
 from rcjax.policy.scores import Scores
 from rcjax.policy.targets import Target
-from rcjax.policy.terms import say_prices
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
 from rcjax.report.svg import positions, style, to_svg
@@ -96,7 +95,7 @@ def context(report: Findings) -> dict[str, Any]:
         "start": start,
         "gaps": bool((np.asarray(report.frontier.status) == PointStatus.INTERPOLATED).any()),
         "timed": report.frontier.seconds is not None,
-        "counts": say_prices(report.log.waiting or {}),
+        "second_cost": report.log.second_cost and f"${report.log.second_cost:.4g}",
         "compares": report.frontier.policies.agreements is not None,
         "aim": str(report.target) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
@@ -143,7 +142,6 @@ def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
         plot_frontier(ax, report.frontier, single)
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
         what = "Error against cost of the best cascades, with each model alone for comparison"
-        what += "; the colour says how long 95 % of the queries wait at most" * (report.frontier.seconds is not None)
         drawn = to_svg(canvas, "curve", what)
         cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
         ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
@@ -203,7 +201,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "error": percent(expected["error"]),
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
         "target": _target(report, index),
-        **_waits(expected, money),
+        **_waits(expected),
         "verdict": said(_verdict(report, index)),
         **trust,
         "tried": said(trust["tried"]),
@@ -212,17 +210,12 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
     }
 
 
-def _waits(expected: Mapping[str, Any], money: Money) -> dict[str, str]:
-    """The seconds that a policy lets expect, and the money where costs count more; empty texts where not known."""
-    alone = "" if expected.get("money") is None else f"${money.show(expected['money'])}"
+def _waits(expected: Mapping[str, Any]) -> dict[str, str]:
+    """The seconds that a policy lets expect; empty texts where they are not known."""
     if expected.get("seconds") is None:
-        return {"seconds": "", "tail": "", "money": alone}
-    return {
-        "money": alone,
-        "seconds": figure(expected["seconds"]),
-        "tail": f"on average; {figure(expected['seconds_p50'], 2)} for half of the queries, "
-        f"{figure(expected['seconds_p95'], 2)} or less for 95 %, {figure(expected['seconds_p99'], 2)} for 99 %",
-    }
+        return {"seconds": "", "tail": ""}
+    tail = f"on average; {figure(expected['seconds_p95'])} or less for 95 %"
+    return {"seconds": figure(expected["seconds"]), "tail": tail}
 
 
 def _target(report: Findings, index: int) -> str:

@@ -26,7 +26,7 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     Queries that are passed on may be more than the model tells, and longer than others. A frontier by the labels is of
     bills as it is.
     """
-    if frontier.search == "selected" or log.waiting is not None:
+    if frontier.search == "selected" or log.second_cost:
         return frontier, []
     try:
         spent = np.asarray(replay(frontier, log).spent, float)
@@ -84,17 +84,17 @@ def _why_left(frontier: Frontier, budget: float) -> str:
     return f"the next better policy costs {choose_unit([least]).full(least)}{in_hand}"
 
 
-def count_waiting(log: Log, prices: Mapping[str, float]) -> Log:
-    """A log whose costs count more than money (`Log.with_waiting`), cheapest model first by these.
+def count_waiting(log: Log, second_cost: float) -> Log:
+    """A log whose costs count waiting (`Log.with_waiting`), cheapest model first by these.
 
     A cascade asks its models in the order of the log, and one that is cheap, but slow, may come to be the dearer one.
     Models that were not in the order of what they cost, as somebody chose another, stay in theirs.
 
     Args:
         log: the log.
-        prices: money per unit, by the names of `Spec.unit_prices`.
+        second_cost: what a second is worth, in money.
     """
-    counted = log.with_waiting(**prices)
+    counted = log.with_waiting(second_cost)
     if counted is log or not _rises(log.with_waiting().cost):
         return counted
     order = np.argsort(np.asarray(counted.cost), kind="stable")
@@ -134,14 +134,6 @@ def with_seconds(frontier: Frontier, log: Log) -> Frontier:
     if log.seconds is None:
         return frontier
     try:
-        replayed = replay(frontier, log)
+        return dataclasses.replace(frontier, seconds=replay(frontier, log).seconds)
     except LogError:  # no query was answered by all of its models
         return frontier
-    seconds = replayed.seconds
-    assert seconds is not None
-    if log.waiting is not None:  # by the share of money in the bill that was seen, as costs are those of the estimate
-        bare = replay(frontier, dataclasses.replace(log, query_cost=jax.device_put(np.asarray(log.money))))
-        spent = np.asarray(replayed.spent, float)
-        money = np.asarray(frontier.cost, float) * np.asarray(bare.spent, float) / np.where(spent > 0, spent, 1.0)
-        seconds = dataclasses.replace(seconds, money=money)
-    return dataclasses.replace(frontier, seconds=seconds)

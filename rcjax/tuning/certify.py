@@ -26,13 +26,12 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import pareto
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import labelled_by_hand
-from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import Policy
 from rcjax.policy.record import with_record
 from rcjax.replaying.replay import replay
 from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.betting import BoundedLosses, judged_losses, scored_losses
-from rcjax.tuning.evidence import Beyond, Evidence, count_beyond, evidence_of
+from rcjax.tuning.evidence import Evidence, evidence_of
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
 from rcjax.tuning.p_values import last_shown, queries_needed
 
@@ -74,14 +73,11 @@ class Certificate:
     """Probability, at least, with which the guarantee holds."""
     abstain_price: float | None = None
     """What a refusal counts, in errors; None where models may not refuse."""
-    seconds: Beyond | None = None
-    """How many queries waited longer than the limit that is guaranteed; None where there is none."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, the policy as `Policy.to_json` has it; of seconds only where there is a limit."""
+        """The fields as JSON values, the policy as `Policy.to_json` has it."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del fields["seconds"]
-        return plain(fields | _timed(self.seconds, 1 - self.confidence) | {"policy": self.policy.to_json()})
+        return plain(fields | {"policy": self.policy.to_json()})
 
 
 def certify(
@@ -93,7 +89,6 @@ def certify(
     confidence: float = 0.95,
     tuned_on: Log | None = None,
     judged: bool = False,
-    max_seconds: float | str | None = None,
 ) -> Certificate:
     """The best policy of a frontier of which a log of held-out queries guarantees the targets.
 
@@ -113,8 +108,6 @@ def certify(
         tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
             Without it, the queries that the model carries, some hundreds, are compared.
         judged: whether judges' verdicts count, corrected by the labels by hand.
-        max_seconds: beside one of these, a limit such as "p95=4": the true share of queries that wait longer than 4
-            seconds is at most 5 %. p-value: the exact binomial tail of those counted.
 
     With several targets, a policy passes by the largest of the p-values. Tested from the policy that is most likely to
     pass, by its predicted figures, to the cheapest; the cheapest that passes is chosen.
@@ -134,7 +127,7 @@ def certify(
     Where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
     abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing. The
     p-value of a policy that may refuse is `bounded_mean_p_value`, as what a query counts is no longer 0 or 1. So it is,
-    for error, cost and seconds, where a policy passes on a share of the queries of an interval: each counts with what
+    for error and cost, where a policy passes on a share of the queries of an interval: each counts with what
     is expected over its lots, and the number of errors that is told is rounded.
 
     Policies that another is predicted to beat in both error and cost are left out. All others are tested, from one
@@ -169,9 +162,6 @@ def certify(
     order = _sequence(frontier, replayed.n, targets, scored)
     figures = (np.asarray(figure, float) for figure in (replayed.error, replayed.abstention, replayed.cost))
     evidence = evidence_of(frontier, replayed.n, *figures, scored=scored)
-    if max_seconds is not None:
-        beyond = count_beyond(frontier, log, SecondsLimit.of(max_seconds))
-        evidence = [dataclasses.replace(one, beyond=counted) for one, counted in zip(evidence, beyond, strict=True)]
     if losses is not None:
         evidence = [dataclasses.replace(one, bet=partial(losses.p_value, row)) for row, one in enumerate(evidence)]
     chosen = last_shown(order, lambda index: targets.p_value(evidence[index]), targets.level)
@@ -244,7 +234,7 @@ class _Targets:
         """Of the null that the policy misses one of the targets: the larger one, as for any union of nulls."""
         by_error = 0.0 if self.max_error is None else evidence.error_p_value(self.max_error)
         by_cost = 0.0 if self.max_cost is None else evidence.cost_p_value(self.max_cost)
-        return max(by_error, by_cost, 0.0 if evidence.beyond is None else evidence.beyond.p_value)
+        return max(by_error, by_cost)
 
 
 def _sequence(frontier: Frontier, n: int, targets: _Targets, scored: bool) -> list[int]:
@@ -279,17 +269,9 @@ def _certificate(
         "abstain_price": abstain_price,
     }
     tested = log.select([name for name in policy.provenance["tuning"]["models"] if name in log.models])
-    timed = _timed(evidence.beyond, targets.level)
-    guarantee = figures | timed | {"source": PurePath(log.source).name, "digest": tested.digest}
+    guarantee = figures | {"source": PurePath(log.source).name, "digest": tested.digest}
     recorded = dataclasses.replace(policy, provenance={**policy.provenance, "guarantee": guarantee})
-    return Certificate(recorded, index, **figures, seconds=evidence.beyond)
-
-
-def _timed(beyond: Beyond | None, level: float) -> dict[str, Any]:
-    """What is told of a limit on the seconds, where there is one."""
-    if beyond is None:
-        return {}
-    return {"max_seconds": beyond.limit.text, "beyond": beyond.count, "beyond_bound": beyond.bound(level)}
+    return Certificate(recorded, index, **figures)
 
 
 def _infeasible(first: Evidence, targets: _Targets, noun: str) -> str:
@@ -303,18 +285,13 @@ def _infeasible(first: Evidence, targets: _Targets, noun: str) -> str:
         share = f"{100 * first.penalty:.3g} %"
         did.append(f"had {share} {noun}{refused}")
         instead.append(f"at most {math.ceil(1e4 * first.error_bound(targets.level)) / 100:.2f} % {noun}")
-        quick = first.beyond is None or first.beyond.p_value <= targets.level
-        counted = first.price is None and first.bet is None and first.lost is None and quick
+        counted = first.price is None and first.bet is None and first.lost is None
         needed = queries_needed(round(first.errors), first.n, targets.max_error, targets.level, noun) if counted else ""
     if targets.max_cost is not None:
         wanted.append(f"to cost at most {targets.max_cost:.6g} per query")
         did.append(f"cost {first.cost:.6g} per query")
         # So much above the bound that no rounding to six digits puts it below.
         instead.append(f"a cost of at most {first.cost_bound(targets.level) * (1 + 6e-6):.6g}")
-    if first.beyond is not None:
-        wanted.append(f"to take {first.beyond.limit}")
-        did.append(f"let {first.beyond.count} of them wait longer")
-        instead.append(f"that at most {math.ceil(1e4 * first.beyond.bound(targets.level)) / 100:.2f} % wait longer")
     which = "the most promising"
     if targets.max_cost is None:
         which = "the safest"

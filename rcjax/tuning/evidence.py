@@ -1,4 +1,4 @@
-"""What held-out queries say of the error, cost and seconds of a policy, as p-values and limits. All in float64."""
+"""What held-out queries say of the error and cost of a policy, as p-values and limits. All in float64."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,43 +8,7 @@ import numpy as np
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import ABSTAIN, entered
-from rcjax.logs.errors import LogError
-from rcjax.logs.log import Log
-from rcjax.policy.limits import SecondsLimit
-from rcjax.replaying.packing import columns_of, pack_frontier
-from rcjax.replaying.waiting import path_mixtures, seconds_columns
 from rcjax.tuning.p_values import mean_p_value, upper_limit
-
-
-@dataclasses.dataclass(frozen=True)
-class Beyond:
-    """How many of n held-out queries waited longer than a limit under one policy.
-
-    >>> beyond = Beyond(SecondsLimit.of("p95=4"), 3, 200)
-    >>> round(beyond.p_value, 4), round(beyond.bound(0.05), 4)
-    (0.009, 0.0383)
-    """
-
-    limit: SecondsLimit
-    count: int
-    n: int
-    """Those whose seconds are known along the whole path."""
-    share: float | None = None
-    """The share of them that waits longer, where lots decide which and the count is rounded; None: counted."""
-
-    @property
-    def p_value(self) -> float:
-        """Of the null that a larger share of the queries waits longer than the limit allows; exact if counted."""
-        assert self.limit.share is not None
-        return self._tail(1 - self.limit.share)
-
-    def bound(self, level: float) -> float:
-        """Upper confidence limit of the share of queries that wait longer (Clopper & Pearson 1934)."""
-        return upper_limit(self._tail, level)
-
-    def _tail(self, share: float) -> float:
-        beyond = self.count / max(self.n, 1) if self.share is None else self.share
-        return mean_p_value(beyond, self.n, share, counted=self.share is None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +28,6 @@ class Evidence:
     asked: int  # number of models that may be asked
     lost: float | None = None  # mean penalty, where lots decide of some queries, or there are scores; None: counted
     bet: Callable[[float], Any] | None = None  # p-value of an error by a bet on every query; None: by the mean
-    beyond: Beyond | None = None  # queries that wait too long; None without such a target
     scored: bool = False  # answers have scores
     lots: bool = False  # lots decide what becomes of some query
 
@@ -145,28 +108,3 @@ def _may_refuse(frontier: Frontier) -> np.ndarray:
         differing = (np.asarray(agreements.compares) & (np.asarray(agreements.differ) == ABSTAIN)).any(-1)
     live = entered(frontier.bounds, frontier.policies.shares, 0.0) & (np.asarray(frontier.actions) == ABSTAIN)
     return (live.any(-1) & np.asarray(frontier.members)).any(-1) | differing
-
-
-def count_beyond(frontier: Frontier, log: Log, limit: SecondsLimit) -> list[Beyond]:
-    """What the policies (L,) of a frontier come to on a held-out log.
-
-    Args:
-        frontier: the frontier.
-        log: the held-out log.
-        limit: for a share of the queries.
-
-    Raises LogError where the log tells no seconds, ValueError for a limit on the mean.
-    """
-    if limit.share is None:
-        raise ValueError("max_seconds of a mean cannot be guaranteed: give a share of the queries, such as p95=4")
-    packed = pack_frontier(frontier, log.logprob.dtype)
-    logprob, _, _, codes = columns_of(log, frontier.models, packed.asked)
-    seconds = seconds_columns(log, frontier.models, packed.asked)
-    if seconds is None:
-        raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-    counts = []
-    for paths, _ in path_mixtures(packed, logprob, seconds, codes):
-        timed = ~np.any([np.isnan(waits) for _, waits in paths], axis=0)
-        longer, n = sum(weight * int((waits[timed] > limit.seconds).sum()) for weight, waits in paths), int(timed.sum())
-        counts.append(Beyond(limit, round(longer), n, None if len(paths) == 1 else longer / max(n, 1)))
-    return counts

@@ -332,7 +332,7 @@ def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: b
     (50, 50)
     """
     if held_out is not None:
-        held_out = held_out.select(log.models).with_waiting(**(log.waiting or {}))
+        held_out = held_out.select(log.models).with_waiting(log.second_cost)
         require_unseen(held_out, overlap(held_out, log))
         return log, held_out
     if confidence is None:

@@ -24,7 +24,6 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, tuning_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.policy.terms import PRICES
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import walk_log
@@ -107,7 +106,7 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
         judged=record.get("judged", False),
         mix=record.get("mix", policy.by_lot) and {*target} <= {"budget", "max_error"},
         intervals=record.get("bands", True),
-        **{name: record[name] for name in PRICES if name in record},
+        second_cost=record.get("second_cost", 0.0),
         max_seconds=record.get("max_seconds"),
     )
     return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)
@@ -182,8 +181,6 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
         remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
-    if tuned.admitted is not None and tuned.policy is not None:
-        remarks.append(tuned.admitted.describe(tuned.policy, tuned.log))
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     beside = tell_beside(tuned.policy, tuned.log)

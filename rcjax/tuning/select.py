@@ -35,7 +35,7 @@ from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import cross_validate
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.resampling import require_queries, sample_queries
-from rcjax.tuning.seconds_limit import Admission, within
+from rcjax.tuning.seconds_limit import SecondsFilter
 from rcjax.tuning.trials import (
     AgreementTrial,
     Trial,
@@ -125,7 +125,7 @@ def select_frontier(
 
 
 def find_frontier(
-    log: Log, model: CascadeModel, spec: Spec, admitted: Admission | None = None
+    log: Log, model: CascadeModel, spec: Spec, limit: SecondsFilter | None = None
 ) -> tuple[Frontier, Selection | None]:
     """The frontier of a model fitted to a log, with what its policies were compared with, where they were.
 
@@ -133,31 +133,31 @@ def find_frontier(
         log: the log.
         model: the model fitted to it.
         spec: how to search.
-        admitted: which policies may be chosen from; None: all may. By the labels it is searched among these, and of a
+        limit: which policies may be chosen from; None: all may. By the labels it is searched among these, and of a
             search by the model alone the points stay that are among them.
 
-    Raises InfeasibleError where none is admitted; ValueError for a search that is gone.
+    Raises InfeasibleError where none keeps to the limit; ValueError for a search that is gone.
     """
     if spec.search == "expected":
         raise ValueError(f"{EXPECTED_IS_GONE}: leave it out")
     selection = None
-    if admitted is not None:
-        admitted.require_any(model)
+    if limit is not None:
+        limit.require_any(model)
     if spec.search == "selected":
         selection = select_frontier(
             log,
             model=model,
             abstain_price=spec.abstain_price,
-            admits=None if admitted is None else admitted.admits,
+            admits=None if limit is None else limit.admits,
             target=spec.aim,
         )
         frontier = selection.frontier
     else:
         frontier = solve_frontier(model, cascades=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
-        frontier = frontier if admitted is None else within(frontier, admitted)
+        frontier = frontier if limit is None else limit.within(frontier)
     if spec.intervals and frontier.bands is None:
         # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
-        refit = None if admitted is None else False
+        refit = None if limit is None else False
         frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
     return frontier, selection
 

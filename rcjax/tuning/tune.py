@@ -31,7 +31,7 @@ from rcjax.replaying.beside_reference import tell_beside
 from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.overlap import hold_out
-from rcjax.tuning.seconds_limit import Admission, admission, with_limit
+from rcjax.tuning.seconds_limit import SecondsFilter
 from rcjax.tuning.select import Selection, find_frontier
 from rcjax.tuning.verdict import tell_corrections
 
@@ -83,8 +83,6 @@ class Tuned:
     """Why the policy has so many models, for the default search."""
     notes: tuple[str, ...] = ()
     """What else there is to say of the policy."""
-    admitted: Admission | None = None
-    """Which policies keep to the limit on the seconds; None without one."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -168,8 +166,8 @@ def tune(
         second_cost: what a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the
             seconds of every answer.
         max_seconds: how long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4",
-            which all but 5 % keep to; "p50=…" and "p99=…" alike. With `confidence` it is guaranteed, too, but for a
-            mean.
+            which all but 5 % keep to. Of each candidate the mean or that share, on the log and with one standard error
+            more, must keep to it.
 
     Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
     that do not go together; LogError as `fit` and `select_frontier` do.
@@ -230,9 +228,11 @@ def tune_in_stages(
         return _with_policy(tuned, spec)
     except InfeasibleError as problem:
         problem.tuned = tuned
-        if tuned.admitted is None or spec.confidence is not None:
+        if spec.max_seconds is None:
             raise
-        raise with_limit(problem, tuned.admitted) from None
+        error = InfeasibleError(f"{problem} (among the policies that take {spec.max_seconds})")
+        error.tuned = tuned
+        raise error from None
 
 
 def search_in_stages(
@@ -245,31 +245,24 @@ def search_in_stages(
 
     Raises InfeasibleError where no policy keeps to the limit on the seconds.
     """
-    log = count_waiting(log, spec.unit_prices)
+    log = count_waiting(log, spec.second_cost)
     log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
     with stage("fitting the model"):
         model = fit(log, transform=spec.transform, **spec.fit)
-    admitted = None if spec.max_seconds is None else _admission(log, model, held_out, spec)
+    limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
 
-    def tuned(admitted: Admission | None) -> Tuned:
-        frontier, selection = find_frontier(log, model, spec, admitted)
+    def tuned(limit: SecondsFilter | None) -> Tuned:
+        frontier, selection = find_frontier(log, model, spec, limit)
         frontier, alone = with_seconds(frontier, log), describe_models(log, model)
-        return Tuned(log, held_out, model, frontier, selection, alone, spec.target, admitted=admitted)
+        return Tuned(log, held_out, model, frontier, selection, alone, spec.target)
 
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
         try:
-            return tuned(admitted)
+            return tuned(limit)
         except InfeasibleError as problem:  # no policy is quick enough: shown is what there is otherwise
             problem.tuned = tuned(None)
             raise
-
-
-def _admission(log: Log, model: CascadeModel, held_out: Log | None, spec: Spec) -> Admission:
-    """Which policies keep to the limit on the seconds."""
-    assert spec.max_seconds is not None
-    size = None if held_out is None else int(held_out.complete.sum())
-    return admission(log, model, spec.max_seconds, held_out=size, confidence=spec.confidence)
 
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
@@ -288,9 +281,8 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         if spec.mix and len(policy.policies) == 1:
             policy = policy.policies[0]
             notes.append("nothing to mix: a single point of the frontier is best here")
-    if tuned.admitted is not None:
-        policy = with_record(policy, max_seconds=tuned.admitted.limit.text)
-        notes.append(tuned.admitted.describe(policy, tuned.log))
+    if spec.max_seconds is not None:
+        policy = with_record(policy, max_seconds=spec.max_seconds.text)
     notes.extend(tell_beside(policy, tuned.log))
     return dataclasses.replace(
         tuned,
@@ -313,7 +305,6 @@ def _certificate(frontier: Frontier, tuned: Tuned, spec: Spec) -> Certificate | 
         confidence=spec.confidence,
         tuned_on=tuned.log if spec.judged else None,
         judged=spec.judged,
-        max_seconds=None if spec.max_seconds is None else spec.max_seconds.text,
     )
 
 
@@ -349,12 +340,10 @@ def too_dear(budget: float, cheapest: float) -> str:
 def _promise(certificate: Certificate, noun: str) -> str:
     """What is guaranteed, and by which queries, in words."""
     refused = f" and refused {certificate.refusals:,}" if certificate.refusals else ""
-    beyond = certificate.seconds
-    slow = "" if beyond is None else f", and {beyond.count:,} waited longer than {beyond.limit.seconds:.4g} s"
     share = percent(certificate.errors / certificate.n)
     did = f"on {certificate.n:,} queries held out for the test it had {share} {noun}"
     sure = f"guaranteed with {100 * certificate.confidence:.4g} % confidence"
-    return f"{sure}: the target is kept; {did}{refused}{slow}"
+    return f"{sure}: the target is kept; {did}{refused}"
 
 
 def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:

@@ -73,12 +73,6 @@ POLICIES = (
         ("waiting.json", "provenance.waiting.second_cost"),
     ),
     BadFile(
-        "counts waiting at no price",
-        "policy",
-        _with_waiting({"money": {"small": 1e-5}}),
-        ("waiting.json", "provenance.waiting: must have a price: second_cost"),
-    ),
-    BadFile(
         "counts waiting in a list", "policy", _with_waiting([1]), ("waiting.json", "provenance.waiting: must be an")
     ),
     _tampered("has prices that are a list", {"prices": [1]}, "provenance.tuning.prices"),

@@ -26,7 +26,6 @@ KINDS = {
     "intervals": INTERVAL,
     "refusals": {**INTERVAL, "abstention": 0.2},
     "seconds": {**INTERVAL, **SECONDS},
-    "waiting": {**INTERVAL, **SECONDS, "money": 1e-4},
 }
 
 
@@ -45,9 +44,8 @@ def test_no_row_is_cut(capsys, monkeypatch, width, words, kind):
     assert "…" not in shown
     for i in range(4):
         assert f"{20 * (i + 1)}.0" in shown
-    if (kind, width) != ("waiting", "80"):  # where names are folded
-        assert all(name in shown for name in [*NAMES, "a confidence"])
-        assert shown.count(">0.43") == sum(len(one["models"]) - 1 for one in points)
+    assert all(name in shown for name in [*NAMES, "a confidence"])
+    assert shown.count(">0.43") == sum(len(one["models"]) - 1 for one in points)
 
 
 def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):

@@ -85,7 +85,7 @@ def test_waiting_adds_to_what_answers_cost_and_is_taken_off_again():
     again = counted.with_waiting(0.5).take(np.arange(60)).select(log.models).with_waiting(0.0)
     for field in ("query_cost", "cost", "seconds", "logprob"):
         np.testing.assert_array_equal(getattr(again, field), getattr(log, field))
-    assert again.waiting is None
+    assert (again.second_cost, again.money) == (0.0, None)
     assert counted.with_waiting(0.25) is counted
 
 

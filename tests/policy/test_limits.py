@@ -9,19 +9,12 @@ from rcjax.policy.limits import SecondsLimit
 
 
 @in_turn(
-    ("text", "seconds", "share"),
-    [
-        ("2", 2.0, None),
-        (2, 2.0, None),
-        (0.25, 0.25, None),
-        ("p95=4", 4.0, 0.95),
-        (" P50 = 1.5s ", 1.5, 0.5),
-        ("p99=9", 9.0, 0.99),
-    ],
+    ("text", "seconds", "tail"),
+    [("2", 2.0, False), (2, 2.0, False), (0.25, 0.25, False), ("p95=4", 4.0, True), (" P95= 1.5 ", 1.5, True)],
 )
-def test_a_limit_is_a_number_or_a_share_with_one(text, seconds, share):
+def test_a_limit_is_of_the_mean_or_of_the_tail(text, seconds, tail):
     limit = SecondsLimit.of(text)
-    assert (limit.seconds, limit.share) == (seconds, share)
+    assert (limit.seconds, limit.tail) == (seconds, tail)
     assert SecondsLimit.of(limit.text) == limit
     assert SecondsLimit.of(limit) is limit
 
@@ -33,8 +26,6 @@ def test_what_is_none_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
-def test_another_share_is_refused():
-    with pytest.raises(ValueError, match="give p50, p95 or p99"):
-        SecondsLimit(4.0, 0.9)
+def test_no_number_above_0_is_refused():
     with pytest.raises(ValueError, match="above 0"):
         SecondsLimit(math.nan)

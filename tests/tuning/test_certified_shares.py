@@ -12,10 +12,9 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies, Splits
 from rcjax.logs import Log
-from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.replay import replay
 from rcjax.tuning.certify import certify
-from rcjax.tuning.evidence import Beyond, count_beyond, evidence_of
+from rcjax.tuning.evidence import evidence_of
 from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -40,12 +39,12 @@ def frontier(model):
     return make_frontier(model, Points(np.array([1.0, 0.5]), np.zeros(2, int), expected, policies))
 
 
-def wrong(model, small, large, seconds=None):
+def wrong(model, small, large):
     """A log in which the smallest and the largest model err on so many queries."""
     right = np.ones((N, 5), bool)
     right[:small, 0] = right[:large, 4] = False
     arrays = np.full((N, 5), -0.5), right, np.ones((N, 5)), np.ones((N, 5), bool), COST
-    return Log(model.models, *map(jax.device_put, arrays), tuple(range(N)), "choice", "made", seconds=seconds)
+    return Log(model.models, *map(jax.device_put, arrays), tuple(range(N)), "choice", "made")
 
 
 def test_what_counts_is_the_expectation_over_lots(model, frontier):
@@ -63,16 +62,6 @@ def test_what_counts_is_the_expectation_over_lots(model, frontier):
     assert (alone.index, alone.errors) == (1, 15)
     assert alone.p_value == pytest.approx(binomial_tail(15, N, 0.15))
     assert certify(frontier, wrong(model, 49, 15), max_error=0.3).errors == 35  # 35.4, rounded
-
-
-def test_seconds_beyond_a_limit(model, frontier):
-    seconds = np.tile(np.array([1.0, 0, 0, 0, 10.0]), (N, 1))
-    split, alone = count_beyond(frontier, wrong(model, 50, 15, jax.device_put(seconds)), SecondsLimit.of("p50=5"))
-    assert (split.count, split.share) == (80, pytest.approx(SHARE))
-    assert split.p_value == pytest.approx(bounded_mean_p_value(SHARE, N, 0.5))
-    assert binomial_tail(80, N, 0.5) <= split.p_value < 1
-    assert split.bound(0.05) > SHARE
-    assert alone == Beyond(SecondsLimit.of("p50=5"), N, N)
 
 
 @pytest.mark.thorough

@@ -1,21 +1,15 @@
-"""Arms of the contest beside those of the default: a policy in service, those within a limit."""
+"""Arms of the contest beside those of the default: a policy in service."""
 
 import numpy as np
 import pytest
 from selection_references import make_log
-from timed_logs import timed_log
 
 import rcjax
 from rcjax.diagnostics.prediction import held_out
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.policy.limits import SecondsLimit
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, contest
-from rcjax.tuning.judging import AS_USUAL
-from rcjax.tuning.resampling import deal_folds
-from rcjax.tuning.seconds_limit import Admission, admission
-from rcjax.tuning.trials import judge_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 FOLDS = 5
@@ -44,26 +38,6 @@ def test_entries_say_what_becomes_of_queries_and_gains_are_shares_of_the_rival()
     share = ((loss[0] - loss[1]) / loss[0].mean(-1)[:, None]).mean(0)
     np.testing.assert_allclose(gains.overall, (share.mean(), share.std(ddof=1) / np.sqrt(rows.sum())))
     np.testing.assert_allclose(gains.at_prices, Gain.of(np.stack(loss[:1]) - loss[1]))
-
-
-@pytest.mark.parametrize("limit", [pytest.param("p95=2.5", marks=pytest.mark.thorough), 0.9])
-def test_the_luck_of_a_limit_is_what_a_loop_over_the_folds_says(limit):
-    log, limit = timed_log(60, seed=2), SecondsLimit.of(limit)
-    model = rcjax.fit(log)
-    admitted = admission(log, model, limit)
-    lam = np.asarray(rcjax.solving.lambda_grid.lam_range(np.asarray(log.cost, float), 40))
-    whole = judge_pairs(log, model, lam, AS_USUAL)
-    binds = admitted.figure(whole.policies, model)[whole.loss(lam).argmin(1)] > admitted.allowed
-    fold, more = deal_folds(log.complete, FOLDS, 0), []
-    for number in range(FOLDS):
-        train, rest = log.take(fold != number), log.take(fold == number)
-        fitted = rcjax.fit(train)
-        trial = judge_pairs(train, fitted, lam, AS_USUAL)
-        inner, outer = (Admission(limit, part, admitted.allowed, 0.0).figure(trial.policies, fitted) for part in (train, rest))  # fmt: skip # noqa: E501
-        best = np.where(inner <= admitted.allowed, trial.loss(lam[binds]), np.inf).argmin(1)
-        more.append((outer[best] - inner[best]).mean())
-    assert binds.any()
-    assert admitted.luck == pytest.approx(max(0.0, 0.8 * np.mean(more)), rel=1e-6)
 
 
 @pytest.mark.thorough

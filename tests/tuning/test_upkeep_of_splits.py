@@ -1,8 +1,7 @@
-"""What is done with a frontier or a policy that passes on a share of some queries: bands, checks, limits on seconds."""
+"""What is done with a frontier or a policy that passes on a share of some queries: bands, checks."""
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,12 +11,10 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies, Splits
 from rcjax.policy import Mixture
-from rcjax.policy.limits import SecondsLimit
-from rcjax.replaying.replay import replay, walk_log
+from rcjax.replaying.replay import replay
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.replicates import _replaced
-from rcjax.tuning.seconds_limit import Admission
 
 pytestmark = pytest.mark.usefixtures("float64")
 SHARE = 0.3
@@ -79,18 +76,6 @@ def test_a_check_on_fresh_queries_is_that_of_the_mixture(frontier, logs):
     assert one.cost["seen"] == pytest.approx(two.cost["seen"])
     assert one.cost["se"] == pytest.approx(two.cost["se"])
     assert one.retuning is not None
-
-
-def test_limits_on_seconds(frontier, logs):
-    log = dataclasses.replace(logs[0], seconds=jax.device_put(np.tile([1.0, 10.0], (logs[0].n_queries, 1))))
-    admission = Admission(SecondsLimit.of("p50=5"), log, 0.5, 0.0)
-    beyond = admission.figure(frontier.policies.on_host(), frontier.model)
-    passed = np.asarray(walk_log(frontier.point(0), log).asked)[1].mean()
-    assert beyond[0] == pytest.approx(passed)
-    assert beyond[0] == pytest.approx(SHARE * beyond[1] + (1 - SHARE) * beyond[2])
-    mean = dataclasses.replace(admission, limit=SecondsLimit.of(5)).figure(frontier.policies.on_host(), frontier.model)
-    assert mean[0] == pytest.approx(1 + 10 * passed)
-    assert f"{100 * passed:.1f} % wait longer" in admission.describe(frontier.point(0), log)
 
 
 @pytest.mark.thorough
