@@ -102,32 +102,33 @@ def check_figure(value: float | None, unit: str) -> str:
 
 #: What checks whose names statisticians use are called in front of people, and what their figure is.
 _CHECKS: Mapping[str, tuple[str, str]] = {
-    "accuracy": ("accuracy", "difference to the log that was fitted"),
-    "calibration error": ("calibration error", "by how much confidence and share of right answers differ, on average"),
-    "separation": ("right is surer", "how often a right answer is surer than a wrong one; a coin: 50 %"),
+    "accuracy": ("own {noun}", "difference to the log that was fitted"),
+    "calibration error": ("calibration error", "how far confidences are from what came, on average"),
+    "separation": ("better is surer", "how often a model is surer of the better of two answers; a coin: 50 %"),
     "certain answers": ("confidence 1", "share of answers with confidence 1, which no threshold can part"),
     "marginal": ("fit of one model", "distance of its confidences from the curve fitted to them"),
     "copula": ("fit of two models", "how far off it is in how their confidences go together, in probability"),
     "Markov property": ("fit of three", "what the first still tells of the third once the second is known; 0: nothing"),
     "deferred by all": ("fit of all models", "share of queries that reach the last: fitted, less what is seen"),
-    "predicted error": ("promised error", "difference to queries that were not tuned on"),
+    "predicted error": ("promised {noun}", "difference to queries that were not tuned on"),
     "predicted cost": ("promised cost", "difference to queries that were not tuned on"),
     "billed cost": ("bill", "how far it is above the cost at mean prices"),
-    "error by the model": ("error by the fit", "difference to queries that were not fitted"),
+    "error by the model": ("{noun} by the fit", "difference to queries that were not fitted"),
     "cost by the model": ("cost by the fit", "difference to queries that were not fitted"),
-    "Brier score": ("squared error", "of the confidence, against 1 for right and 0 for wrong: off what it promises by"),
+    "Brier score": ("squared error", "of the confidence against what came, less what it promises"),
     "confidences": ("confidences", "distance of their distribution from that tuned on; 0: the same"),
-    "re-tuning": ("tuning again", "by how much it would lower error + λ·cost"),
+    "re-tuning": ("tuning again", "by how much it would lower {noun} + λ·cost"),
+    "error": ("{noun}", ""),
 }
 
 
-def check_name(name: str) -> str:
-    """What a check is called in front of people.
+def check_name(name: str, noun: str = "error") -> str:
+    """What a check is called in front of people, where errors are called so.
 
-    >>> check_name("separation"), check_name("one of your own")
-    ('right is surer', 'one of your own')
+    >>> check_name("predicted error", "difference"), check_name("one of your own")
+    ('promised difference', 'one of your own')
     """
-    return _CHECKS.get(name, (name, ""))[0]
+    return _CHECKS[name][0].format(noun=noun) if name in _CHECKS else name
 
 
 def check_counts_labels(name: str) -> bool:
@@ -135,9 +136,9 @@ def check_counts_labels(name: str) -> bool:
     return name != "cost"
 
 
-def check_meaning(name: str) -> str:
+def check_meaning(name: str, noun: str = "error") -> str:
     """What the figure of a check says, in words; empty for a name that is not known."""
-    return _CHECKS.get(name, ("", ""))[1]
+    return _CHECKS.get(name, ("", ""))[1].format(noun=noun)
 
 
 def threshold(value: float) -> str:

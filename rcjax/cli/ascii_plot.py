@@ -29,13 +29,15 @@ def sketch(
     rows: Sequence[Mapping[str, Any]],
     money: Money,
     chosen: Mapping[str, Any] | None = None,
+    noun: str = "error",
     *,
     colour: bool = False,
 ) -> str:
     """Draw the error, in per cent, against the cost: the frontier, each model alone as a letter, the point chosen.
 
     `points` and `chosen` hold `cost` and `error`, `rows` `model`, `cost` and `accuracy` of each model. Series differ
-    by their characters; `colour` adds to that only. Models far from the frontier are named, not drawn.
+    by their characters; `colour` adds to that only. Models far from the frontier are
+    named, not drawn. `noun` is what is counted.
     """
     from uniplot import plot_to_string  # where something is drawn only: it takes a moment to import
 
@@ -65,7 +67,8 @@ def sketch(
         force_ascii_characters=marks,
     )
     text = drawing if isinstance(drawing, str) else "\n".join(drawing)
-    return "\n".join([*(line.rstrip() for line in text.splitlines()), *_legend(letters, beyond, money, bool(chosen))])
+    legend = _legend(letters, beyond, money, bool(chosen), noun)
+    return "\n".join([*(line.rstrip() for line in text.splitlines()), *legend])
 
 
 def _window(axis: str, values: Sequence[Sequence[float]], narrowest: float) -> dict[str, float]:
@@ -85,11 +88,13 @@ def _is_near(cost: float, error: float, curve: Sequence[tuple[float, float]]) ->
     return cost <= most[0] and error <= most[1]
 
 
-def _legend(letters: Mapping[str, Mapping[str, Any]], beyond: Set[str], money: Money, chosen: bool) -> list[str]:
+def _legend(
+    letters: Mapping[str, Mapping[str, Any]], beyond: Set[str], money: Money, chosen: bool, noun: str
+) -> list[str]:
     """What the characters stand for, in lines as wide as the drawing."""
     pieces = [f"{_CURVE} the frontier", *([f"{_CHOSEN} your target"] if chosen else [])]
     pieces += [f"{letter} {row['model']}{' (far off)' * (letter in beyond)}" for letter, row in letters.items()]
-    lines = [f" wrong answers against $ per {money.name} queries:"]
+    lines = [f" {noun} against $ per {money.name} queries:"]
     for piece in pieces:
         if len(lines[-1]) + len(piece) + 2 > _WIDTH:
             lines.append("")

@@ -14,7 +14,7 @@ from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, WrongColumn, as_options, scoring
 from rcjax.cli.parsers import fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import command, said
+from rcjax.cli.printing import command
 
 
 def check(
@@ -76,9 +76,6 @@ def check(
             files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
             show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
-        if fresh.rewording is not None:
-            checks = [one | {"advice": said(one["advice"])} for one in document.get("checks", ())]
-            remarks = [*map(said, document["remarks"]), *tell_beside(subject, fresh)]
-            document |= {"checks": checks, "remarks": remarks}
+        document["remarks"] = [*document["remarks"], *tell_beside(subject, fresh)]
         conclude(document, partial(show, document), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rcjax._base.wording import check_counts_labels, check_figure, check_meaning, check_name, count, percent
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import said, shown
+from rcjax.cli.printing import shown
 
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
@@ -29,7 +29,7 @@ _FEW = 4  # of so many checks one is unclear, from which on a log is too small t
 def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
     """Print a diagnosis (its JSON form): what it means for policies, what to do, then the checks, or `every` check."""
     screen = Screen()
-    models, checks = facts["models"], facts["checks"]
+    models, checks, noun = facts["models"], facts["checks"], facts["counted"]
     held_out = "judged by queries that the fit has not seen" if facts["held_out"] else "judged in five folds"
     name = Path(facts["source"]).name
     screen.print(f"{name}: {count(len(models), 'model')}, {count(facts['n'], 'query')} that all answered; {held_out}\n")
@@ -45,12 +45,12 @@ def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path
         said = "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)])
         hang(screen, f"{verdict:<9}", f"{said} (affects {group[0]['affects']})")
     screen.print("\nThe checks", style="bold")
-    screen.print(_checks_table(checks) if every else _summary_table(checks))
+    screen.print(_checks_table(checks, noun) if every else _summary_table(checks, noun))
     if every:
-        _explain(screen, checks, "")
+        _explain(screen, checks, noun)
     if facts.get("agreement") and every:
-        screen.print("Does agreement tell right answers from wrong ones? How often a right answer ranks above a wrong")
-        screen.print("one (a coin: 0.5), by agreement and by confidence, with 95 % intervals:")
+        screen.print("Does agreement tell better answers from worse ones? How often the better of two ranks above the")
+        screen.print("other (a coin: 0.5), by agreement and by confidence, with 95 % intervals:")
         screen.print(_agreement_table(facts["agreement"]))
     remarks = list(facts["remarks"])
     if facts["tested"] < facts["n"]:
@@ -72,26 +72,26 @@ def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         error, cost = (_mean(promise[name]) - _mean(promise[f"predicted_{name}"]) for name in ("error", "cost"))
         share = cost / (_mean(promise["predicted_cost"]) or 1.0)
         where = "these queries" if facts["held_out"] else "queries left out of it"
-        came = f"{100 * abs(error):.1f} points {'more' if error > 0 else 'fewer'} errors than promised"
+        came = f"{100 * abs(error):.1f} points {'more' if error > 0 else 'less'} {facts['counted']} than promised"
         spent = f"{percent(abs(share))} {'more' if share > 0 else 'less'} money"
-        yield _worst(facts, "predicted"), f"its promise: on {where} there were {came}, at {spent}, on average"
+        yield _worst(facts, "predicted"), f"its promise: on {where} there was {came}, at {spent}, on average"
     problems = [check for check in facts["checks"] if check["verdict"] != "fine"]
     for scope in dict.fromkeys(check["affects"] for check in problems):
         group = [check for check in problems if check["affects"] == scope]
-        of = (_subjects(name, group) for name in dict.fromkeys(check["name"] for check in group))
+        of = (_subjects(name, group, facts["counted"]) for name in dict.fromkeys(check["name"] for check in group))
         yield max((check["verdict"] for check in group), key=_GRADES.index), f"{scope}: {'; '.join(of)}"
     whole, fine = len(facts["checks"]), len(facts["checks"]) - len(problems)
     if fine:
         yield "fine", "every policy: all checks" if fine == whole else f"the other {fine} of {whole} checks"
 
 
-def _subjects(name: str, checks: Sequence[Mapping[str, Any]]) -> str:
+def _subjects(name: str, checks: Sequence[Mapping[str, Any]], noun: str) -> str:
     """A check in words, and what it is about, or how many there are."""
     subjects = [check["subject"] for check in checks if check["name"] == name]
     listed = ", ".join(subjects)
     if len(listed) > _LONG:
-        return f"{check_name(name)}, {len(subjects)} times"
-    return f"{check_name(name)} of {listed}" if listed else check_name(name)
+        return f"{check_name(name, noun)}, {len(subjects)} times"
+    return f"{check_name(name, noun)} of {listed}" if listed else check_name(name, noun)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -103,12 +103,14 @@ def _worst(facts: Mapping[str, Any], start: str) -> str:
     return max(verdicts, key=_GRADES.index, default="")
 
 
-def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], chance: str, unclear: str = "") -> None:
+def _explain(
+    screen: Screen, checks: Sequence[Mapping[str, Any]], noun: str, chance: str = "", unclear: str = ""
+) -> None:
     """What the figure of each check is, where its name does not say it, what p is, and what an unclear verdict is."""
     table = Table.grid(padding=(0, 1))
     for name in dict.fromkeys(check["name"] for check in checks):
         if check_meaning(name):
-            table.add_row(f"  {said(check_name(name))}", said(check_meaning(name)))
+            table.add_row(f"  {check_name(name, noun)}", check_meaning(name, noun))
     table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
     if any(_by_chance(check) for check in checks):
         table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
@@ -125,7 +127,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     `retune` is the command that tunes the policy again.
     """
     screen = Screen()
-    models, checks = facts["policy_models"], facts["checks"]
+    models, checks, noun = facts["policy_models"], facts["checks"], facts["counted"]
     compared = f"{count(facts['n'], 'query')} against {facts['reference']:,} tuned on, answers"
     screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
     alarms = sum(check["verdict"] == "bad" for check in checks)
@@ -134,10 +136,11 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
         for check in checks:
             if check["verdict"] == verdict:
                 hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
-    screen.print(_checks_table(checks, _DRIFT))
+    screen.print(_checks_table(checks, noun, _DRIFT))
     level = f"{100 * facts['alarm']:.4g} %"
     chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
-    _explain(screen, checks, chance, "so far beyond its limit that more data must tell whether chance explains it")
+    unclear = "so far beyond its limit that more data must tell whether chance explains it"
+    _explain(screen, checks, noun, chance, unclear)
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
     labels, more = _queries_that_tell(checks, facts)
@@ -164,7 +167,7 @@ def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> s
         return f"{number['bad']} of {every}: DRIFTED{f'; {open_}' if unclear else ''}"
     if not unclear:
         return f"fine: none of {every} has drifted"
-    names = [said(check_name(check["name"])) for check in checks if check["verdict"] == "doubtful"]
+    names = [check_name(check["name"], facts["counted"]) for check in checks if check["verdict"] == "doubtful"]
     which = ", ".join(dict.fromkeys(names))
     labels, more = _queries_that_tell(checks, facts)
     steps = [_of_unlabelled(labels, facts["unlabelled"], "these")] if labels else []
@@ -209,7 +212,7 @@ def _rounded(number: float) -> int:
     return int(float(f"{number:.2g}"))
 
 
-def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+def _summary_table(checks: Sequence[Mapping[str, Any]], noun: str) -> Table:
     """A row for each kind of check: how many are fine, and the worst figure beside the limit that it is held to."""
     table = make_table("check", "fine", "doubtful", "bad", "worst", "limit", numbers=0)
     for column in table.columns[1:]:
@@ -219,7 +222,7 @@ def _summary_table(checks: Sequence[Mapping[str, Any]]) -> Table:
         counts = [sum(check["verdict"] == verdict for check in group) for verdict in _GRADES]
         worst = max(group, key=_badness)
         cells = (str(count or "") for count in counts)
-        table.add_row(said(check_name(name)), *cells, _figure(worst), _check_limit(worst))
+        table.add_row(check_name(name, noun), *cells, _figure(worst), _check_limit(worst))
     return table
 
 
@@ -249,7 +252,7 @@ def _upwards(check: Mapping[str, Any]) -> bool:
     return high > low
 
 
-def _checks_table(checks: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str] | None = None) -> Table:
+def _checks_table(checks: Sequence[Mapping[str, Any]], noun: str, verdicts: Mapping[str, str] | None = None) -> Table:
     """A row for each check, in the words of a mapping of verdicts where there is one."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit")
     for column in table.columns[1:3]:
@@ -258,7 +261,7 @@ def _checks_table(checks: Sequence[Mapping[str, Any]], verdicts: Mapping[str, st
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         verdict = "by chance" if _by_chance(check) else (verdicts or {}).get(check["verdict"], check["verdict"])
         figure = check_figure(check["figure"], check["unit"])
-        table.add_row(verdict, said(check_name(check["name"])), check["subject"], figure, p, _check_limit(check))
+        table.add_row(verdict, check_name(check["name"], noun), check["subject"], figure, p, _check_limit(check))
     return table
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
 
 import typer
 from rich import box
@@ -15,7 +14,6 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextCol
 from rich.table import Table
 from rich.text import Text
 
-from rcjax.cli.printing import said
 
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
@@ -26,13 +24,9 @@ class Screen(Console):
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
 
-    def print(self, *objects: Any, **named: Any) -> None:
-        """Print, texts on errors in the words of what is counted."""
-        super().print(*(said(one) if isinstance(one, str) else one for one in objects), **named)
-
     def print_path(self, text: str) -> None:
-        """Print a line with the name of a file or a command, which is never broken, as it is."""
-        super().print(text, soft_wrap=True)
+        """Print a line with the name of a file or a command, which is never broken."""
+        self.print(text, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:  # called while the exception is handled; rich itself would exit with 1
         """Let the exception pass."""
@@ -187,7 +181,7 @@ def hang(screen: Screen, label: str, text: str) -> None:
     table = Table.grid(padding=(0, 1))
     table.add_column(min_width=11, no_wrap=True)
     table.add_column(overflow="fold")  # a path of a command to type is never cut
-    table.add_row(f"  {label}", said(text))
+    table.add_row(f"  {label}", text)
     screen.print(table)
 
 
@@ -196,5 +190,5 @@ def make_table(*columns: str, numbers: int | None = None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         right = i >= 1 if numbers is None else i < numbers
-        table.add_column(said(column), justify="right" if right else "left", no_wrap=not right)
+        table.add_column(column, justify="right" if right else "left", no_wrap=not right)
     return table

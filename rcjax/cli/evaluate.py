@@ -76,7 +76,7 @@ def evaluate(
             parts = {} if beside is None else {"reference": beside.to_json()}
             print_json(replayed | {"predicted": predicted, "tuned_on_this_log": tuned_here} | counts | parts)
         else:
-            show_replay(data.describe(), predicted, replayed, tuned_here)
+            show_replay(data.describe(), predicted, replayed, tuned_here, data.counted.noun)
             if beside is not None:
                 hang(Screen(), "note", f"on these queries it {beside.describe()}")
             if shared and not tuned_here:

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rcjax.cli.printing import escaped, one_line, own_words, print_json, said, silence, standard_output, warn
+from rcjax.cli.printing import escaped, one_line, print_json, silence, standard_output, warn
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
@@ -65,7 +65,7 @@ def reported(*, as_json: bool, status: int = 1) -> Iterator[None]:
 
     A pipe that nobody reads any more is no error: what comes after the block is done. Warnings become one line each.
     """
-    with warnings.catch_warnings(), own_words():
+    with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: warn(message)
         try:
             yield
@@ -88,7 +88,6 @@ def _tell(problem: BaseException, as_json: bool) -> None:
     if os.environ.get("RCJAX_TRACEBACK"):
         traceback.print_exception(problem)
     message, kind = _describe(problem)
-    message = said(message)
     with suppress(OSError):  # nobody reads it
         typer.echo(f"error: {one_line(message)}", err=True)
     if as_json:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.json_checks import load
-from rcjax.cli.printing import say_as, warn
+from rcjax.cli.printing import warn
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import KINDS, policy_from_json
 from rcjax.policy.reference import recorded_reference
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
-    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`.
-
-    Where it is read with a reference, or has scores, what is printed from now on has the words for that.
-    """
+    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
     import rcjax
     from rcjax.collecting.same_answers import same_by
     from rcjax.logs.errors import MissingPricesError
@@ -48,8 +45,6 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
-    if log.rewording is not None:
-        say_as(log.rewording.say)
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"

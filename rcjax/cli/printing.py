@@ -14,7 +14,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import PurePath
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,30 +25,6 @@ P = ParamSpec("P")
 
 
 T = TypeVar("T")
-
-
-#: What texts on errors are put through, as the log that was read says what is counted (`Reference.say`).
-_SAY: ContextVar[Callable[[str], str]] = ContextVar("_SAY", default=str)
-
-
-def said(text: str) -> str:
-    """A text on errors, in the words of what is counted."""
-    return _SAY.get()(text)
-
-
-def say_as(say: Callable[[str], str]) -> None:
-    """Put what is printed from now on through a function: errors may be differences."""
-    _SAY.set(say)
-
-
-@contextmanager
-def own_words() -> Iterator[None]:
-    """A block after which errors are errors again."""
-    token = _SAY.set(str)
-    try:
-        yield
-    finally:
-        _SAY.reset(token)
 
 
 def escaped(value: Any) -> Any:
@@ -110,7 +85,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 def warn(message: object) -> None:
     """Print a warning of one line on standard error."""
     with suppress(OSError):  # nobody reads it
-        typer.echo(f"warning: {one_line(said(str(message)))}", err=True)
+        typer.echo(f"warning: {one_line(str(message))}", err=True)
 
 
 @contextmanager

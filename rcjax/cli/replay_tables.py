@@ -14,7 +14,8 @@ from rcjax._base.wording import Money, between, choose_unit, count, describe_cas
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import said, shown
+from rcjax.cli.printing import shown
+from rcjax.policy.counted import ERRORS
 from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
@@ -79,11 +80,15 @@ def plain_replay(replay: Replay, log: Log) -> dict[str, Any]:
 
 @shown
 def show_replay(
-    heading: str, predicted: Mapping[str, Any], replayed: Mapping[str, Any], tuned_on: bool = False
+    heading: str,
+    predicted: Mapping[str, Any],
+    replayed: Mapping[str, Any],
+    tuned_on: bool = False,
+    noun: str = ERRORS.noun,
 ) -> None:
     """Print what happened when a policy or a frontier answered the queries of a log, beside the promise.
 
-    `tuned_on`: whether it was tuned on this very log.
+    `tuned_on`: whether it was tuned on this very log. `noun`: what is counted.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -93,7 +98,7 @@ def show_replay(
     screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
     if isinstance(replayed["cost"], list):
         screen.print("Observed costs take each answer at its model's mean price; as billed, at its own.")
-    screen.print(_replay_table(predicted, replayed, choose_unit(costs)))
+    screen.print(_replay_table(predicted, replayed, choose_unit(costs), noun))
     if tuned_on:
         what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
         hang(screen, "note", what)
@@ -128,10 +133,12 @@ def show_demo(policy: Mapping[str, Any], replayed: Mapping[str, Any], alone: Map
 
 
 @shown
-def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *, done: bool = True) -> None:
+def show_retuning(
+    heading: str, facts: Mapping[str, Any], saved: Path | None, noun: str = ERRORS.noun, *, done: bool = True
+) -> None:
     """Print a policy tuned again beside the one before: `facts` is the document of `rcjax retune --json`.
 
-    `saved` is its file, where it is written; `done` says that nothing is wrong.
+    `saved` is its file, where it is written; `noun` is what is counted; `done` says that nothing is wrong.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -147,7 +154,7 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *,
     def row(label: str, show: Any) -> None:
         table.add_row(label, *(show(name) for name in policies))
 
-    row(said("expected error"), lambda name: _maybe(policies[name]["expected"].get("error"), percent))
+    row(f"expected {noun}", lambda name: _maybe(policies[name]["expected"].get("error"), percent))
     row("replayed", lambda name: _maybe(replays[name], lambda replay: _error(replay["error"], replay["error_se"])))
     table.add_section()
     row(f"expected $ per {money.name}", lambda name: _maybe(policies[name]["expected"].get("cost"), money.show))
@@ -164,7 +171,7 @@ def show_retuning(heading: str, facts: Mapping[str, Any], saved: Path | None, *,
     gain = facts["gain"]
     if gain and gain["loss"] > 0:
         share, se = 100 * gain["share"], 100 * gain["se"] / gain["loss"]
-        lowered = f"it {'lowers' if share >= 0 else 'raises'} error + λ·cost by {abs(share):.1f} ± {se:.1f} %"
+        lowered = f"it {'lowers' if share >= 0 else 'raises'} {noun} + λ·cost by {abs(share):.1f} ± {se:.1f} %"
         same = "policies tuned again answer as the one before does: nothing is gained, and nothing lost"
         screen.print(f"On queries left out of the tuning {lowered if share or se else same}.")
     for remark in facts["remarks"]:
@@ -180,7 +187,7 @@ def _share(replayed: Mapping[str, Any], model: str) -> str:
     return percent(dict(zip(replayed["models"], replayed["share"], strict=True)).get(model))
 
 
-def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], money: Money) -> Table:
+def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], money: Money, noun: str) -> Table:
     """Predicted beside observed: a row per figure for a policy, a row per point for a frontier."""
     if not isinstance(replayed["cost"], list):
         table = make_table("", "predicted", "observed")
@@ -188,11 +195,11 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
         if "level" in predicted:
             error += f" ({between(predicted['error_interval'])})"
             cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
-        table.add_row(said("error"), error, _error(replayed["error"], replayed["error_se"]))
+        table.add_row(noun, error, _error(replayed["error"], replayed["error_se"]))
         if replayed["abstention"] or predicted.get("abstention"):
             refused = _maybe(predicted.get("abstention"), percent)
             table.add_row("without answer", refused, percent(replayed["abstention"]))
-            table.add_row(said("error among the answered"), "", percent(replayed["error_answered"]))
+            table.add_row(f"{noun} among the answered", "", percent(replayed["error_answered"]))
         table.add_row(f"$ per {money.name}, as billed", cost, _cost(replayed["spent"], replayed["spent_se"], money))
         table.add_row("  at mean prices", "", _cost(replayed["cost"], replayed["cost_se"], money))
         for name, words in _SECONDS.items() if "seconds" in replayed else ():
@@ -201,7 +208,7 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
             table.add_row(f"answered by {name}", "", percent(share))
         return table
     unit = f"$ per {money.name}"
-    heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", "error,\npredicted", "error,\nobserved")
+    heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", f"{noun},\npredicted", f"{noun},\nobserved")
     refusing, timed = any(replayed["abstention"]), "seconds" in replayed
     more = [*["no answer,\nobserved"] * refusing, *["seconds,\n95 %"] * timed]
     table = make_table(*heads, *more, numbers=5 + len(more))

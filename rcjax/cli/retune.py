@@ -13,7 +13,6 @@ from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
 from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, WrongColumn, scoring
 from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import said
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -89,9 +88,9 @@ def retune(
             "policy": retuned.policy.to_json(),
             "replayed": replays,
             "gain": None if gain is None else plain(gain.to_json()),
-            "remarks": [*retuned.remarks, *map(said, remarks)],
+            "remarks": [*retuned.remarks, *remarks],
         }
-        show = partial(show_retuning, fresh.describe(), document, written, done=problem is None)
+        show = partial(show_retuning, fresh.describe(), document, written, fresh.counted.noun, done=problem is None)
         files = {"written": str(written)} if written else {}
         conclude(document | files, show, as_json=json_, problem=problem)
 
@@ -112,4 +111,4 @@ def _what_is_shown(old: Any, fresh: Log, gain: RetuningGain | None) -> tuple[tup
         if gain.loss > 0
         else (f"{-gain.gain.mean:.3g}", f"{gain.gain.se:.3g}")
     )
-    return (), f"on queries left out policies tuned again raise error + λ·cost by {more} ± {spread}"
+    return (), f"on queries left out policies tuned again raise {fresh.counted.noun} + λ·cost by {more} ± {spread}"

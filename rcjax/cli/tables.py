@@ -13,8 +13,9 @@ from rcjax._base.wording import Money, between, choose_unit, describe_cascade, f
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.ascii_plot import sketch
 from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import command, said, shown
+from rcjax.cli.printing import command, shown
 from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point, brief_seconds
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.targets import Target
 
 _GAP = 3  # between two columns of a table
@@ -37,20 +38,22 @@ def show_tuning(
     *,
     chosen: Mapping[str, Any] | None = None,
     drawn: bool = False,
+    noun: str = ERRORS.noun,
 ) -> None:
     """Print what was read, the models, and some points of the frontier.
 
     `points` are the entries of its JSON form. `chosen` is the error and cost of the policy for a target, whose row is
     marked with an asterisk; a mixture of two points has none. `drawn` adds a drawing of it, and more of its points.
+    `noun` is what is counted.
     """
     screen = Screen()
     screen.print(heading, style="bold")
     money = choose_unit([row["cost"] for row in rows])
-    screen.print(_models_table(rows, money))
+    screen.print(_models_table(rows, money, noun))
     for row in rows[:-1]:  # no threshold decides about the last
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
-            hang(screen, "note", f"{what}: no threshold tells the right ones among them from the wrong ones")
+            hang(screen, "note", f"{what}: no threshold parts them")
     best = _best(points)
     costs, errors = ([points[i][name] for i in best] for name in ("cost", "error"))
     shown = [best[i] for i in spread(costs, errors, _POINTS_DRAWN if drawn else _POINTS)]
@@ -61,10 +64,10 @@ def show_tuning(
     some = f" ({len(shown)} of {len(points)})" if len(shown) < len(points) else ""
     starred = "" if mine is None else "; * is that for your target"
     screen.print(f"The frontier, the best policies of these models from cheap to dear{some}{starred}:")
-    screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown]))
+    screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown], noun))
     if drawn:
         colour = screen.is_terminal and not screen.no_color
-        screen.out(sketch(points, rows, money, chosen, colour=colour) + "\n", highlight=False)
+        screen.out(sketch(points, rows, money, chosen, noun, colour=colour) + "\n", highlight=False)
 
 
 @shown
@@ -90,6 +93,7 @@ def show_policy(
     target: Target,
     rows: Sequence[Mapping[str, Any]],
     remarks: Sequence[str] = (),
+    counted: Counted = ERRORS,
 ) -> None:
     """Print what to do for a target, with the remarks on it, then the policy or mixture, given as its JSON form."""
     screen = Screen()
@@ -98,29 +102,29 @@ def show_policy(
     screen.print("What to do" if remarks else "To compare", style="bold")
     for remark in remarks[:1]:
         hang(screen, "-", remark)
-    for model, words in _alone(rows, target).items():
+    for model, words in _alone(rows, target, counted.noun).items():
         row = next(row for row in rows if row["model"] == model)
-        figures = f"{percent(1 - row['accuracy'])} wrong at ${money.show(row['cost'])}"
+        figures = f"{percent(1 - row['accuracy'])} {counted.noun} at ${money.show(row['cost'])}"
         hang(screen, "alone", f"{model}: {figures}, {words}")
     for remark in remarks[1:]:
         hang(screen, "note", remark)
-    screen.print(f"\nPolicy for your target ({target}):", style="bold")
+    screen.print(f"\nPolicy for your target ({target.describe(counted)}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
             screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
-    screen.print("  (> and ≤: the calibrated confidence, the probability that an answer is right)")
+    screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
     level = expected.get("level")
     sure = f"   ({100 * level:.4g} % interval " if level else ""
     errors = f"{sure}{between([expected['error_low'], expected['error_high']])})" if level else ""
     costs = f"{sure}{'–'.join(money.show(expected[end]) for end in ('cost_low', 'cost_high'))})" if level else ""
-    heads = [said("expected error"), "expected cost", "without answer"]
+    heads = [f"expected {counted.noun}", "expected cost", "without answer"]
     of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
     screen.print(f"{of_error} {percent(expected['error'])}{errors}")
     screen.print(f"{of_cost} {money.full(expected['cost'])}{costs}")
     if expected.get("abstention") is not None:
         screen.print(f"{of_none} {percent(expected['abstention'])} of the queries,", end=" ")
-        screen.print(f"each counted as {expected['abstain_price']:.3g} errors")
+        screen.print(f"each counted as {100 * expected['abstain_price']:.3g} % {counted.noun}")
     if expected.get("seconds") is not None:
         tail = f", {brief_seconds(expected['seconds_p95'])} or less for 95 %" if "seconds_p95" in expected else ""
         hang(screen, "seconds", f"{figure(expected['seconds'])} on average{tail}")
@@ -145,7 +149,7 @@ def show_next(policy: Path | None, budget: str | None) -> None:
     """
     screen = Screen()
     if budget is not None:
-        target = f"a target, such as --budget {budget} or --max-error 5%"
+        target = f"a target, such as --budget {budget}"
         next_step(screen, f"the same command with {target}, and --out policy.json, chooses a policy")
     elif policy is None:
         next_step(screen, "the same command with --out policy.json writes this policy")
@@ -154,7 +158,7 @@ def show_next(policy: Path | None, budget: str | None) -> None:
         next_step(screen, words, command("evaluate", policy, "NEW_LOG.csv"))
 
 
-def _alone(rows: Sequence[Mapping[str, Any]], target: Target) -> dict[str, str]:
+def _alone(rows: Sequence[Mapping[str, Any]], target: Target, noun: str) -> dict[str, str]:
     """The single models to compare a policy with, and why: the best within the target, and the one that errs least."""
     name, value, price = target.name, target.value, target.error_cost or 0.0
     near = {
@@ -169,7 +173,7 @@ def _alone(rows: Sequence[Mapping[str, Any]], target: Target) -> dict[str, str]:
         )
 
     marks = {min(near, key=merit)["model"]: "the best of them for your target"} if near else {}
-    return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: "the fewest errors of all"} | marks
+    return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: f"the least {noun} of all"} | marks
 
 
 @shown
@@ -182,10 +186,10 @@ def show_report(headline: str, written: Path | None) -> None:
         next_step(screen, "open it in a browser; it needs no network, and can be sent as it is")
 
 
-def _models_table(rows: Sequence[Mapping[str, Any]], money: Money) -> Table:
+def _models_table(rows: Sequence[Mapping[str, Any]], money: Money, noun: str) -> Table:
     """One row per model: what it does by itself, and by how much its confidence is off, on average."""
     timed = any(row.get("seconds") is not None for row in rows)
-    heads = ["error", f"$ per {money.name}", *["seconds"] * timed, "confidence\noff by"]
+    heads = [noun, f"$ per {money.name}", *["seconds"] * timed, "confidence\noff by"]
     table = make_table("each model alone", *heads)
     for row in rows:
         waits = [brief_seconds(row.get("seconds"))] if timed else []
@@ -210,12 +214,12 @@ def _best(points: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def _frontier_table(
-    points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool] = ()
+    points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool], noun: str
 ) -> Table:
     sure = all("error_interval" in point for point in points)
     refusing = any(point.get("abstention") for point in points)
     timed = any(point.get("seconds") is not None for point in points)
-    heads = [f"$ per\n{money.name}", "error", *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
+    heads = [f"$ per\n{money.name}", noun, *[f"{100 * LEVEL:.0f} %\ninterval"] * sure]
     heads += [*["no\nanswer"] * refusing, *["seconds:\nmean, 95 %"] * timed]
     simple = all(point.get("thresholds") for point in points)
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"

@@ -340,11 +340,11 @@ def _show(tuned: Tuned, *, target: Target | None, written: Outputs, done: bool) 
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
-    show_tuning(heading, rows, document["frontier"], chosen=chosen, drawn=target is None)
+    show_tuning(heading, rows, document["frontier"], chosen=chosen, drawn=target is None, noun=tuned.log.counted.noun)
     if tuned.model.copula_table:
         show_copulas(tuned.model.copula_table)
     if tuned.policy and target is not None:
-        show_policy(document["policy"], target, rows, document["remarks"])
+        show_policy(document["policy"], target, rows, document["remarks"], tuned.log.counted)
     budget = None if target is not None else budget_between([row["cost"] for row in rows])
     show_written(written)
     if done:  # else what is wrong comes last

@@ -14,6 +14,7 @@ from rcjax._base.wording import percent
 from rcjax.goodness_of_fit.reliability import separation
 from rcjax.logs.log import NO_ANSWER
 from rcjax.model.pairs import pairs
+from rcjax.policy.counted import ERRORS
 
 _LEVEL = 0.95
 
@@ -124,12 +125,15 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def remarks_on_agreement(rows: Sequence[Mapping[str, Any]] | None, models: Sequence[str]) -> Iterator[str]:
+def remarks_on_agreement(
+    rows: Sequence[Mapping[str, Any]] | None, models: Sequence[str], success: str = ERRORS.success
+) -> Iterator[str]:
     """Whether comparing answers may pay, or what the log lacks to find out.
 
     Args:
         rows: of `agreement_worth`; None where the log tells no answers.
         models: all models.
+        success: what the share of right answers is called.
     """
     if len(models) < 2:
         return
@@ -139,19 +143,20 @@ def remarks_on_agreement(rows: Sequence[Mapping[str, Any]] | None, models: Seque
         return
     judged = [row for row in rows if np.isfinite(row["gain"])]
     if not judged:
-        yield "whether it pays to compare models' answers cannot be told: the later one of each pair is always right"
+        alike = "no answer of a later model is better than another"
+        yield f"whether it pays to compare models' answers cannot be told: {alike}"
         return
     best = max(judged, key=lambda row: row["gain"])
     telling = [row for row in judged if row["gain_interval"][0] > 0]
     first, second = best["pair"]
     figures = (
-        f"that {second} says what {first} says parts its right answers from its wrong ones by {_auc(best, 'agreement')}"
-        f", its confidence by {_auc(best, 'confidence')}"
+        f"that {second} says what {first} says parts its better answers from its worse ones by "
+        f"{_auc(best, 'agreement')}, its confidence by {_auc(best, 'confidence')}"
     )
     if telling:
         share = f"{len(telling)} of {len(judged)} pairs" if len(judged) > 1 else "the pair"
-        right = f"equal answers are right in {percent(best['accuracy_equal'], 0)}, different ones of {second} in "
-        right += percent(best["accuracy_differ"], 0)
+        right = f"the {success} is {percent(best['accuracy_equal'], 0)} of equal answers, and of different ones of "
+        right += f"{second} {percent(best['accuracy_differ'], 0)}"
         yield f"agreement tells more than confidence in {share}: {figures}; {right}: rcjax tune weighs it by cost"
     else:
         yield f"agreement is not shown to tell more than confidence, in any pair: at best, {figures}"

@@ -46,6 +46,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
 from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
 from rcjax.tuning.select import find_frontier
@@ -106,11 +107,13 @@ class Diagnosis:
     labels: dict[str, Any] | None = None
     """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words, and
     `even`, how many are a fair sample where they were drawn unevenly. None where all have one and nobody judges."""
+    counted: Counted = ERRORS
+    """What is counted on the log, with the words for it; in the JSON form its noun."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """Every check, judged."""
-        on_calibration = tuple(verdicts.judge_calibration(self.calibration))
+        on_calibration = tuple(verdicts.judge_calibration(self.calibration, self.counted))
         harder = any(check.name == "accuracy" and check.verdict != "fine" for check in on_calibration)
         checks = (
             *verdicts.judge_size(self.n),
@@ -119,9 +122,9 @@ class Diagnosis:
             *verdicts.judge_copulas(self.copulas),
             *verdicts.judge_markov(self.markov),
             *verdicts.judge_chain(self.chain, self.models),
-            *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder)),
+            *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder, self.counted)),
             *verdicts.judge_bill(self.promise if self.promise and self.by_model else self.frontier),
-            *verdicts.judge_model(self.frontier, harder),
+            *verdicts.judge_model(self.frontier, harder, self.counted),
         )
         return tuple(dataclasses.replace(check, affects=affects(check, self.by_model)) for check in checks)
 
@@ -134,9 +137,9 @@ class Diagnosis:
     def remarks(self) -> tuple[str, ...]:
         """What is worth knowing though nothing is wrong."""
         on_promise = verdicts.remarks_on_promise(self.promise, self.held_out)
-        on_agreement = remarks_on_agreement(self.agreement, self.models)
-        on_labels = () if self.labels is None else _remarks_on_labels(self.labels)
-        return (*on_labels, *verdicts.remarks(self.models, self.chain), *on_promise, *on_agreement)
+        on_agreement = remarks_on_agreement(self.agreement, self.models, self.counted.success)
+        on_labels = () if self.labels is None else _remarks_on_labels(self.labels, self.counted.noun)
+        return (*on_labels, *verdicts.remarks(self.models, self.chain, self.counted), *on_promise, *on_agreement)
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -149,7 +152,7 @@ class Diagnosis:
         left_out = ("confidence", "correct")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
         judged = {"checks": [dataclasses.asdict(check) for check in self.checks], "remarks": self.remarks}
-        return {"verdict": self.verdict} | plain(fields | judged)
+        return {"verdict": self.verdict} | plain(fields | judged | {"counted": self.counted.noun})
 
 
 def diagnose(
@@ -233,6 +236,7 @@ def diagnose(
         frontier=by_model,
         promise=promise,
         labels=_labels(log),
+        counted=log.counted,
         agreement=None if answer is None else _agreement(model.models, unseen, correct, answer, replicates, seed),
     )
 
@@ -260,12 +264,12 @@ def _labels(log: Log) -> dict[str, Any] | None:
     return counts.to_json() | {"told": counts.describe(), "even": int(log.evenly_labelled.sum())}
 
 
-def _remarks_on_labels(labels: Mapping[str, Any]) -> tuple[str, ...]:
+def _remarks_on_labels(labels: Mapping[str, Any], noun: str) -> tuple[str, ...]:
     """How many labels there are, and what they are used for."""
     if all(model["labelled"] == model["answers"] for model in labels["models"]):
         return (labels["told"],)
-    what = "calibration, separation and agreement are judged by the labelled answers alone, errors by what labels and "
-    what += "judges say of all"
+    what = f"calibration, separation and agreement are judged by the labelled answers alone, the {noun} by what labels "
+    what += "and judges say of all"
     number = sum(model["labelled"] for model in labels["models"])
     if labels["even"] < number:
         what += f"; as labels were drawn unevenly, by {labels['even']:,} of the {number:,}, which are a fair sample"

@@ -26,6 +26,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
@@ -77,6 +78,8 @@ class PolicyCheck:
     the two logs does not tell seconds."""
     unlabelled: int = 0
     """Of the `n` queries, those of which no answer is labelled."""
+    counted: Counted = ERRORS
+    """What is counted on the log, with the words for it; in the JSON form its noun."""
 
     @property
     def drifted(self) -> bool:
@@ -95,7 +98,9 @@ class PolicyCheck:
         if self.seconds is None:
             del fields["seconds"]
         judged = {"checks": [dataclasses.asdict(check) for check in self.checks]}
-        return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | judged)
+        return {"drifted": self.drifted, "verdict": self.verdict} | plain(
+            fields | judged | {"counted": self.counted.noun}
+        )
 
 
 def check_policy(
@@ -157,7 +162,7 @@ def check_policy(
     seconds = _seconds(policy, before, now)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
-    raw = [*judge_models(rows), *judge_policy(error, cost, gain)]
+    raw = [*judge_models(rows, log.counted), *judge_policy(error, cost, gain, log.counted)]
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -171,6 +176,7 @@ def check_policy(
         seconds=seconds,
         checks=tuple(judge_all(raw, alarm, unlabelled)),
         unlabelled=unlabelled,
+        counted=log.counted,
         remarks=(*_remarks(policy, new, shared, gain, retuning), *tell_cheaper(cost, alarm), *tell_seconds(seconds)),
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from rcjax._base.wording import check_counts_labels, choose_unit, figure, percent
 from rcjax.diagnostics.verdicts import Check, Limits, Verdict
 from rcjax.goodness_of_fit.two_samples import holm
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.tuning.retune import RetuningGain
 
 #: Beyond the first a figure matters, if chance does not explain it; beyond the second it is doubtful even if it does.
@@ -62,10 +63,10 @@ def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0) -> Iterat
         yield dataclasses.replace(check, p_value=p_or_none, verdict=verdict, advice=advice)
 
 
-def judge_models(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[Check]:
     """Do the confidences of each model still mean what they did, and are they distributed as they were?"""
     for row in rows:
-        yield from (judgement(row) for judgement in (_brier_score, _calibration_error, _confidences))
+        yield from (_brier_score(row, counted), _calibration_error(row, counted), _confidences(row))
 
 
 def _check(name: str, subject: str, figure: float, p_value: float, advice: str) -> Check:
@@ -73,26 +74,26 @@ def _check(name: str, subject: str, figure: float, p_value: float, advice: str) 
     return Check(name, subject, figure, p_value, DRIFT_LIMITS[name], unit, "fine", advice)
 
 
-def _brier_score(row: Mapping[str, Any]) -> Check:
+def _brier_score(row: Mapping[str, Any], counted: Counted) -> Check:
     name, excess = row["model"], row["brier_excess"]
     way = "more" if excess > 0 else "less"
     advice = (
         f"the squared error of the confidence of {name} is {abs(excess):.3f} {way} than it promises "
-        f"(z {row['z']:+.1f}): {_means(row)}; {_RETUNE}"
+        f"(z {row['z']:+.1f}): {_means(row, counted)}; {_RETUNE}"
     )
     return _check("Brier score", name, abs(excess), row["excess_p"], advice)
 
 
-def _calibration_error(row: Mapping[str, Any]) -> Check:
+def _calibration_error(row: Mapping[str, Any], counted: Counted) -> Check:
     name = row["model"]
     now, before = percent(row["calibration_error"]), percent(row["calibration_error_tuned"])
-    advice = f"the calibration error of {name} is {now}, {before} when tuned: {_means(row)}; {_RETUNE}"
+    advice = f"the calibration error of {name} is {now}, {before} when tuned: {_means(row, counted)}; {_RETUNE}"
     return _check("calibration error", name, row["calibration_error"], row["curve_p"], advice)
 
 
-def _means(row: Mapping[str, Any]) -> str:
+def _means(row: Mapping[str, Any], counted: Counted) -> str:
     accuracy, before, confidence = (percent(row[name]) for name in ("accuracy", "accuracy_tuned", "confidence"))
-    return f"{accuracy} of its answers are right ({before} when tuned), where its confidence says {confidence}"
+    return f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
 
 
 def _confidences(row: Mapping[str, Any]) -> Check:
@@ -105,13 +106,15 @@ def _confidences(row: Mapping[str, Any]) -> Check:
     return _check("confidences", name, row["distance"], row["distance_p"], advice)
 
 
-def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: RetuningGain | None) -> Iterator[Check]:
+def judge_policy(
+    error: Mapping[str, Any], cost: Mapping[str, Any], gain: RetuningGain | None, counted: Counted = ERRORS
+) -> Iterator[Check]:
     """Are error and cost as expected, and would tuning again gain?"""
     gap = error["seen"] - error["expected"]
     promised = percent(error["expected"])
     if error["interval"]:
         promised += f" ({' to '.join(percent(end) for end in error['interval'])})"
-    advice = f"the policy errs on {percent(error['seen'])} of these queries, where {promised} were expected: {_RETUNE}"
+    advice = f"the policy {counted.does(percent(error['seen']))}, where {promised} was expected: {_RETUNE}"
     yield _check("error", "", abs(gap), error["p_value"], advice)
     money = choose_unit([cost["expected"], cost["seen"]])
     gap = _relative(cost["seen"], cost["expected"])
@@ -123,7 +126,7 @@ def judge_policy(error: Mapping[str, Any], cost: Mapping[str, Any], gain: Retuni
     yield _check("cost", "", gap, cost["p_value"], advice)
     if gain is not None:
         less = percent(gain.share)
-        advice = f"policies tuned on these queries lower error + λ·cost by {less} on those left out: {_RETUNE}"
+        advice = f"policies tuned on these queries lower {counted.noun} + λ·cost by {less} on those left out: {_RETUNE}"
         yield _check("re-tuning", "", gain.share, gain.p_value, advice)
 
 

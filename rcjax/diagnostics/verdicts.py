@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rcjax.goodness_of_fit.bootstrap import SIGNIFICANT
+from rcjax.policy.counted import ERRORS, Counted
 
 Verdict = Literal["fine", "doubtful", "bad"]
 
@@ -118,19 +119,20 @@ def judge_size(n: int) -> Iterator[Check]:
     yield _check("queries", "", float(n), advice, unit="number")
 
 
-def judge_calibration(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
-    """Do confidences mean what they say, tell right from wrong, and differ at all?"""
+def judge_calibration(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[Check]:
+    """Do confidences mean what they say, tell better answers from worse ones, and differ at all?"""
     for row in rows:
-        yield from (judgement(row) for judgement in (_judge_accuracy, _judge_error, _judge_separation, _judge_certain))
+        yield _judge_accuracy(row, counted.noun)
+        yield from (judgement(row) for judgement in (_judge_error, _judge_separation, _judge_certain))
 
 
-def _judge_accuracy(row: Mapping[str, Any]) -> Check:
+def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
     name, gap = row["model"], row["accuracy"] - row["expected_accuracy"]
 
     def advice(_) -> str:
         return (
-            f"{name} is right on {_percent(row['accuracy'])} of these queries, and on "
-            f"{_percent(row['expected_accuracy'])} of those it was fitted to: this log is "
+            f"the {noun} of {name} is {_percent(1 - row['accuracy'])} here, and "
+            f"{_percent(1 - row['expected_accuracy'])} on the queries fitted to: this log is "
             f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
         )
 
@@ -160,12 +162,12 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
 
     def advice(_) -> str:
         if np.isnan(figure):
-            return f"{name} is always right or always wrong here: its confidence cannot be judged; label more queries"
-        if row["slope"] < 0 and slope_p < SIGNIFICANT:
             return (
-                f"the surer {name} is, the more it errs: check that its log-probabilities and labels are not mixed up"
+                f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
             )
-        finding = f"{_percent(figure, 0)} of the time a right answer of {name} is surer than a wrong one (a coin: 50 %)"
+        if row["slope"] < 0 and slope_p < SIGNIFICANT:
+            return f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
+        finding = f"{_percent(figure, 0)} of the time {name} is surer of the better of two answers (a coin: 50 %)"
         return f"{finding}: deferring by its confidence gains little; get it another signal, or leave it out"
 
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
@@ -253,20 +255,21 @@ def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Che
     yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, by_chance=not outside.any())
 
 
-def judge_promise(promise: Mapping[str, Any], n: int, harder: bool = False) -> Iterator[Check]:
+def judge_promise(
+    promise: Mapping[str, Any], n: int, harder: bool = False, counted: Counted = ERRORS
+) -> Iterator[Check]:
     """Do policies err and cost as was promised when they were tuned? On n queries; `harder`: accuracies differ."""
     for name in ("error", "cost"):
         gap = _gap(promise, name)
 
         def advice(_, name: str = name, gap: _Gap = gap) -> str:
-            what = (
-                f"on queries not seen, policies tuned in this way have {_beside(name, gap)} than promised, mean over λ"
-            )
+            of = _of(name, "policies tuned in this way", gap, counted)
+            what = f"on queries not seen, {of} than promised, mean over λ"
             if gap.by_chance:
                 return (
                     f"{what}: chance alone can make that with {n:,} queries; label more before you rely on the promise"
                 )
-            why = ": the models are not as often right here as on the log tuned on" if harder else ""
+            why = ": the models do worse here than on the log tuned on" if harder else ""
             return (
                 f"{what}{why}: go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
             )
@@ -274,15 +277,15 @@ def judge_promise(promise: Mapping[str, Any], n: int, harder: bool = False) -> I
         yield _check(f"predicted {name}", "", gap.figure, advice, by_chance=gap.by_chance)
 
 
-def judge_model(frontier: Mapping[str, Any], harder: bool = False) -> Iterator[Check]:
+def judge_model(frontier: Mapping[str, Any], harder: bool = False, counted: Counted = ERRORS) -> Iterator[Check]:
     """Do error and cost come out as the fitted model predicts them, along its own frontier of all cascades?"""
     for name in ("error", "cost"):
         gap = _gap(frontier, name)
 
         def advice(_, name: str = name, gap: _Gap = gap) -> str:
-            why = "as the models are not as often right here as on the log fitted to" if harder else "mean over λ"
+            why = "as the models do worse here than on the log fitted to" if harder else "mean over λ"
             return (
-                f"on queries not seen, cascades have {_beside(name, gap)} than the fitted model predicts, {why}: "
+                f"on queries not seen, {_of(name, 'cascades', gap, counted)} than the fitted model predicts, {why}: "
                 "tune by the labels, as by default, not with --cascade, which promises what it predicts"
             )
 
@@ -307,13 +310,11 @@ def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
     return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
 
 
-def _beside(name: str, gap: _Gap) -> str:
-    """A gap in words: "an error 1.2 points higher"."""
-    return (
-        f"a cost {_percent(gap.figure)} {gap.way}"
-        if name == "cost"
-        else f"an error {100 * gap.figure:.1f} points {gap.way}"
-    )
+def _of(name: str, whose: str, gap: _Gap, counted: Counted) -> str:
+    """A gap in words: "the error of policies is 1.2 points higher"."""
+    if name == "cost":
+        return f"the cost of {whose} is {_percent(gap.figure)} {gap.way}"
+    return f"the {counted.noun} of {whose} is {100 * gap.figure:.1f} points {gap.way}"
 
 
 def judge_bill(frontier: Mapping[str, Any]) -> Iterator[Check]:
@@ -341,7 +342,7 @@ def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Ite
         )
 
 
-def remarks(models: Sequence[str], chain: Mapping[str, Any]) -> Iterator[str]:
+def remarks(models: Sequence[str], chain: Mapping[str, Any], counted: Counted = ERRORS) -> Iterator[str]:
     """What is worth knowing though nothing is wrong."""
     if len(models) == 2:
         yield (
@@ -351,6 +352,7 @@ def remarks(models: Sequence[str], chain: Mapping[str, Any]) -> Iterator[str]:
     gap = float(np.mean(chain["exact"]["error"] - chain["paper"]["error"]))
     if abs(gap) >= 0.001:
         yield (
-            f"the paper's factorisation (chain='paper') would promise an error {abs(100 * gap):.1f} points "
-            f"{'lower' if gap > 0 else 'higher'} for the full cascade, at the same thresholds; it is not used here"
+            f"the paper's factorisation (chain='paper') would promise {abs(100 * gap):.1f} points "
+            f"{'less' if gap > 0 else 'more'} {counted.noun} for the full cascade, at the same thresholds; it is not "
+            "used here"
         )

@@ -18,7 +18,7 @@ MONEY = choose_unit([1e-4])
 def place(drawing: str, mark: str) -> tuple[int, int]:
     """Row and column of a character that the drawing, without its legend, holds once."""
     found = [
-        (i, line.index(mark)) for i, line in enumerate(drawing.split("wrong answers")[0].split("\n")) if mark in line
+        (i, line.index(mark)) for i, line in enumerate(drawing.split("error against")[0].split("\n")) if mark in line
     ]
     assert len(found) == 1
     return found[0]
@@ -33,7 +33,7 @@ def test_models_and_the_policy_are_where_they_belong():
 
 
 def test_the_curve_goes_through_the_points_in_order_of_cost():
-    lines = sketch(POINTS, [], MONEY).split("wrong answers")[0].split("\n")
+    lines = sketch(POINTS, [], MONEY).split("error against")[0].split("\n")
     columns = [line.index("·") for line in lines if "·" in line]
     assert len(columns) > 8
     assert columns == sorted(columns)

@@ -10,7 +10,14 @@ from rcjax.cli.check_tables import show_check
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
-FACTS = {"source": "a.csv", "policy_models": ["small"], "reference": 300, "alarm": 0.05, "remarks": []}
+FACTS = {
+    "source": "a.csv",
+    "policy_models": ["small"],
+    "reference": 300,
+    "alarm": 0.05,
+    "remarks": [],
+    "counted": "error",
+}
 
 
 def one(verdict, figure=0.2, p_value=0.3, name="error"):

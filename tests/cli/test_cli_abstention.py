@@ -80,7 +80,7 @@ def test_people_are_told(folder, tmp_path):
     assert "answer" in shown
     assert "(refuses ≤" in shown
     assert "without answer  " in shown
-    assert "each counted as 0.3 errors" in shown
+    assert "each counted as 30 % error" in shown
     assert ": ≤" in shown
     assert " refuse" in shown
     seen = succeed("evaluate", policy, folder / "test.csv")

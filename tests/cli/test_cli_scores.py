@@ -42,7 +42,7 @@ def flat(text: str) -> str:
 def test_tune_counts_what_is_lost_and_says_so(folder):
     told = flat((folder / "tuned.txt").read_text())
     assert "Counted is the score that is lost, as a share of the full score, 10" in told
-    assert "score lost of 10" in told
+    assert "expected score lost" in told
     assert "(at most 40 % score lost)" in told
     assert WRONG.findall(told) == []
     policy = load_policy(folder / "policy.json")
@@ -71,7 +71,7 @@ def test_evaluate_check_and_retune_know_the_scale_by_the_policy(folder):
     assert fine.exit_code == 0, (fine.stdout, fine.stderr, fine.exception)
     drifted = run("check", folder / "policy.json", folder / "changed.csv", "--no-retuning")
     assert drifted.exit_code == 1, (drifted.stderr, drifted.exception)
-    assert re.search(r"the policy loses \d+\.\d % of the score of these queries", flat(drifted.stdout))
+    assert re.search(r"the policy loses \d+\.\d % of the score, where", flat(drifted.stdout))
     again = run("retune", folder / "policy.json", folder / "fresh.csv", "--anyway", "--out", folder / "again.json")
     assert again.exit_code == 0, (again.stderr, again.exception)
     assert load_policy(folder / "again.json").provenance["scores"] == {"most": 10.0}

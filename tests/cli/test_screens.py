@@ -61,7 +61,7 @@ def test_a_model_whose_confidence_is_1_is_spoken_of_where_that_matters(capsys):
     points = [{"cost": 2e-5, "error": 0.4, "models": ["small"], "thresholds": {"small": 0.0}, "lam": 1.0}]
     tables.show_tuning("A log.", ROWS, points)
     told = " ".join(capsys.readouterr().out.split())
-    assert "70 % of the answers of small have the confidence 1: no threshold tells" in told
+    assert "70 % of the answers of small have the confidence 1: no threshold parts" in told
     assert "answers of large" not in told  # it is the last one: nothing is decided by its confidence
 
 
@@ -70,7 +70,7 @@ def test_remarks_come_before_the_policy(capsys):
     tables.show_policy(policy, Target("lam", 5.0), ROWS, ["use large alone", "a note"])
     out = capsys.readouterr().out
     order = places(
-        out, "What to do", "use large alone", "alone     large: 20.0 % wrong", "a note", "Policy for", "20.0 %\n"
+        out, "What to do", "use large alone", "alone     large: 20.0 % error", "a note", "Policy for", "20.0 %\n"
     )
     assert order == sorted(order)
 
@@ -78,7 +78,15 @@ def test_remarks_come_before_the_policy(capsys):
 def test_a_figure_beyond_its_limit_that_is_fine_says_why(capsys):
     share = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": "", "p_value": 0.5}
     checks = [share | {"name": "error", "figure": 0.031, "verdict": "fine"}]
-    facts = {"policy_models": ["a"], "checks": checks, "n": 9, "reference": 9, "source": "x", "alarm": 0.05}
+    facts = {
+        "policy_models": ["a"],
+        "checks": checks,
+        "n": 9,
+        "reference": 9,
+        "source": "x",
+        "alarm": 0.05,
+        "counted": "error",
+    }
     show_check(facts | {"remarks": []})
     out = capsys.readouterr().out
     assert " ".join(out.split()).count("by chance error 3.1 % 0.5 ≤ 2.0 %") == 1

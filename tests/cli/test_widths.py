@@ -5,8 +5,6 @@ from misses import in_turn
 
 from rcjax._core.thinning import best_as_printed
 from rcjax.cli import tables
-from rcjax.cli.printing import own_words, say_as
-from rcjax.policy.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -30,14 +28,12 @@ KINDS = {
 
 
 @in_turn("width", ["80", "120"])
-@in_turn("words", [None, "large"])
+@in_turn("noun", ["error", "difference", "score lost"])
 @in_turn("kind", list(KINDS))
-def test_no_row_is_cut(capsys, monkeypatch, width, words, kind):
+def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
     monkeypatch.setenv("COLUMNS", width)
     points = [point(2e-5 * (i + 1), 0.5 - 0.1 * i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
-    with own_words():
-        say_as(str if words is None else Reference(words).say)
-        tables.show_tuning("A log.", ROWS, points)
+    tables.show_tuning("A log.", ROWS, points, noun=noun)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(width)
     shown = " ".join(" ".join(lines).split())

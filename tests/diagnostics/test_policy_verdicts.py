@@ -44,7 +44,7 @@ def test_every_alarm_names_the_model_and_the_figures(sign):
     assert {check.subject for check in found.values()} == {"small"}
     told = found["Brier score"].advice
     assert f"0.060 {'more' if sign > 0 else 'less'} than it promises (z +5.2)" in told
-    assert "70.0 % of its answers are right (80.0 % when tuned), where its confidence says 81.0 %" in told
+    assert "its share right is 70.0 % (80.0 % when tuned), where its confidence says 81.0 %" in told
     assert "is 11.0 %, 3.0 % when tuned" in found["calibration error"].advice
     assert "moved by 0.200 (their median is 0.700, 0.900 when tuned)" in found["confidences"].advice
 
@@ -54,7 +54,7 @@ def test_error_and_cost_tell_what_was_expected():
     cost = {"seen": 2e-4, "expected": 1e-4, "interval": None, "p_value": 1e-6}
     gain = RetuningGain(loss=0.4, gain=Gain(0.1, 0.01), before=Gain(math.nan, 0.0), lam=1.0, n=300)
     found = judged(judge_policy(error, cost, gain))
-    assert "errs on 30.0 % of these queries, where 20.0 % (18.0 % to 22.0 %) were" in found["error"].advice
+    assert "errs on 30.0 %, where 20.0 % (18.0 % to 22.0 %) was" in found["error"].advice
     assert "costs $200 per million queries, 100.0 % more than the $100 expected" in found["cost"].advice
     assert "lower error + λ·cost by 25.0 % on those left out" in found["re-tuning"].advice
     assert found["cost"].figure == pytest.approx(1.0)

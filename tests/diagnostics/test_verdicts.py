@@ -120,7 +120,7 @@ FINE = {
         ({"separation": 0.52}, 2, "bad", "a coin"),
         ({"separation": 0.7, "slope_p": 0.4}, 2, "bad", "gains little"),
         ({"separation": 0.3, "slope": -1.0}, 2, "bad", "mixed up"),
-        ({"separation": np.nan, "slope": 0.0, "slope_p": np.nan}, 2, "bad", "always right or always wrong"),
+        ({"separation": np.nan, "slope": 0.0, "slope_p": np.nan}, 2, "bad", "better than another"),
         ({"certain": 0.6}, 3, "doubtful", "60 %"),
         ({"certain": 0.95}, 3, "bad", "log more digits"),
         ({"certain": 0.95, "states": True}, 3, "bad", "another signal, such as votes"),
@@ -183,15 +183,18 @@ def frontier(error=0.0, cost=0.0, spent=0.0, band=0.001):
 
 
 def test_advice_on_predictions():
-    for judge in (lambda *judged, **how: verdicts.judge_promise(*judged, 150, **how), verdicts.judge_model):
+    for of, judge in (
+        ("policies tuned in this way", lambda *judged, **how: verdicts.judge_promise(*judged, 150, **how)),
+        ("cascades", verdicts.judge_model),
+    ):
         assert_advice(judge(frontier()), "fine", "fine")
         advice = assert_advice(judge(frontier(0.05, -0.4)), "bad", "bad")
-        assert "an error 5.0 points higher than" in advice[0]
-        assert "a cost 20.0 % lower than" in advice[1]
+        assert f"the error of {of} is 5.0 points higher than" in advice[0]
+        assert f"the cost of {of} is 20.0 % lower than" in advice[1]
         assert_advice(judge(frontier(-0.02, 0.2)), "doubtful", "doubtful")
         assert_advice(judge(frontier(0.05, 0.4, band=1)), "doubtful", "doubtful")
         (advice, _) = assert_advice(judge(frontier(0.05), harder=True), "bad", "fine")
-        assert "not as often right here" in advice
+        assert "do worse here" in advice
 
 
 def test_what_chance_can_make_of_a_promise_is_said():
@@ -216,7 +219,7 @@ def test_costs_of_nothing_are_predicted_right():
 def test_remarks():
     (pair, factorisation) = verdicts.remarks("ab", chain(0.0, 0.1))
     assert pair.startswith("two models only")
-    assert "2.5 points lower" in factorisation
+    assert "2.5 points less" in factorisation
     same = chain(0.0, 0.1)
     assert not list(verdicts.remarks("abc", same | {"paper": same["exact"]}))
 

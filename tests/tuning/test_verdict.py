@@ -172,7 +172,7 @@ def test_a_verdict_of_a_log_with_one_model(frontier):
 @in_turn(
     "luck, cascades, raised",
     [
-        (0.02, True, "those of cascades are raised by 2 points"),
+        (0.02, True, "that of cascades is raised by 2 points"),
         (0.0034, True, "raised by 0.34 points"),
         (0.0, True, ""),
         (-0.1, True, ""),
