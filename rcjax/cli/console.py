@@ -14,7 +14,6 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextCol
 from rich.table import Table
 from rich.text import Text
 
-
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
 
