@@ -80,10 +80,9 @@ JUDGES = (
 )
 
 
-def partly(log: rcjax.Log, labelled: np.ndarray, judged: np.ndarray, chance: np.ndarray | None = None) -> rcjax.Log:
+def partly(log: rcjax.Log, labelled: np.ndarray, judged: np.ndarray) -> rcjax.Log:
     """The log, of whose labels only some are left, with verdicts."""
-    probability = np.full(labelled.shape, np.nan) if chance is None else chance
-    hand = HandLabels(jnp.asarray(labelled), jnp.asarray(probability), jnp.asarray(judged), ("judged",))
+    hand = HandLabels(jnp.asarray(labelled), jnp.asarray(judged), ("judged",))
     return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand=hand)
 
 

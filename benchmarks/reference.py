@@ -37,9 +37,9 @@ from benchmarks.agreement import read_whole
 from benchmarks.guarantee import certified, geometric_mean, share, truth
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
+from rcjax.logs.label_sheet import draw_answers
 from rcjax.policy.reference import Reference
 from rcjax.replaying.intervals import error_interval
-from rcjax.tuning.label_drawing import draw_labels
 
 FITTED, HELD_OUT, BUDGETS, CONFIDENCE = 150, 150, 14, 0.95
 TARGETS = (0.05, 0.1, 0.2)  # of answers that differ
@@ -150,10 +150,9 @@ def with_few_labels(log: rcjax.Log, number: int, seed: int) -> rcjax.Log:
     """A log by its labels, of which so many are left; that an answer is the reference's is what a judge says."""
     assert log.errors is not None
     same = np.asarray(log.correct, float)[..., None]
-    draw = draw_labels(partly(log.errors, np.zeros(same.shape[:2], bool), same), number, seed=seed)
     labelled = np.zeros(same.shape[:2], bool)
-    labelled[draw.query, draw.model] = True
-    return partly(log.errors, labelled, same, draw.chance)
+    labelled[tuple(zip(*draw_answers(partly(log.errors, labelled, same), number, seed), strict=True))] = True
+    return partly(log.errors, labelled, same)
 
 
 def _labelled(log: rcjax.Log) -> rcjax.Log:

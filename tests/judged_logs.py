@@ -27,11 +27,10 @@ def verdicts(right: np.ndarray, kind: str, rng: np.random.Generator, errors: flo
     return said[..., None].astype(float)
 
 
-def partly(log: Log, labelled: np.ndarray, judged: np.ndarray, probability: np.ndarray | None = None) -> Log:
+def partly(log: Log, labelled: np.ndarray, judged: np.ndarray) -> Log:
     """The log, of whose labels only some are left, with verdicts."""
-    chance = np.full(labelled.shape, np.nan) if probability is None else probability
     names = tuple(f"judged_{place}" for place in range(judged.shape[-1]))
-    hand = HandLabels(jnp.asarray(labelled), jnp.asarray(chance), jnp.asarray(judged), names)
+    hand = HandLabels(jnp.asarray(labelled), jnp.asarray(judged), names)
     return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand=hand)
 
 

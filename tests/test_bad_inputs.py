@@ -82,8 +82,6 @@ TOLD_OTHERWISE = {
     ("label", "labels", "write queries as decimals"),
     ("label", "labels", "write models in capitals"),
     ("label", "labels", "are about other models"),
-    ("label", "said", "writes queries as decimals"),
-    ("label", "said", "is about other models"),
     ("serve", "policy", "is of another format"),
 }
 

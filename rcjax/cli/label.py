@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.rule import Rule
 
-from rcjax._base.wording import count
+from rcjax._base.wording import count, visible
 from rcjax.cli.common import require_distinct, require_writable, start_jax
-from rcjax.cli.failures import conclude, reported
+from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.failures import INTERRUPTED, conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.options import AsJson, Labels, LogFile, Models, Prices, Task, TaskOption
 from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import warn
+from rcjax.cli.printing import escaped, shown
 
 if TYPE_CHECKING:
-    from rcjax.collecting.questions import Question
-    from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts
-    from rcjax.logs.log import Log
-    from rcjax.tuning.label_drawing import LabelDraw
+    import polars as pl
 
-_OTHERS = "their answers are drawn too"
+_KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 
-
-SaidAnswers = Annotated[
-    Path | None,
-    typer.Option(
-        "--answers",
-        show_default=False,
-        metavar="FILE",
-        help="What the models answered, to show it, where LOG has no column text or answer: a table of query, model "
-        "and answer.",
-    ),
-]
+_WIDEST = 100  # columns of a text: longer lines are hard to read
 
 
 AskedQuestions = Annotated[
@@ -51,19 +41,6 @@ AskedQuestions = Annotated[
 ]
 
 
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--budget", "--max-error", "--error-cost", "--lam", hidden=True),  # of former releases
-]
-
-
-class _Beside(NamedTuple):
-    """What there is to show beside the log."""
-
-    answers: Path | None
-    questions: Sequence[Question]
-
-
 def label(
     log: LogFile,
     out: Annotated[
@@ -74,12 +51,10 @@ def label(
         bool,
         typer.Option("--ask", help="Label them here, one by one; each is saved at once. The same command goes on."),
     ] = False,
-    targets: Targets = None,
     labels: Labels = None,
     prices: Prices = None,
     task: TaskOption = Task.generation,
     models: Models = None,
-    answers: SaidAnswers = None,
     questions: AskedQuestions = None,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     really: Really = False,
@@ -87,14 +62,12 @@ def label(
 ) -> None:
     """Draw answers at random, as many of each model, and write them to a table in which to label them.
 
-    The table shows question and answer, as far as LOG or the files beside it hold them, with an empty column correct: 1
-    for right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`; `label_probability` tells there how likely
-    an answer was to be drawn. Labels that are there already, in LOG or `--labels`, go into the new table too.
+    The table shows question and answer, as far as LOG or `--questions` hold them, with an empty column correct: 1 for
+    right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`. Labels that are there already, in LOG or
+    `--labels`, go into the new table too.
     """
-    if targets:
-        warn("answers are drawn alike for every target: --budget, --max-error, --error-cost and --lam change nothing")
-    inputs = [("LOG", log), ("--labels", labels), ("--prices", prices), ("--answers", answers)]
-    require_distinct([("--out", out)], [*inputs, ("--questions", questions)])
+    inputs = [("LOG", log), ("--labels", labels), ("--prices", prices), ("--questions", questions)]
+    require_distinct([("--out", out)], inputs)
     if ask and json_:
         raise typer.BadParameter("does not go with --json", param_hint="--ask")
     if ask and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -102,65 +75,61 @@ def label(
     if out.suffix.lower() != ".csv":
         raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
     with reported(as_json=json_):
-        from rcjax.cli.label_terminal import ask_labels, show_draw
-        from rcjax.logs.label_sheet import read_sheet
+        from rcjax.logs.errors import LogError
+        from rcjax.logs.label_sheet import draw_answers, label_sheet, read_sheet, write_sheet
+        from rcjax.logs.reading import read_log
 
-        how = {"--task": task.value, "--prices": prices, "--models": models}
+        back = _way_back(log, out, {"--task": task.value, "--prices": prices, "--models": models})
         if out.exists() and ask:
-            _go_on(read_sheet(out), log, _way_back(log, out, how, really))
+            _ask(out, read_sheet(out), back)
             return
-        _require_new(out)
+        if out.exists():
+            what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
+            raise ValueError(f"{out}: {what}")
         require_writable(out)
         start_jax()
-        from rcjax.collecting.questions import read_questions
-
         require_plausible_prices(prices, really)
-        beside = _Beside(answers, () if questions is None else read_questions(questions))
-        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value, "models": models}
-        data, priced = _read(log, reading)
-        back = _way_back(log, out, how if priced else how | {"--prices": "prices.toml"}, really)
-        _require_right_or_wrong(data)
-        draw, sheet = _drawn(data, log, n, seed, out, beside)
-        sheet.write()
-        document = _document(data, draw, out) | _shown(sheet, len(draw.query))
-        conclude(document, partial(show_draw, data.describe(), document, "" if ask else back), as_json=json_)
+        how = {"prices": prices, "labels": labels, "task": task.value, "models": models}
+        data = read_file(read_log, log, "their answers are drawn too", unlabelled=True, **how)
+        if data.scores is not None:
+            what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+            raise LogError(f"{data.source}: {what}, or make all of it 1 or 0 (rcjax import --right-from)")
+        drawn = draw_answers(data, n, seed)
+        sheet = label_sheet(data, drawn, _texts(log, questions))
+        write_sheet(out, sheet)
+        models_drawn = [data.models[model] for _, model in drawn]
+        document = {
+            "drawn": len(drawn),
+            "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
+            "written": str(out),
+        }
+        show = partial(_show_draw, data.describe(), document, sheet.columns, "" if ask else back)
+        conclude(document, show, as_json=json_)
         if ask:
-            ask_labels(sheet, back)
+            _ask(out, sheet, back)
 
 
-def _read(log: Path, reading: Mapping[str, Any]) -> tuple[Log, bool]:
-    """(the log, whether it tells what answers cost): to label them, nobody needs to know that."""
-    from rcjax.logs.errors import MissingPricesError
-    from rcjax.logs.reading import read_log
+def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
+    """What the log tells of its answers, with what was asked from a file beside it."""
+    import polars as pl
 
-    try:
-        return read_file(read_log, log, _OTHERS, unlabelled=True, **reading), True
-    except MissingPricesError:
-        free = dict.fromkeys(_models_of(log), (0.0, 0.0))
-        return read_file(read_log, log, _OTHERS, unlabelled=True, **{**reading, "prices": free}), False
+    from rcjax.collecting.questions import conversation, read_questions, spoken
+    from rcjax.logs.label_sheet import answer_texts
 
-
-def _models_of(log: Path) -> list[str]:
-    """The names of all models in a log."""
-    from rcjax.logs.checked_rows import load
-
-    frames = load(log, lambda *_: ["model"]).frames
-    return list(dict.fromkeys(str(name) for frame in frames for name in frame["model"].drop_nulls()))
-
-
-def _go_on(sheet: LabelSheet, log: Path, back: str) -> None:
-    """Ask for the labels that a table lacks, which must be of this log."""
-    from rcjax.cli.label_terminal import ask_labels
-    from rcjax.logs.label_sheet import missing_answers
-
-    missing = missing_answers(sheet, log)
-    if missing:
-        of = f"{missing:,} of the {count(len(sheet.rows), 'answer')} of {sheet.path.name}"
-        warn(f"{of} {'is' if missing == 1 else 'are'} not in {log.name}: is it the table of another log?")
-    ask_labels(sheet, back)
+    texts = answer_texts(log)
+    if questions is not None:
+        asked = {
+            one.query: (conversation(one.messages), " or ".join(one.reference)) for one in read_questions(questions)
+        }
+        told = dict(zip(("question", "right_answer"), zip(*asked.values(), strict=True), strict=True))
+        return texts.drop(*told, strict=False).join(pl.DataFrame({"query": [*asked], **told}), on="query", how="left")
+    if "question" in texts.columns:
+        said = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
+        return texts.with_columns(question=pl.Series(said, dtype=pl.String))
+    return texts
 
 
-def _way_back(log: Path, out: Path, reading: Mapping[str, Any], really: bool = False) -> str:
+def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:
     """The command that takes the labels, with the options by which the log is read as it was here.
 
     >>> _way_back(Path("log.csv"), Path("my labels.csv"), {"--task": "choice", "--models": None})
@@ -170,91 +139,69 @@ def _way_back(log: Path, out: Path, reading: Mapping[str, Any], really: bool = F
     for option, value in reading.items():
         if value is not None and value != "generation":
             words += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join([*words, *["--really"] * really])
+    return shlex.join(words)
 
 
-def _require_right_or_wrong(data: Log) -> None:
-    """Refuse a log of scores: labels by hand say right or wrong, which beside scores would mean another thing."""
-    from rcjax.logs.errors import LogError
-
-    if data.scores is not None:
-        what = "its labels are scores, and labels by hand are 1 or 0"
-        advice = "give more scores by --labels, a table of query, model and correct"
-        raise LogError(f"{data.source}: {what}: {advice}, or make all of it 1 or 0 (rcjax import --right-from)")
-
-
-def _require_new(out: Path) -> None:
-    if out.exists():
-        what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
-        raise ValueError(f"{out}: {what}")
-
-
-def _drawn(data: Log, source: Path, number: int, seed: int, out: Path, beside: _Beside) -> tuple[LabelDraw, LabelSheet]:
-    """The draw, and its table: the answers to label, then those that have a label."""
-    import numpy as np
-
-    from rcjax.cli.console import busy
-    from rcjax.logs.label_sheet import LabelSheet, Texts
-    from rcjax.tuning.label_drawing import draw_labels
-
-    with busy("drawing"):
-        draw = draw_labels(data, number, seed=seed)
-    new = [*zip(draw.query.tolist(), draw.model.tolist(), strict=True)]
-    old = [*zip(*(indices.tolist() for indices in np.nonzero(data.labelled)), strict=True)]
-    answers = {cell: _answer_at(data, *cell) for cell in [*new, *old]}
-    with busy("reading questions and answers"):
-        texts = _texts({*answers.values()}, source, beside)
-    correct = np.asarray(data.correct)
-    labels = dict.fromkeys(new) | {cell: bool(correct[cell]) for cell in old}
-    rows = [
-        (answer, texts.get(answer, Texts()), labels[cell], float(draw.chance[cell])) for cell, answer in answers.items()
-    ]
-    return draw, LabelSheet.of(out, rows)
+@shown
+def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: str) -> None:
+    """How many answers of each model are to be labelled, and how to go on where nobody is asked for them."""
+    screen = Screen()
+    screen.print(log)
+    screen.print(f"\n{count(document['drawn'], 'answer')} to label, drawn at random")
+    table = make_table("model", "to label")
+    for row in document["models"]:
+        table.add_row(row["model"], f"{row['drawn']:,}")
+    screen.print(table)
+    if "question" not in columns:
+        hang(screen, "note", "the table shows no questions: give --questions FILE, and another --out")
+    if "answer" not in columns:
+        hang(screen, "note", "the table shows no answers: the log has no column text or answer")
+    how = f": fill in its column correct, 1 or 0, then {back}" if back else ""
+    screen.print(f"written to {document['written']}{how}", soft_wrap=True)
 
 
-def _answer_at(data: Log, query: int, model: int) -> AnswerKey:
-    from rcjax.logs.label_sheet import AnswerKey
+def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
+    """Ask for the labels that are missing, one by one; each is written at once."""
+    import polars as pl
 
-    name, samples = data.models[model], data.hand and data.hand.samples
-    if samples is None:
-        return AnswerKey(str(data.queries[query]), name)
-    return AnswerKey(str(data.queries[query]), name, str(samples[query, model]))
+    from rcjax.logs.label_sheet import write_sheet
 
-
-def _texts(drawn: set[AnswerKey], source: Path, beside: _Beside) -> dict[AnswerKey, Texts]:
-    """What the log tells, and what the files beside it do."""
-    from rcjax.collecting.questions import conversation, spoken
-    from rcjax.logs.label_sheet import Texts, answer_texts, completed
-
-    texts = {answer: one._replace(question=spoken(one.question)) for answer, one in answer_texts(source, drawn).items()}
-    if beside.answers is not None:
-        texts = completed(texts, answer_texts(beside.answers, drawn))
-    asked = {question.query: question for question in beside.questions}
-    asked_of = {
-        answer: Texts(conversation(asked[answer.query].messages), " or ".join(asked[answer.query].reference))
-        for answer in drawn
-        if answer.query in asked
-    }
-    return completed(texts, asked_of)
-
-
-def _shown(sheet: LabelSheet, drawn: int) -> dict[str, int]:
-    """How many of the answers to label show no question, and how many no answer: the first rows of the table."""
-    texts = [sheet.texts(row) for row in range(drawn)]
-    return {
-        "without_question": sum(not one.question for one in texts),
-        "without_answer": sum(not one.answer for one in texts),
-    }
+    if "answer" not in sheet.columns:
+        raise ValueError(f"{out}: it shows no answers, which nobody can judge: the log has no column text or answer")
+    screen, labels, key = Screen(), sheet["correct"].to_list(), ""
+    try:
+        for row in [row for row, label in enumerate(labels) if label is None]:
+            screen.print(Rule(f"{len(labels) - labels.count(None):,} of {len(labels):,} labelled", align="left"))
+            _show_answer(screen, sheet.row(row, named=True))
+            key = _key(screen)
+            if key == "q":
+                break
+            labels[row] = _KEYS[key]
+            write_sheet(out, sheet.with_columns(correct=pl.Series(labels, dtype=pl.String)))
+    except (KeyboardInterrupt, EOFError):
+        key = "\x03"
+    left = labels.count(None)
+    told = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else f"all are labelled: {back}"
+    screen.print(escaped(f"\nsaved in {out}: {told}"), soft_wrap=True)
+    if key == "\x03":
+        raise typer.Exit(INTERRUPTED)
 
 
-def _document(data: Log, draw: LabelDraw, out: Path) -> dict[str, Any]:
-    """What was drawn, in JSON values."""
-    import numpy as np
+def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
+    """What is asked about; who answered is not shown, so that nobody is judged by the name."""
+    for name in ("question", "right_answer", "answer"):
+        if row.get(name) or name == "answer":
+            lines = [visible(line) for line in (row[name] or "(empty)").expandtabs(4).splitlines()]
+            width = min(screen.width, _WIDEST) - 2
+            wrapped = [piece for line in lines for piece in textwrap.wrap(line, width, drop_whitespace=False) or [""]]
+            screen.print(f"\n{name.replace('_', ' ')}", style="bold")
+            screen.print(textwrap.indent("\n".join(wrapped), "  "), soft_wrap=True)
 
-    counts = np.bincount(draw.model, minlength=len(data.models))
-    answers, labelled = (np.asarray(mask).sum(0) for mask in (data.answered, data.labelled))
-    models = [
-        {"model": name, "answers": int(all_), "labelled": int(old), "drawn": int(new)}
-        for name, all_, old, new in zip(data.models, answers, labelled, counts, strict=True)
-    ]
-    return {"drawn": len(draw.query), "models": models, "written": str(out)}
+
+def _key(screen: Screen) -> str:
+    """The next key that means something."""
+    screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
+    while (key := typer.getchar().lower()) not in _KEYS:
+        pass
+    screen.print({"y": "right", "n": "wrong", "s": "skipped", "q": ""}[key], style="dim")
+    return key

@@ -105,8 +105,8 @@ class Diagnosis:
     """By pair: how well agreement of the two answers, and the second's confidence, tell whether the second is right,
     see `diagnostics.agreement_worth.agreement_worth`. None where the log tells no answers."""
     labels: dict[str, Any] | None = None
-    """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words, and
-    `even`, how many are a fair sample where they were drawn unevenly. None where all have one and nobody judges."""
+    """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words.
+    None where all have one and nobody judges."""
     counted: Counted = ERRORS
     """What is counted on the log, with the words for it; in the JSON form its noun."""
 
@@ -261,19 +261,15 @@ def _labels(log: Log) -> dict[str, Any] | None:
     if log.hand is None:
         return None
     counts = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
-    return counts.to_json() | {"told": counts.describe(), "even": int(log.evenly_labelled.sum())}
+    return counts.to_json() | {"told": counts.describe()}
 
 
 def _remarks_on_labels(labels: Mapping[str, Any], noun: str) -> tuple[str, ...]:
     """How many labels there are, and what they are used for."""
     if all(model["labelled"] == model["answers"] for model in labels["models"]):
         return (labels["told"],)
-    what = f"calibration, separation and agreement are judged by the labelled answers alone, the {noun} by what labels "
-    what += "and judges say of all"
-    number = sum(model["labelled"] for model in labels["models"])
-    if labels["even"] < number:
-        what += f"; as labels were drawn unevenly, by {labels['even']:,} of the {number:,}, which are a fair sample"
-    return labels["told"], what
+    what = "calibration, separation and agreement are judged by the labelled answers alone"
+    return labels["told"], f"{what}, the {noun} by what labels and judges say of all"
 
 
 def _agreement(
@@ -381,7 +377,7 @@ def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, 
 
 def _training_error(model: CascadeModel, training: Log, j: int) -> float:
     training = training.select(model.models)
-    rows = training.evenly_labelled[:, j]
+    rows = training.labelled[:, j]
     confidence, correct = (
         np.asarray(column)[rows, j] for column in (model.calibrate(training.logprob), training.correct)
     )

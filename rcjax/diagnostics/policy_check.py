@@ -263,7 +263,7 @@ def _answers(log: Log, name: str) -> tuple[np.ndarray, np.ndarray]:
     Where some have no label, of a fair sample of those that have one.
     """
     j = log.models.index(name)
-    rows = log.evenly_labelled[:, j]
+    rows = log.labelled[:, j]
     return np.asarray(log.logprob)[rows, j].astype(np.float32), np.asarray(log.correct)[rows, j]
 
 

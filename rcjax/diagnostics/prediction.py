@@ -94,8 +94,7 @@ def is_training_log(model: CascadeModel, log: Log) -> bool:
 def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
     """(calibrated confidences, correctness), each (n, k), of the queries that all models answered, held out.
 
-    Of a log some of whose answers have no label, correctness is a number, NaN for those, and for as many others that
-    labels which were drawn unevenly are a fair sample (`Log.evenly_labelled`).
+    Of a log some of whose answers have no label, correctness is a number, NaN for those.
     """
     confidence = [np.asarray(fold.model.calibrate(fold.log.logprob))[fold.log.complete] for fold in held]
     return np.concatenate(confidence), np.concatenate([_labels(fold.log)[fold.log.complete] for fold in held])
@@ -103,7 +102,7 @@ def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray
 
 def _labels(log: Log) -> np.ndarray:
     correct = np.asarray(log.correct)
-    labelled = log.evenly_labelled
+    labelled = log.labelled
     return correct if labelled[np.asarray(log.answered)].all() else np.where(labelled, correct, np.nan)
 
 

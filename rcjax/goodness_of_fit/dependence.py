@@ -31,7 +31,7 @@ def check_dependence(
         replicates: permutations of each test.
     """
     k = len(models)
-    labelled = log.evenly_labelled
+    labelled = log.labelled
     correlations = rank_correlations(confidence, log.correct, log.answered)
     if not labelled[np.asarray(log.answered)].all():  # of those that are right, and wrong, the ones that are known
         correlations[1:] = rank_correlations(confidence, log.correct, labelled)[1:]

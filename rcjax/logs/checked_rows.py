@@ -30,7 +30,7 @@ from rcjax.logs.columns import (
 from rcjax.logs.dialects import SEPARATED, known_names, open_text
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
-from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
+from rcjax.logs.scoring import RIGHT_OR_WRONG, WORDS, Scoring
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 
 if TYPE_CHECKING:
@@ -285,9 +285,9 @@ def _called(column: str, scoring: Scoring) -> tuple[str, str]:
 
 
 def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
-    """Columns of labels and of judges' verdicts as text, true as 1 and false as 0; nothing where there are none.
+    """Columns of labels and of judges' verdicts as text, `WORDS` as numbers; nothing where there are none.
 
-    Of labels, true is the full score.
+    Of labels, right is the full score.
     """
     import polars as pl
 
@@ -295,7 +295,7 @@ def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Exp
     for name in frame.columns:
         if name == "correct" or judge_columns([name]):
             whole = f"{scoring.most:.17g}" if name == "correct" else "1"
-            words = {"true": whole, "false": "0"}
+            words = {word: whole if right else "0" for word, right in WORDS.items()}
             columns.append(pl.col(name).cast(pl.String).str.to_lowercase().replace(words))
     return columns
 

@@ -23,7 +23,6 @@ ADVICE = {
     "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
     "cost": "give the money that the call cost, 0 or more",
     **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
-    "label_probability": "give the probability with which the answer was drawn to be labelled, above 0 and at most 1",
     "seconds": "give the seconds that the answer took, 0 or more, or leave the cell empty",
     "latency_ms": "give the milliseconds that the answer took, 0 or more, or leave the cell empty",
 }
@@ -54,17 +53,11 @@ SAMPLE = "sample"  # which of several answers of a model to a query
 SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
 
 
-LABEL_PROBABILITY = "label_probability"  # with which an answer was drawn to be labelled
-
-
 _JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
 
 
 #: How to come by labels, for messages.
 TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
-
-
-_LEAST_PROBABILITY = 1e-9  # of being labelled: the reciprocal is a weight
 
 
 #: All names of columns that mean something here, with polars' names for their second columns.
@@ -75,7 +68,6 @@ _NAMES = {
         *CALL_COLUMNS,
         *ANSWERS,
         SAMPLE,
-        LABEL_PROBABILITY,
         *(other for others in _OTHER_NAMES.values() for other in others),
     )
     for again in ("", "_duplicated_0")
@@ -86,7 +78,6 @@ _LIMITS = {
     "correct": (0, 1),
     "logprob": (-math.inf, 0),
     "confidence": (0, 1),
-    LABEL_PROBABILITY: (_LEAST_PROBABILITY, 1),
     **{column: (0, 1e9 * unit) for column, unit in SECONDS.items()},
 }
 
@@ -155,8 +146,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
     compared = [column for column in ANSWERS if column in columns][:1]
-    labels = [column for column in ("correct", LABEL_PROBABILITY) if column in columns]
-    needed += [column for column in (*compared, *labels, *judges) if column not in needed]
+    needed += [column for column in (*compared, *{"correct"} & {*columns}, *judges) if column not in needed]
     needed += [column for column in (SAMPLE, *SECONDS) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 

@@ -158,8 +158,8 @@ def _judged_rows(source: Any, priced: bool, beside: Beside, models: dict[str, No
             yield rows
     calls.finish(name)
     left_out = {"cut off": cut, **calls.left_out}
-    for remark in labeller.finish(name) if labeller else ():
-        warnings.warn(remark, LeftOutWarning, stacklevel=5)
+    if labeller:
+        labeller.finish(name)
     if untold:
         what = (
             "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"

@@ -17,8 +17,6 @@ class HandLabels(Cells):
 
     labelled: jax.Array = field(metadata=CELL)
     """(n, k) bool: a person said whether the answer is right (`Log.correct`)."""
-    probability: jax.Array = field(metadata=CELL)
-    """(n, k) with which probability the answer was drawn to be labelled; NaN where the log does not say."""
     judged: jax.Array = field(metadata=CELL)
     """(n, k, J) the judges' verdicts, from 0 (wrong) to 1 (right); NaN where there is none."""
     judges: tuple[str, ...]
@@ -33,23 +31,9 @@ class HandLabels(Cells):
         verdicts = np.isfinite(np.asarray(self.judged))
         return np.asarray(verdicts.any(axis=-1))
 
-    @property
-    def even(self) -> np.ndarray:
-        """(n, k) bool: labels of which a model's answers were all as likely to be one.
-
-        A label that was drawn with probability p stays with probability (the least p of its model's labels) / p: what
-        is left is a fair sample, always the same. Beside labels that state p, one that does not was drawn for certain.
-        """
-        labelled, said = np.asarray(self.labelled), np.asarray(self.probability, float)
-        stated = labelled & np.isfinite(said)
-        chance = np.where(stated, said, 1.0)
-        least = np.where(labelled, chance, 1.0).min(axis=0)
-        thinned = labelled & (np.random.default_rng(0).random(labelled.shape) * chance <= least)
-        return np.where(stated.any(axis=0), thinned, labelled)
-
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""
-        return [np.asarray(self.labelled), np.asarray(self.probability), np.asarray(self.judged)]
+        return [np.asarray(self.labelled), np.asarray(self.judged)]
 
     def take(self, rows: np.ndarray) -> HandLabels:
         """Those of some queries, by position."""

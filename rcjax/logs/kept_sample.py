@@ -46,7 +46,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     """
     log = log.with_waiting(0.0)
     size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
-    order, labelled = np.random.default_rng(0).permutation(log.n_queries), log.evenly_labelled
+    order, labelled = np.random.default_rng(0).permutation(log.n_queries), log.labelled
     if log.hand is not None:  # labels that are a fair sample stay one where they go first
         order = order[np.argsort(~labelled[order].any(axis=1), kind="stable")]
     rows = np.sort(order[:size])
@@ -123,8 +123,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         }
     )
     if not labelled[answered].all():
-        nothing = np.full(answered.shape, np.nan)
-        hand = jax.device_put([labelled & answered, nothing, np.zeros((*answered.shape, 0))])
+        hand = jax.device_put([labelled & answered, np.zeros((*answered.shape, 0))])
         fields["hand"] = HandLabels(*hand, judges=())
     if (answer != NO_ANSWER).any():
         fields["answer"] = jax.device_put(answer)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from rcjax.logs.checked_rows import Rows, numbers
-from rcjax.logs.columns import LABEL_PROBABILITY, SAMPLE, judge_columns
+from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import as_labels
@@ -22,20 +22,18 @@ def label_cells(rows: Rows) -> dict[str, np.ndarray]:
     cells: dict[str, np.ndarray] = {}
     for prefix in ("", "own_"):
         if f"{prefix}correct" in rows.frame.columns:
-            right = _numbers(rows, "correct", prefix)
+            right = _labels(rows, prefix)
             cells |= {f"{prefix}correct": as_labels(right), f"{prefix}labelled": ~np.isnan(right)}
-        if f"{prefix}{LABEL_PROBABILITY}" in rows.frame.columns:
-            cells[f"{prefix}{LABEL_PROBABILITY}"] = _numbers(rows, LABEL_PROBABILITY, prefix)
     nothing = np.zeros(rows.frame.height, bool)
     verdicts = {judge: numbers(rows, judge, optional=True) for judge in judge_columns(rows.frame.columns)}
     return {"correct": nothing, "labelled": nothing} | cells | verdicts
 
 
-def _numbers(rows: Rows, column: str, prefix: str) -> np.ndarray:
-    if not prefix:
-        return numbers(rows, column, optional=True)
-    frame = rows.frame.drop(column, strict=False).rename({f"{prefix}{column}": column})
-    return numbers(Rows(rows.name, rows.source, frame, rows.position, rows.own_scoring), column, optional=True)
+def _labels(rows: Rows, prefix: str) -> np.ndarray:
+    if prefix:
+        frame = rows.frame.drop("correct", strict=False).rename({f"{prefix}correct": "correct"})
+        rows = Rows(rows.name, rows.source, frame, rows.position, rows.own_scoring)
+    return numbers(rows, "correct", optional=True)
 
 
 def empty_cell(name: str) -> bool | float:
@@ -55,10 +53,8 @@ def settle_labels(held: Matrices) -> bool:
     if labelled_by_log[answered].all():
         return True
     labelled = held.take("labelled").copy()
-    for name in ("correct", "labelled", LABEL_PROBABILITY):
-        if held.has(f"own_{name}"):
-            held.add(name, empty_cell(name))
-            held.replace(name, np.where(labelled, held.take(name), held.take(f"own_{name}")))
+    for name in ("correct", "labelled"):
+        held.replace(name, np.where(labelled, held.take(name), held.take(f"own_{name}")))
     return False
 
 
@@ -72,9 +68,7 @@ def hand_labels_of(held: Matrices, columns: np.ndarray | list[int]) -> HandLabel
     verdicts = {name: verdict for name, verdict in verdicts.items() if np.isfinite(verdict).any()}
     if labelled[answered].all() and not verdicts:
         return None
-    none = np.full(labelled.shape, np.nan)
-    probability = held.take(LABEL_PROBABILITY)[:, columns] if held.has(LABEL_PROBABILITY) else none
     judged = np.stack([*verdicts.values()], axis=-1) if verdicts else np.zeros((*labelled.shape, 0))
-    matrices = [np.ascontiguousarray(matrix) for matrix in (labelled, probability, judged)]
+    matrices = [np.ascontiguousarray(matrix) for matrix in (labelled, judged)]
     samples = held.take(SAMPLE)[:, columns] if held.has(SAMPLE) else None
     return HandLabels(*jax.device_put(matrices), judges=tuple(verdicts), samples=samples)

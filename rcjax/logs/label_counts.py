@@ -81,7 +81,7 @@ class LabelCounts:
 
         >>> right, answered = np.array([[1, 1], [0, 0], [0, 0]], bool), np.ones((3, 2), bool)
         >>> labelled, judged = np.array([[1, 1], [0, 0], [0, 0]], bool), np.full((3, 2, 1), 1.0)
-        >>> hand = HandLabels(labelled, np.full((3, 2), np.nan), judged, ("judged",))
+        >>> hand = HandLabels(labelled, judged, ("judged",))
         >>> label_counts(("small", "large"), answered, right, hand).describe()
         '1 of 3 queries is labelled; judged judges all and agrees with 100 % of the labels'
         """

@@ -11,14 +11,12 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rcjax.logs.alphabets import Alphabets
 from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
-from rcjax.logs.columns import ADVICE, LABEL_PROBABILITY, SAMPLE, require_columns
+from rcjax.logs.columns import ADVICE, SAMPLE, require_columns
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, spelt_otherwise
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
-from rcjax.logs.sheet_cells import plain_cell
 from rcjax.logs.ways_of_asking import WaysOfAsking
 from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
@@ -33,6 +31,9 @@ _RIGHT = "give the right answer to the query"
 
 
 _FORMS = "give a table of query and answer (the right one), or of query, model and correct"
+
+
+_FEWEST = 6  # answers, of which one should be right: three queries of two models
 
 
 _SAMPLE = 1_000  # queries of a log that tell how it spells them
@@ -51,9 +52,8 @@ class Labels(NamedTuple):
 def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
     """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
-    `correct` may be a score, as `scoring` says. Beside it, `label_probability` may say with which probability an answer
-    was drawn to be labelled, and `sample` which of several answers it is; a cell of `correct` that is empty is a label
-    that is not there yet.
+    `correct` may be a score, as `scoring` says. Beside it, `sample` may say which of several answers it is; a cell of
+    `correct` that is empty is a label that is not there yet.
 
     Raises `LogError` where columns are missing, another cell is empty, an answer is both right and wrong, or the labels
     are those of a log itself: the models' own answers.
@@ -62,13 +62,15 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     import polars as pl
     import polars.selectors as cs
 
+    from rcjax.logs.label_sheet import plain_cells
+
     if _is_same(source, log):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_FORMS}")
     table = load(source, _label_columns)
     frames = [
-        _as_written(frame).with_columns(
+        plain_cells(frame).with_columns(
             cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame, scoring)
         )
         for frame in table.frames
@@ -83,25 +85,12 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     return Labels(by, rows if by == "answer" else _labelled(rows))
 
 
-def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
-    """A table of `rcjax label` with what its cells were made of; other tables as they are."""
-    import polars as pl
-
-    if LABEL_PROBABILITY not in frame.columns:
-        return frame
-    names = [name for name in ("query", "model") if frame.schema[name] == pl.String]
-    guarded = [name for name in names if frame[name].str.starts_with("'").any()]
-    cells = [pl.Series(name, [text and plain_cell(text) for text in frame[name]], pl.String) for name in guarded]
-    return frame.with_columns(cells)
-
-
 def _labelled(rows: Rows) -> Rows:
     """The rows that have a label, with numbers in its columns; labels that contradict each other are refused."""
     import polars as pl
 
-    columns = [column for column in ("correct", LABEL_PROBABILITY) if column in rows.frame.columns]
-    values = {column: pl.Series(numbers(rows, column, optional=True)) for column in columns}
-    rows = dataclasses.replace(rows, frame=rows.frame.with_columns(**values).fill_nan(None))
+    correct = pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None)
+    rows = dataclasses.replace(rows, frame=rows.frame.with_columns(correct=correct))
     labelled = rows.keep(rows.frame["correct"].is_not_null())
     if rows.frame.height and not labelled.frame.height:
         raise LogError(f"{rows.name}: none of its {rows.frame.height:,} rows has a label: fill in the column correct")
@@ -130,8 +119,7 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "answer"], columns)
         return ["query", *(["model"] if "model" in columns else []), "answer"]
     require_columns(name, ["query", "model", "correct"], columns)
-    more = [] if "call_log" in columns else [SAMPLE]
-    return ["query", "model", "correct", *(column for column in (LABEL_PROBABILITY, *more) if column in columns)]
+    return ["query", "model", "correct", *[SAMPLE] * (SAMPLE in columns and "call_log" not in columns)]
 
 
 class Labeller:
@@ -152,13 +140,12 @@ class Labeller:
         self._key = [column for column in ("query", "model", SAMPLE) if column in frame.columns]
         self._right = frame.unique(self._key, maintain_order=True) if self.by == "correct" else frame.clear()
         self._answers: dict[str, set[str]] = {}
-        written: dict[str, str] = {}
         if self.by == "answer":
             for query, answer in zip(frame["query"], frame["answer"], strict=True):
-                words = normalise_answer(answer)
-                self._answers.setdefault(query, set()).add(words)
-                written.setdefault(words, answer)
-        self._alphabets = Alphabets(self._source, written)
+                self._answers.setdefault(query, set()).add(normalise_answer(answer))
+        self._words = {word for words in self._answers.values() for word in words}
+        self._unlike = 0  # answers that equal no label of any query; -1 where one does
+        self._example = ""  # the first of them, beside its label
         #: Right answers of queries with several, for as long as no row gives them; the queries that rows are about.
         self._unmatched = {query: set(right) for query, right in self._answers.items() if len(right) > 1}
         self._asked: set[str] = set()
@@ -166,27 +153,26 @@ class Labeller:
     def mark(self, rows: Rows) -> Rows:
         """The rows with their labels. Raises `LogError` where labels hold the answers of the log's models.
 
-        What the log itself says is in the columns `own_correct` and `own_label_probability` of what is returned.
+        What the log itself says is in the column `own_correct` of what is returned.
         """
         import polars as pl
 
         query = rows.frame["query"].cast(pl.String)
         self._note(rows, query)
-        columns = [column for column in ("correct", LABEL_PROBABILITY) if column in rows.frame.columns]
-        frame = rows.frame.rename({column: f"own_{column}" for column in columns})
+        frame = rows.frame.rename({"correct": "own_correct"}, strict=False)
         if self.by == "correct":
-            frame = frame.with_columns(self._looked_up(rows, query))
+            frame = frame.with_columns(correct=self._looked_up(rows, query))
         else:
             self._any_answer |= not frame["answer"].is_null().all()
-            labels = [self._judge(*row) for row in zip(query, frame["model"], frame["answer"], strict=True)]
+            labels = [self._judge(*row) for row in zip(query, frame["answer"], strict=True)]
             frame = frame.with_columns(correct=pl.Series(labels, dtype=pl.Float64))
         labels = frame["correct"].drop_nulls()
         self._any_label |= len(labels) > 0
         self._all_right &= bool((labels == 1).all())
         return dataclasses.replace(rows, frame=frame, scoring=RIGHT_OR_WRONG, own_scoring=rows.scoring)
 
-    def _looked_up(self, rows: Rows, query: pl.Series) -> list[pl.Series]:
-        """The columns of the labels, for rows by query and model."""
+    def _looked_up(self, rows: Rows, query: pl.Series) -> pl.Series:
+        """The labels of rows by query and model."""
         if (SAMPLE in rows.frame.columns) != (SAMPLE in self._key):
             what = "labels by query and model do not tell samples apart"
             if SAMPLE in self._key:
@@ -194,8 +180,7 @@ class Labeller:
             advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
             raise LogError(f"{rows.name}: {what}: {advice}")
         asked = rows.frame.select(column for column in self._key if column != "query").with_columns(query)
-        joined = asked.join(self._right, on=self._key, how="left", maintain_order="left")
-        return [joined[column] for column in ("correct", LABEL_PROBABILITY) if column in self._right.columns]
+        return asked.join(self._right, on=self._key, how="left", maintain_order="left")["correct"]
 
     def _note(self, rows: Rows, query: pl.Series) -> None:
         self._models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
@@ -206,33 +191,33 @@ class Labeller:
         if len(self._queries) < _SAMPLE:
             self._queries |= dict.fromkeys(query.drop_nulls().unique(maintain_order=True).head(_SAMPLE))
 
-    def _judge(self, query: str | None, model: str | None, answer: str | None) -> float | None:
+    def _judge(self, query: str | None, answer: str | None) -> float | None:
         if query not in self._answers:
             return None
         words = normalise_answer(answer or "")
-        if answer is not None:
-            self._alphabets.add(query, model or "", answer, words, self._answers[query])
+        if answer is not None and self._unlike >= 0:
+            label = min(self._answers[query])
+            self._example = self._example or f"query {query}: label {brief(label)}, answer {brief(answer)}"
+            self._unlike = -1 if words in self._words else self._unlike + 1
         if query in self._unmatched:
             self._asked.add(query)
             self._unmatched[query].discard(words)
         return float(words in self._answers[query])
 
-    def finish(self, name: str) -> list[str]:
-        """Refuse a log for which the labels had nothing to tell, or told that all its answers are right.
-
-        What is left to be said of the labels, in words.
-        """
+    def finish(self, name: str) -> None:
+        """Refuse a log for which the labels had nothing to tell, or told that all its answers are right."""
         if self.by == "answer" and not self._any_answer:
             advice = "give labels by query, model and correct"
             raise LogError(f"{name}: no row has an answer to compare with {self._source}: {advice}")
         if not self._any_label:
             alike = self._difference() or "do both name the queries alike?"
             raise LogError(f"{name}: no row has a label in {self._source}: {alike}")
-        self._alphabets.require_one()
+        if self._unlike >= _FEWEST:
+            what = f"no label equals any answer ({self._example})"
+            raise LogError(f"{self._source}: {what}: write labels and answers alike")
         if self._all_right and self._asked and not any(self._unmatched[query] for query in self._asked):
             what = "every answer of the log is right by them, those that contradict each other too"
             raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
-        return [remark for remark in (self._alphabets.foreign(), self._alphabets.among_words()) if remark]
 
     def _difference(self) -> str | None:
         """How labels and log spell a name differently, or which models they are about, in words."""

@@ -128,11 +128,6 @@ class Log(Cells):
         return np.asarray(self.answered if self.hand is None else self.hand.labelled)
 
     @property
-    def evenly_labelled(self) -> np.ndarray:
-        """(n, k) bool NumPy array: labels that are a fair sample of each model's answers (`HandLabels.even`)."""
-        return np.asarray(self.answered) if self.hand is None else self.hand.even & np.asarray(self.answered)
-
-    @property
     def digest(self) -> str:
         """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype.
 

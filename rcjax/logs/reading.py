@@ -76,7 +76,7 @@ def read_log(
             appearance.
         task: "choice" or "generation": what the raw confidence is of.
         labels: a file or dataframe that tells right from wrong: by `query`, `model` and `correct` (and `sample`, where
-            the log has it; and `label_probability`), or by `query` and `answer`, a right answer, with which the log's
+            the log has it), or by `query` and `answer`, a right answer, with which the log's
             own column `answer` is compared but for case and white space. A full column `correct` of the log is
             replaced; one with empty cells is added to, and of two labels that from here counts.
         answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
@@ -97,8 +97,7 @@ def read_log(
 
     Labels need not be there for all answers: a cell of `correct` may be empty, and beside verdicts of judges, or with
     `labels`, so may the whole column. Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`,
-    `judged_b` and so on: from 0, wrong, to 1, right, or empty. Which answers have labels must be chance. Where some
-    were likelier to be drawn than others, a column `label_probability` says how likely each was, above 0 and at most 1.
+    `judged_b` and so on: from 0, wrong, to 1, right, or empty. Which answers have labels must be chance.
     An `UnlabelledWarning` says how many labels there are, and `Log.hand` which. A model needs 2 at least; one that has
     none is left out with a `LeftOutWarning`, or refused where `models` names it.
 

@@ -16,7 +16,7 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.logs.answer_codes import UNKNOWN
 from rcjax.logs.checked_rows import Rows
-from rcjax.logs.columns import ANSWERS, LABEL_PROBABILITY, SAMPLE, judge_columns
+from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
 from rcjax.logs.log import LeftOutWarning
@@ -148,7 +148,7 @@ class Sameness:
 def count_differences(held: Matrices) -> None:
     """Put what is the same in the place of all labels and judges."""
     same = held.take(JUDGED_SAME).copy()
-    for other in (*judge_columns(held.names), *[LABEL_PROBABILITY] * held.has(LABEL_PROBABILITY)):
+    for other in judge_columns(held.names):
         held.take(other)[:] = math.nan
     held.replace("correct", same == 1)
     held.take("labelled")[:] = np.isfinite(same)

@@ -14,6 +14,9 @@ from rcjax.logs.listing import brief, listed, near
 
 _CONFIDENCES = ("logprob", "confidence")
 
+#: What a person, or a program, writes for right and for wrong besides 1 and 0, by its small letters.
+WORDS = dict.fromkeys(("true", "yes", "y", "right"), True) | dict.fromkeys(("false", "no", "n", "wrong"), False)
+
 #: Labels from which their size tells the scale.
 _TELLING = 20
 

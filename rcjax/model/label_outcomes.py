@@ -4,7 +4,7 @@ Both are the labels where all answers have one. For *choosing* policies an answe
 expected to be (`label_regression`): little variance, and the same small bias for all policies alike. For *saying what
 they do* the labels correct the regression,
 
-    ỹ = g + R/π · (y − g)        R whether it is labelled, π the probability of that
+    ỹ = g + R/π · (y − g)        R whether it is labelled, π the share of the model's answers that are
 
 which is right on average whatever a judge says (augmented inverse-probability weighting: Robins, Rotnitzky & Zhao 1994,
 "Estimation of regression coefficients when some regressors are not always observed", JASA 89). g is predicted by the
@@ -60,17 +60,16 @@ def corrected_log(log: Log) -> Log:
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
     by_others = LabelRegression.of(log, fold != np.arange(_FOLDS)[:, None]).predict(log)
-    weight = np.where(labelled, 1 / label_probability(log), 0.0)
-    guess = _drawn_in(np.choose(fold[:, None], by_others), right, np.asarray(log.answered), weight)
     answers = np.asarray(log.answered).sum(0)
-    share = answers / np.maximum(weight.sum(0), 1e-300)  # so that weights sum to the number of answers
-    return with_outcomes(log, guess + np.where(labelled, weight * share * (right - guess), 0.0))
+    weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
+    guess = _drawn_in(np.choose(fold[:, None], by_others), right, np.asarray(log.answered), weight)
+    return with_outcomes(log, guess + weight * (right - guess))
 
 
 def labelled_by_hand(log: Log) -> Log:
     """The queries of a log whose answers all have a label, as a log without judges.
 
-    Raises `LogError` where there is none, or where answers were drawn unevenly: these are no fair sample.
+    Raises `LogError` where there is none.
     """
     if log.hand is None:
         return log
@@ -78,10 +77,6 @@ def labelled_by_hand(log: Log) -> Log:
     whole = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
     if not whole.any():
         raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
-    chance = np.asarray(log.hand.probability)[labelled]
-    if np.ptp(np.nan_to_num(chance, nan=1.0)) > 0:
-        what = "its labels were drawn unevenly (label_probability), and are no fair sample by themselves"
-        raise LogError(f"{log.source}: {what}: draw some evenly, or let judges count too (judged=True, --judged)")
     part = log.take(whole)
     return dataclasses.replace(part, hand=None)
 
@@ -95,20 +90,6 @@ def with_outcomes(log: Log, right: np.ndarray) -> Log:
     """The log with outcomes (n, k) in the place of labels."""
     column = np.where(log.answered, right, 0.0).astype(log.logprob.dtype)
     return dataclasses.replace(log, correct=jax.device_put(column), hand=None)
-
-
-def label_probability(log: Log) -> np.ndarray:
-    """(n, k) the probability with which each answer was drawn to be labelled.
-
-    That which the log says. A model's answers were all drawn alike where it says nothing; where it says so of others,
-    those of which it does not were labelled before the draw, and for certain.
-    """
-    assert log.hand is not None
-    said = np.asarray(log.hand.probability, float)
-    rate = log.labelled.sum(0) / np.maximum(np.asarray(log.answered).sum(0), 1)
-    drawn = (np.isfinite(said) & log.labelled).any(0)
-    unsaid = np.where(drawn, 1.0, np.where(rate > 0, rate, 1.0))
-    return np.where(np.isfinite(said), said, unsaid)
 
 
 def _drawn_in(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -17,7 +17,6 @@ from jax.typing import ArrayLike
 
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import label_probability
 from rcjax.model.label_regression import LabelRegression
 from rcjax.replaying.packing import pack_frontier
 from rcjax.replaying.walk import outcomes_on_log
@@ -117,11 +116,5 @@ def _losses(frontier: Frontier, log: Log, correct: ArrayLike, price: float) -> n
 
 def _chances(log: Log) -> np.ndarray:
     """(n, k) the probability that an answer is labelled, given those before it; 0 where none is left to come."""
-    assert log.hand is not None
-    labelled = log.labelled
-    if np.isfinite(np.asarray(log.hand.probability)).any():
-        said = label_probability(log)
-        # The log says it of answers that were drawn: of the others it may be as low as the lowest of these.
-        return np.where(labelled, said, said[labelled].min())
-    ahead = labelled[::-1].cumsum(0)[::-1]
+    ahead = log.labelled[::-1].cumsum(0)[::-1]
     return ahead / np.arange(log.n_queries, 0, -1)[:, None]

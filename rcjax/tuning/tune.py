@@ -350,7 +350,7 @@ def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
     confidence = np.asarray(model.calibrate(log))
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
-    corrected, labelled = np.asarray(corrected_log(log).correct), log.evenly_labelled
+    corrected, labelled = np.asarray(corrected_log(log).correct), log.labelled
     return tuple(
         Alone(
             model=name,

@@ -22,7 +22,7 @@ COMMANDS = (
     ),
     Command(
         "label",
-        (Slot("", "log", good="unlabelled"), *_JUDGING, Slot("--questions", "questions"), Slot("--out", "new")),
+        (Slot("", "log", good="unlabelled"), _PRICES, _LABELS, Slot("--questions", "questions"), Slot("--out", "new")),
         "--task choice --n 20 --out {folder}/drawn.csv",
     ),
     Command("evaluate", (Slot("", "policy"), _LOG, *_JUDGING)),

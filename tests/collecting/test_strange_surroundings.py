@@ -1,7 +1,5 @@
-"""Files with several names, secrets in logs of before, cells that look empty."""
+"""Files with several names, secrets in logs of before."""
 
-import csv
-import io
 import json
 import os
 
@@ -10,7 +8,6 @@ import pytest
 from rcjax.collecting.answer_file import AnswerFile
 from rcjax.logs import read_log
 from rcjax.logs.errors import LogError
-from rcjax.logs.sheet_cells import read_table, write_table
 
 
 def test_a_log_with_a_hard_link_is_refused(tmp_path):
@@ -43,15 +40,3 @@ def test_secrets_in_a_log_of_before_get_into_no_policy(tmp_path):
     assert "s3cret" not in json.dumps(told)
     assert told["options"] == {"temperature": 0}
     assert len(told["others"]) == 16
-
-
-#: What spreadsheets leave out, before what they take for a formula.
-CELLS = ["\x00=1+1", "\u200b=1+1", "\ufeff@a", "\u00ad+a", "\x7f-a", "\u2060=1+1", "﹦1+1", "﹫a", " \u200b =a"]
-
-
-def test_no_sign_that_nobody_sees_hides_a_formula(tmp_path):
-    path = tmp_path / "sheet.csv"
-    write_table(path, [["query", "text"], *(["q", cell] for cell in CELLS)])
-    table = [*csv.reader(io.StringIO(path.read_bytes().decode()))]
-    assert [row[1][0] for row in table[1:]] == ["'"] * len(CELLS)
-    assert [row[1] for row in read_table(path, ["query", "text"])[1:]] == CELLS

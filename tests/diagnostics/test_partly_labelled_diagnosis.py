@@ -22,7 +22,7 @@ def logs():
     labelled = np.zeros(right.shape, bool)
     labelled[:200] = True
     judged = (right ^ (rng.random(right.shape) < 0.05))[..., None].astype(float)
-    parts = jax.device_put([labelled, np.full(right.shape, np.nan), judged])
+    parts = jax.device_put([labelled, judged])
     hand = HandLabels(*parts, judges=("judged",))
     return whole, dataclasses.replace(whole, correct=jax.device_put(right & labelled), hand=hand)
 
@@ -55,7 +55,6 @@ def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
 def test_it_says_how_many_labels_there_are(diagnosis):
     assert diagnosis.labels["labelled_queries"] == 200
     assert diagnosis.labels["judges"][0]["judge"] == "judged"
-    assert diagnosis.labels["even"] == 600
     first, second = diagnosis.remarks[:2]
     assert first.startswith("200 of 500 queries are labelled; judged judges all and agrees with 9")
     assert "are judged by the labelled answers alone" in second
@@ -76,17 +75,6 @@ def test_figures_of_it(diagnosis, logs):
     figures = pytest.importorskip("rcjax.plots.figures")
     _, partly = logs
     assert "reliability" in figures.diagnosis_figures(diagnosis, rcjax.fit(partly), partly)
-
-
-@pytest.mark.thorough
-def test_labels_drawn_unevenly_are_told(logs):
-    _, partly = logs
-    chances = np.where(np.arange(500)[:, None] < 100, 0.3, 0.6) * np.ones((1, 3))
-    hand = dataclasses.replace(partly.hand, probability=jax.device_put(chances))
-    uneven = dataclasses.replace(partly, hand=hand)
-    diagnosis = rcjax.diagnose(rcjax.fit(uneven), uneven, replicates=20, search=None)
-    assert 400 < diagnosis.labels["even"] < 500  # half of those that were twice as likely
-    assert f"as labels were drawn unevenly, by {diagnosis.labels['even']} of the 600" in diagnosis.remarks[1]
 
 
 @pytest.mark.thorough

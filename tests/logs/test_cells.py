@@ -17,7 +17,6 @@ ROWS = {
     "query": [query for query in range(N) for _ in MODELS],
     "model": [*MODELS] * N,
     "correct": [1, 0, 0, 1, None, 1, 1, None],
-    "label_probability": [0.5] * 2 * N,
     "confidence": [0.9, 0.8] * N,
     "cost": [1.0, 3.0] * N,
     "answer": ["a", "b", "b", "b"] * (N // 2),

@@ -120,8 +120,7 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
 def test_labels_of_some_answers_come_back():
     log = make_log(900)
     labelled = (np.random.default_rng(1).random(log.logprob.shape) < 0.1) & np.asarray(log.answered)
-    nothing, none = np.full(labelled.shape, np.nan), np.zeros((*labelled.shape, 0))
-    hand = HandLabels(jnp.asarray(labelled), jnp.asarray(nothing), jnp.asarray(none), ())
+    hand = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
     partly = dataclasses.replace(log, correct=log.correct & labelled, hand=hand)
     held = json.loads(json.dumps(describe_reference(partly)))
     again = read_reference(held, log.task)
@@ -129,21 +128,6 @@ def test_labels_of_some_answers_come_back():
     assert again.labelled.sum() == labelled.sum()  # queries with labels go first
     assert np.asarray(again.correct).sum() == np.asarray(partly.correct).sum()
     assert "labelled" not in describe_reference(log)["models"]["model 0"]
-    uneven = np.where(np.asarray(log.logprob) > -0.5, 0.5, 0.1)
-    thinned = dataclasses.replace(hand, probability=jnp.asarray(uneven))
-    fewer = read_reference(describe_reference(dataclasses.replace(partly, hand=thinned)), log.task)
-    assert fewer.labelled.sum() < 0.8 * labelled.sum()
     held["models"]["model 0"]["labelled"] = "AAAA"
     with pytest.raises(ValueError, match=r"labelled: must be 50 numbers in base64"):
         read_reference(held, log.task)
-
-
-def test_what_is_left_of_uneven_labels_is_a_fair_sample():
-    rng, n = np.random.default_rng(0), 20_000
-    chance = rng.choice([0.05, 0.1, 0.5], (n, 2))
-    labelled = rng.random((n, 2)) < chance
-    even = HandLabels(jnp.asarray(labelled), jnp.asarray(chance), jnp.zeros((n, 2, 0)), ()).even
-    assert not (even & ~labelled).any()
-    for probability in (0.05, 0.1, 0.5):
-        share = even[chance == probability].mean()
-        assert share == pytest.approx(0.05, abs=4 * np.sqrt(0.05 / (chance == probability).sum()))

@@ -1,62 +1,75 @@
-"""The table in which answers are labelled: written, read again, and what a person may do to it meanwhile."""
+"""The table in which answers are labelled: drawn at random, written for spreadsheets, and read as it was written."""
 
+import csv
+import dataclasses
+import io
 import json
 
+import jax
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings, strategies as st
+from judged_logs import judged_log
 from misses import in_turn
+from polars.testing import assert_frame_equal
 
+import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.label_sheet import AnswerKey, LabelSheet, Texts, answer_texts, read_sheet
+from rcjax.logs.label_sheet import answer_texts, draw_answers, label_sheet, plain_cells, read_sheet, write_sheet
 
-ROWS = [
-    (AnswerKey("q1", "small"), Texts("1 + 1?", "", 'two,\n"of course"'), None, 0.25),
-    (AnswerKey("q2", "large"), Texts("", "", "größer"), True, 1 / 3),
-    (AnswerKey("q3", "small"), Texts("", "", ""), False, 1.0),
+FORMULAS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", '=HYPERLINK("x")']
+TEXTS = [
+    *FORMULAS,
+    *(f"'{text}" for text in FORMULAS),
+    "'tis",
+    "-5",
+    "+3,5",
+    "50 %",
+    "a\r\nb\n",
+    '"',
+    "größer",
+    "a,\nb",
 ]
+#: What spreadsheets leave out, before what they take for a formula.
+HIDDEN = ["\x00=1", "\u200b=1", "\ufeff@a", "\u00ad+a", "\x7f-a", "\u2060=1", "﹦1+1", "﹫a", "\u200b =a"]
+#: How a spreadsheet may save a table: its separator and its encoding.
+SAVED = [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "utf-16"), (",", "utf-16"), (";", "utf-16")]
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path):
-    sheet = LabelSheet.of(tmp_path / "sheet.csv", ROWS)
-    sheet.write()
-    assert sheet.columns == ("query", "model", "question", "answer", "correct", "label_probability")
-    again = read_sheet(sheet.path)
-    assert (again.columns, again.rows) == (sheet.columns, sheet.rows)
-    assert again.labels == [None, True, False]
-    assert again.texts(0) == ROWS[0][1]
-    assert float(again.rows[1]["label_probability"]) == pytest.approx(1 / 3, abs=1e-9)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text("'=+-@\t\r\n 1,%", max_size=6))
+@settings(max_examples=100)
+def test_a_cell_comes_back(tmp_path_factory, text):
+    path, sheet = tmp_path_factory.mktemp("cell") / "table.csv", pl.DataFrame({"text": [text]})
+    write_sheet(path, sheet)
+    with path.open(newline="", encoding="utf-8") as file:
+        written = pl.DataFrame({"text": [[*csv.reader(file)][1:][0][0] if text else ""]})
+    assert_frame_equal(plain_cells(written), sheet)
 
 
-def test_labels_are_written_at_once_and_taken_back(tmp_path):
-    sheet = LabelSheet.of(tmp_path / "sheet.csv", ROWS)
-    sheet.set_label(0, False)
-    assert read_sheet(sheet.path).labels == [False, True, False]
-    sheet.set_label(0, None)
-    assert read_sheet(sheet.path).labels == [None, True, False]
-    assert [path.name for path in tmp_path.iterdir()] == ["sheet.csv"]
-
-
-def test_what_a_person_adds_stays(tmp_path):
-    path = tmp_path / "sheet.csv"
-    path.write_text("note,query,model,correct,label_probability\nhm,q1,small,Yes,0.5\n\n,q2,small,,0.5\n", "utf-8-sig")
-    sheet = read_sheet(path)
-    assert sheet.labels == [True, None]
-    sheet.set_label(1, False)
-    assert path.read_text().splitlines() == [
-        "note,query,model,correct,label_probability",
-        "hm,q1,small,Yes,0.5",
-        ",q2,small,0,0.5",
-    ]
+def test_no_cell_is_a_formula_and_all_come_back_however_they_are_saved(tmp_path):
+    """Answers that began with =, + or @ ran as formulas."""
+    path, texts = tmp_path / "sheet.csv", [*TEXTS, *HIDDEN]
+    sheet = pl.DataFrame({"query": [*map(str, range(len(texts)))], "model": "=m", "answer": texts, "correct": "1"})
+    write_sheet(path, sheet)
+    rows = [*csv.reader(io.StringIO(path.read_bytes().decode(), newline=""))]
+    assert all(row[2].startswith("'") for row in rows[-len(HIDDEN) :])
+    assert not [row for row in rows[1:] for cell in row if cell.lstrip()[:1] in {*"=+@＝"} and cell != "+3,5"]
+    for separator, encoding in SAVED:
+        content = io.StringIO()
+        csv.writer(content, delimiter=separator).writerows(rows)
+        path.write_bytes(content.getvalue().encode(encoding))
+        back = read_sheet(path)
+        assert [text.strip() for text in back["answer"]] == [plain.strip() for plain in texts]
+        assert {*back["model"]} == {"=m"}
 
 
 @in_turn(
     ("content", "message"),
     [
-        ("query,model,correct\nq1,small,1\n", "sheet.csv: no columns label_probability: it is no table of rcjax label"),
-        ("", "sheet.csv: no columns query, model, correct, label_probability"),
-        ("query,model,correct,label_probability\nq1,small,perhaps,1\n", "sheet.csv, row 1: correct perhaps is not"),
-        ("query,model,correct,label_probability\nq1,small,1\n", "a row has more or fewer cells than the first"),
-        ('query,model,correct,label_probability\n"q1"x,small,1,1\n', "sheet.csv: cannot be read: save it as CSV"),
+        ("query,model\nq1,small\n", "sheet.csv: rename or add missing columns correct"),
+        ("", "sheet.csv: the file is empty"),
+        ("query,model,correct\nq1,small,1,2,3\n", "sheet.csv"),
         (b"\xff\xfe\x00", "sheet.csv: begins as UTF-16, but is not: save the file as UTF-8"),
     ],
 )
@@ -76,37 +89,56 @@ def test_texts_of_a_log_in_any_form(tmp_path):
     frame = pl.DataFrame(rows)
     frame.write_csv(tmp_path / "log.csv")
     frame.with_columns(reference=pl.Series([["so", "thus"], None])).write_parquet(tmp_path / "log.parquet")
-    one, other, missing = (AnswerKey(query, "small") for query in "123")
-    drawn, texts = {one, other, missing}, {one: Texts("Why?", "so", "So."), other: Texts("How?", "", "")}
-    assert answer_texts(tmp_path / "log.csv", drawn) == texts == answer_texts(frame, drawn)
-    assert answer_texts(tmp_path / "log.parquet", drawn)[one].right_answer == "so or thus"
-    assert answer_texts(frame.select("query", "model"), {one}) == {one: Texts()}
+    told = [("1", "small", "Why?", "so", "So."), ("2", "small", "How?", None, None)]
+    assert answer_texts(tmp_path / "log.csv").rows() == told
+    assert answer_texts(tmp_path / "log.parquet")["right_answer"].to_list() == ["so or thus", None]
 
 
-def test_texts_of_a_call_log_are_those_of_the_call_that_counts(tmp_path):
+def test_texts_of_a_call_log_are_those_of_the_calls_that_count(tmp_path):
     def call(query, answer, **more):
         return json.dumps({"call_log": 1, "query": query, "model": "small", "answer": answer, "error": None} | more)
 
-    lines = [call("a", None, error="no reply"), call("a", "seen", shadow=True), call("a", "again", shadow=True)]
-    lines = [call("b", "deferred", shadow=False), *lines, call("c", "last", shadow=True)]
+    lines = [call("a", None, error="no reply"), call("a", "seen", shadow=True), call("b", "deferred", shadow=False)]
     (tmp_path / "calls.jsonl").write_text("\n".join(lines) + "\n")
-    drawn = {AnswerKey(query, "small") for query in "abc"}
-    told = {query: texts.answer for (query, *_), texts in answer_texts(tmp_path / "calls.jsonl", drawn).items()}
-    assert told == {"a": "seen", "c": "last"}
+    assert answer_texts(tmp_path / "calls.jsonl").rows() == [("a", "small", "seen")]
 
 
-def test_texts_of_samples_are_told_apart():
-    frame = pl.DataFrame({"query": [1, 1], "model": ["small"] * 2, "sample": [0, 1], "answer": ["a", "b"]})
-    second = AnswerKey("1", "small", "1")
-    assert answer_texts(frame, {second}) == {second: Texts(answer="b")}
-    with pytest.raises(LogError, match=r"several answers per query and model .* the log has one of each"):
-        answer_texts(frame, {AnswerKey("1", "small")})
-    with pytest.raises(LogError, match="no column sample, and the log has several answers per query and model"):
-        answer_texts(frame.drop("sample"), {second})
+def bare_log(n=100):
+    """A log of which no answer has a label, and one query lacks a model."""
+    log = judged_log(n, 2)
+    assert log.hand is not None
+    answered = np.asarray(log.answered).copy()
+    answered[0, 0] = False
+    none = jax.device_put(np.zeros(answered.shape, bool))
+    return dataclasses.replace(
+        log, answered=jax.device_put(answered), hand=dataclasses.replace(log.hand, labelled=none)
+    )
 
 
-def test_a_table_tells_samples_apart_where_there_are_some(tmp_path):
-    rows = [(AnswerKey("1", "small", sample), Texts(), None, 0.5) for sample in ("0", "2")]
-    sheet = LabelSheet.of(tmp_path / "sheet.csv", rows)
-    assert sheet.columns == ("query", "model", "sample", "correct", "label_probability")
-    assert [row["sample"] for row in sheet.rows] == ["0", "2"]
+def test_answers_are_drawn_at_random_as_many_of_each_model():
+    log = bare_log()
+    drawn = draw_answers(log, 31, seed=3)
+    assert len({*drawn}) == 31
+    assert drawn == sorted(drawn) == draw_answers(log, 31, seed=3) != draw_answers(log, 31, seed=4)
+    assert sorted(np.bincount([model for _, model in drawn]).tolist()) == [10, 10, 11]
+    often = np.zeros(log.labelled.shape)
+    for seed in range(300):
+        often[tuple(zip(*draw_answers(log, 30, seed), strict=True))] += 1
+    assert often[0, 0] == 0
+    assert np.abs(often[1:] - 30).max() < 5 * np.sqrt(30)  # each of a hundred in a tenth of the draws
+    with pytest.raises(LogError, match="only 299 answers without a label: draw no more than that"):
+        draw_answers(log, 300)
+    with pytest.raises(LogError, match="every answer has a label already"):
+        draw_answers(rcjax.sample_log(20), 1)
+
+
+def test_labels_that_are_there_stand_below_those_to_come(tmp_path):
+    log = judged_log(100, 30)
+    drawn = draw_answers(log, 9)
+    texts = pl.DataFrame({"query": [str(query) for query in log.queries], "question": "why?", "answer": ""})
+    sheet = label_sheet(log, drawn, texts)
+    assert sheet.columns == ["query", "model", "question", "correct"]
+    assert sheet["correct"].null_count() == 9 == sheet["correct"][:9].null_count()
+    assert sheet.height == 9 + 90
+    right = np.asarray(log.correct)[log.labelled]
+    assert [label == "1" for label in sheet["correct"][9:]] == right.tolist()

@@ -124,3 +124,15 @@ def test_a_log_whose_calls_all_failed(tmp_path):
         warnings.simplefilter("ignore", LeftOutWarning)
         with pytest.raises(LogError, match="no row has an answer to compare with"):
             read_log(frame, labels=labels)
+
+
+def test_labels_of_another_alphabet_are_refused_with_the_first_row(path):
+    labels = pl.DataFrame({"query": range(4), "answer": ["Billing"] * 4})
+    message = refusal(path, labels=labels)
+    assert message.endswith(
+        "no label equals any answer (query 0: label billing, answer B): write labels and answers alike"
+    )
+    assert read_log(path, labels=labels.with_columns(answer=pl.Series(["B", "Billing", "x", "y"]))).correct.sum() == 1
+    numbers = table(path).with_columns(answer=pl.lit("4"))
+    right = numbers.with_columns(pl.col("query").cast(int)).group_by("query").agg(answer=pl.lit(4))
+    assert read_log(numbers, labels=right.head(3)).correct.sum() == 6

@@ -38,28 +38,24 @@ def test_answers_without_a_label_are_kept():
     assert log.hand is not None
     assert log.hand.judges == ()
     assert log.hand.judged.shape == (QUERIES, 2, 0)
-    assert np.isnan(log.hand.probability).all()
 
 
 def test_a_log_with_all_labels_is_as_it_was(recwarn):
-    log = read_log(table(correct=[1, 0] * QUERIES, label_probability=[0.5] * (2 * QUERIES)))
+    log = read_log(table(correct=[1, 0] * QUERIES))
     assert log.hand is None
     assert log.labelled.all()
     assert log.describe().endswith("every model answered every query.")
     assert not recwarn.list
 
 
-def test_verdicts_of_judges_and_probabilities():
+def test_verdicts_of_judges():
     verdicts = [None, *np.linspace(0, 1, 2 * QUERIES - 1)]
     truth = pl.Series([True, False] * QUERIES)
-    chances = [0.5, 0.25] * 4 + [None] * QUERIES
-    log = quiet(table(judged_b=verdicts, judged=truth, judged_empty=[None] * 16, label_probability=chances))
+    log = quiet(table(judged_b=verdicts, judged=truth, judged_empty=[None] * 16))
     assert log.hand is not None
     assert log.hand.judges == ("judged_b", "judged")  # one that says nothing is left out
     np.testing.assert_allclose(log.hand.judged[..., 0], np.array(verdicts, float).reshape(-1, 2), rtol=1e-6)
     np.testing.assert_array_equal(log.hand.judged[..., 1], [[1, 0]] * QUERIES)
-    np.testing.assert_array_equal(log.hand.probability[:4], [[0.5, 0.25]] * 4)
-    assert np.isnan(log.hand.probability[4:]).all()
     assert log.hand.is_judged.all()
 
 
@@ -126,27 +122,20 @@ def test_labels_by_model_keep_what_they_do_not_know():
 
 
 def test_labels_that_are_not_there_yet(tmp_path):
-    rows = ["0,small,1,0.5", "0,large,,0.5", "1,large,0,0.25", "1,small,true,1", "2,large,false,0.125"]
-    path = write(tmp_path, "query,model,correct,label_probability", *rows, name="labels.csv")
+    rows = ["0,small,1", "0,large,", "1,large,Wrong", "1,small,true", "2,large,no"]
+    path = write(tmp_path, "query,model,correct", *rows, name="labels.csv")
     log = quiet(table().drop("correct"), labels=path)
     assert log.labelled[:3].tolist() == [[True, False], [True, True], [False, True]]
-    assert log.hand is not None
-    nan = np.nan
-    np.testing.assert_array_equal(log.hand.probability[:3], [[0.5, nan], [1, 0.25], [nan, 0.125]])
+    assert np.asarray(log.correct)[:3].tolist() == [[True, False], [True, False], [False, False]]
+    other = write(tmp_path, "query,model,correct", "0,small,1", "0,large,perhaps", name="words.csv")
+    assert refusal(table(), labels=other).startswith(
+        "words.csv, line 3, model large: correct perhaps is not clear: give"
+    )
     empty = write(tmp_path, "query,model,correct", "0,small,", "0,large,", name="empty.csv")
     message = refusal(table(), labels=empty)
     assert message == "empty.csv: none of its 2 rows has a label: fill in the column correct"
     twice = write(tmp_path, "query,model,correct", "0,small,1", "0,small,0", "0,large,", name="twice.csv")
     assert "query 0, model small is labelled right and wrong" in refusal(table(), labels=twice)
-
-
-def test_probabilities_of_the_log_and_of_labels():
-    labels = pl.DataFrame(
-        {"query": [0, 5], "model": ["small"] * 2, "correct": [1, 1], "label_probability": [0.5, 0.75]}
-    )
-    log = quiet(table(label_probability=[0.25] * 16), labels=labels)
-    assert log.hand is not None
-    assert np.asarray(log.hand.probability)[[0, 5, 1], 0].tolist() == [0.5, 0.75, 0.25]
 
 
 def test_right_answers_to_some_queries():
@@ -185,11 +174,9 @@ def test_votes_take_the_label_of_their_answer():
         ("judged_a", "1.5", "judged_a 1.5 > 1: give a number from 0 (wrong) to 1 (right), or true or false"),
         ("judged", "-1", "judged -1 < 0"),
         ("judged", "maybe", "judged maybe is not clear: give a number from 0 (wrong) to 1 (right)"),
-        ("label_probability", "0", "label_probability 0 < 1e-09: give the probability with which the answer was drawn"),
-        ("label_probability", "2", "label_probability 2 > 1"),
     ],
 )
-def test_bad_verdicts_and_probabilities(column, value, message, tmp_path):
+def test_bad_verdicts(column, value, message, tmp_path):
     lines = [f"{HEADER},{column}", "1,small,-1,1,1,", "1,large,-1,1,2,1", "2,small,-1,0,1,1", f"2,large,-1,1,1,{value}"]
     assert refusal(write(tmp_path, *lines)).startswith(f"log.csv, line 5, model large: {message}")
 
@@ -202,7 +189,7 @@ def test_a_column_of_a_judge_that_is_there_twice(tmp_path):
 
 
 def test_parts_of_a_log_keep_labels_and_judges():
-    log = quiet(table(judged_a=[1, 0] * QUERIES, label_probability=[0.5] * 16))
+    log = quiet(table(judged_a=[1, 0] * QUERIES))
     part = log.take([7, 0, 1])
     assert part.hand is not None
     assert part.labelled.tolist() == [[False] * 2, [True] * 2, [True] * 2]
@@ -212,7 +199,7 @@ def test_parts_of_a_log_keep_labels_and_judges():
     np.testing.assert_array_equal(np.asarray(swapped.hand.judged)[0, :, 0], [0, 1])
     shuffled = log.take(np.random.default_rng(0).permutation(QUERIES))
     assert shuffled.digest == log.digest
-    assert quiet(table(judged_a=[1, 1] * QUERIES, label_probability=[0.5] * 16)).digest != log.digest
+    assert quiet(table(judged_a=[1, 1] * QUERIES)).digest != log.digest
 
 
 def test_counts_of_labels_and_of_judges_in_words():

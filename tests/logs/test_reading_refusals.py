@@ -21,7 +21,7 @@ from rcjax.logs import IncompleteLogWarning, LogError, read_log
         ("3,small,,1,1", "model small: logprob is missing", "at most 0"),
         ("3,small,NaN,1,1", "model small: logprob NaN is missing", "at most 0"),
         ("3,small,high,1,1", "model small: logprob high is not clear", "at most 0"),
-        ("3,small,-1,yes,1", "model small: correct yes is not clear", "true, false, 1, 0"),
+        ("3,small,-1,maybe,1", "model small: correct maybe is not clear", "true, false, 1, 0"),
         ("3,small,-1,-0.5,1", "model small: correct -0.5 < 0", "or a score between"),
         ("3,small,-1,2,1", "model small: correct 2 > 1", "--score-max"),
         ("3,small,-1,1,-1", "model small: cost -1 < 0", "0 or more"),

@@ -1,8 +1,5 @@
 """Outcomes where labels are missing: the labels where there are any, right on average, with less variance."""
 
-import dataclasses
-
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -10,7 +7,7 @@ from judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdic
 from tiers import examples
 
 import rcjax
-from rcjax.model.label_outcomes import corrected_log, expected_log, expected_right, label_probability
+from rcjax.model.label_outcomes import corrected_log, expected_log, expected_right
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -58,37 +55,6 @@ def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind)
     assert (spread < least * np.std(alone, 0, ddof=1)).all()
     if kind in ("lenient", "strict"):  # the judge's word is not right on average
         assert np.abs(judged[..., 0].mean(0) - right.mean(0)).max() > 0.03
-
-
-@pytest.mark.thorough
-def test_labels_that_were_drawn_unevenly_count_by_their_probability():
-    whole = rcjax.sample_log(600, seed=2).select(MODELS)
-    right = np.asarray(whole.correct)
-    rng = np.random.default_rng(0)
-    chance = np.where(right, 0.1, 0.5)  # what is wrong is labelled more often
-    judged = np.full((*right.shape, 1), np.nan)
-    means, plain = [], []
-    for _ in range(150):
-        labelled = rng.random(right.shape) < chance
-        log = partly(whole, labelled, judged, np.where(labelled, chance, np.nan))
-        means.append(np.asarray(corrected_log(log).correct).mean(0))
-        plain.append(np.asarray(corrected_log(partly(whole, labelled, judged)).correct).mean(0))
-    assert np.abs(np.mean(means, 0) - right.mean(0)).max() < 0.015
-    assert np.abs(np.mean(plain, 0) - right.mean(0)).min() > 0.1
-
-
-@pytest.mark.thorough
-def test_labels_from_before_a_draw_count_once():
-    log = judged_log(300, 50)
-    before = log.labelled.copy()
-    drawn = ~before & (np.random.default_rng(0).random(before.shape) < 0.25)
-    whole = np.asarray(rcjax.sample_log(300, seed=0).select(MODELS).correct)
-    both = dataclasses.replace(log, correct=jnp.asarray(whole))
-    both = partly(both, before | drawn, np.asarray(log.hand.judged), np.where(drawn, 0.25, np.nan))
-    chance = label_probability(both)
-    assert (chance[before] == 1).all()
-    assert (chance[drawn] == 0.25).all()
-    assert label_probability(log) == pytest.approx(np.full(log.labelled.shape, 50 / 300))
 
 
 @pytest.mark.thorough

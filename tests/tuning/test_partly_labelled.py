@@ -86,12 +86,6 @@ def test_queries_with_labels_alone_are_a_log_of_their_own():
     assert alone.n_queries == 30
     assert alone.hand is None
     assert labelled_by_hand(alone) is alone
-    uneven = partly(log, log.labelled, np.asarray(log.hand.judged), np.where(np.arange(100)[:, None] % 2, 0.5, 0.1))
-    uneven = dataclasses.replace(uneven, hand=dataclasses.replace(uneven.hand, probability=jnp.full((100, 3), 0.5)))
-    assert labelled_by_hand(uneven).n_queries == 30
-    chance = np.broadcast_to(np.where(np.arange(100)[:, None] % 2, 0.5, 0.1), (100, 3))
-    with pytest.raises(rcjax.LogError, match="drawn unevenly"):
-        labelled_by_hand(partly(log, log.labelled, np.asarray(log.hand.judged), chance))
     with pytest.raises(rcjax.LogError, match="no query has a label"):
         labelled_by_hand(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand.judged)))
 
