@@ -31,8 +31,8 @@ from typing import Any
 from benchmarks import record
 from rcjax.serving.completions import CallError, Usage, read_completion, read_reply, sum_usages
 from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.gateway.chat import changed_options
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
-from rcjax.serving.gateway.option_changes import changed_options
 from rcjax.serving.gateway.responder import encoded
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request

@@ -1,11 +1,10 @@
-"""An upstream whose models do what a request asks for: tools, forms, several answers, audio, log-probabilities."""
+"""An upstream whose models do what a request asks for: tools, forms, several answers, log-probabilities."""
 
 import json
 
 from chat_server import KEY, Response, completion, sure
 from gateway_service import SURE, UNSURE
 
-AUDIO = {"id": "audio_1", "data": "UklGRg==", "expires_at": 9, "transcript": "It is B."}
 FORM = {"letter": "B", "why": "“é”"}  # what is said where JSON is asked for
 
 
@@ -30,8 +29,6 @@ class ActingModels:
             return Response(said(model, content=None, finish_reason="tool_calls", tool_calls=calls))
         if request.get("response_format", {}).get("type") in ("json_object", "json_schema"):
             return Response(said(model, content=json.dumps(FORM)))
-        if "audio" in request.get("modalities", ()):
-            return Response(said(model, content=None, audio=AUDIO))
         return Response(self._letter(model, request))
 
     def _letter(self, model, request):

@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import rcjax
 from rcjax.serving.call_log import Call, CallLog
 
 DAY = "2026-11-24"
@@ -20,16 +19,6 @@ def both(query: object, **changes: object) -> tuple[Call, Call]:
     """Both models on a query; the small one answers B, the large one C."""
     large = {"answer": "C", "logprob": -0.01, "cost": 2e-4}
     return call(query, "small", **changes), call(query, "large", **large | changes)
-
-
-def calls_of_sample(n: int) -> list[Call]:
-    """Calls of both models to n queries of a sampled log; the answer to every query is yes."""
-    log = rcjax.sample_log(n, 0).select(["llama3.2-1b", "llama3.1-70b"])
-    return [
-        call(i, model, logprob=float(log.logprob[i, j]), answer="yes" if log.correct[i, j] else "no", cost=cost)
-        for i in range(n)
-        for j, (model, cost) in enumerate((("small", 1e-5), ("large", 2e-4)))
-    ]
 
 
 def write(path: Path, *calls: Call, **options: object) -> Path:

@@ -1,9 +1,8 @@
-"""The client of OpenAI, plain and async, asks a gateway for responses; and what their events must hold to."""
+"""The client of OpenAI asks a gateway for responses; and what their events must hold to."""
 
-import asyncio
 import json
 
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 from openai.types import responses
 from pydantic import TypeAdapter
 
@@ -13,7 +12,7 @@ EVENTS = TypeAdapter(responses.ResponseStreamEvent)
 
 
 class Sync:
-    """Calls as a program without asyncio makes them."""
+    """Calls, each by a client of its own."""
 
     def __init__(self, service, **options):
         self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
@@ -34,39 +33,6 @@ class Sync:
     def parse(self, **fields):
         with OpenAI(**self._options) as client:
             return client.responses.parse(**QUESTION | fields)
-
-
-class Async:
-    """The same, with asyncio."""
-
-    def __init__(self, service, **options):
-        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
-
-    def _run(self, work):
-        async def main():
-            async with AsyncOpenAI(**self._options) as client:
-                return await work(client.responses)
-
-        return asyncio.run(main())
-
-    def create(self, **fields):
-        return self._run(lambda api: api.create(**QUESTION | fields))
-
-    def events(self, **fields):
-        async def work(api):
-            return [event async for event in await api.create(**QUESTION | fields, stream=True)]
-
-        return self._run(work)
-
-    def whole(self, **fields):
-        async def work(api):
-            async with api.stream(**QUESTION | fields) as stream:
-                return await stream.get_final_response()
-
-        return self._run(work)
-
-    def parse(self, **fields):
-        return self._run(lambda api: api.parse(**QUESTION | fields))
 
 
 def sent(service, **fields):

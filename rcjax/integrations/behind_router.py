@@ -21,7 +21,6 @@ from rcjax._base.wording import visible
 from rcjax.integrations.router_client import WITH, RouterClient, router_client
 from rcjax.policy.policy_files import load_policy
 from rcjax.serving.asking import known_prices
-from rcjax.serving.cascade import Result
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of
 from rcjax.serving.gateway.chat_request import ChatRequest
@@ -102,14 +101,6 @@ class _RouterModel:
     @property
     def served(self) -> str:
         return self.name
-
-
-class _Uncounted:
-    """Counts nothing: LiteLLM has figures of its own."""
-
-    def ended(self, name: str, result: Result, seconds: float) -> None: ...
-
-    def passed(self, name: str, model: str, status: str, seconds: float) -> None: ...
 
 
 class RoutedAnswer(Responder):
@@ -221,7 +212,7 @@ class Desk:
             mark["query"] = query = query_of(client)
             settings, lineup = self._lineup(policy_source(request.model, self._router().model_list, self._folders()))
             settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
-            conversation = Conversation(settings, lineup, _Uncounted(), request, query, answer)
+            conversation = Conversation(settings, lineup, None, request, query, answer)
             await conversation.answer()
         except ApiError as problem:
             answer.fail(problem)

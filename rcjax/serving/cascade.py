@@ -24,10 +24,10 @@ from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
+from rcjax.serving.answer_keys import Comparing
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
-from rcjax.serving.comparing import Comparing
 from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
 from rcjax.serving.exchange import Exchange

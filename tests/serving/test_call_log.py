@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from bare_python import run_bare
-from call_samples import CALL, both, call, calls_of_sample, write
-from command_line import fail, run, succeed
+from call_samples import CALL, both, call, write
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
 from tiers import examples
@@ -104,17 +103,6 @@ def test_a_call_after_a_full_disk_is_on_a_line_of_its_own(path, monkeypatch):
     first, cut, last = path.read_bytes().splitlines()
     assert [json.loads(line)["query"] for line in (first, last)] == ["0", "2"]
     assert len(cut) == 30
-
-
-def test_a_call_after_the_kill_of_another_process_is_on_a_line_of_its_own(path):
-    with CallLog(path) as log:
-        log.write(call(0, "small"))
-        with open(path, "ab") as other:
-            other.write(b'{"call_log": 1, "que')
-        log.write(call(1, "small"))
-        log.write(call(2, "small"))
-    lines = path.read_bytes().splitlines()
-    assert [json.loads(line)["query"] for line in (lines[0], *lines[2:])] == ["0", "1", "2"]
 
 
 KILLED = """
@@ -356,24 +344,6 @@ def test_a_log_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
         assert read(path, answers(*"BCBB"))[0].n_queries == log.n_queries + 1
 
 
-def test_a_log_cut_at_any_byte_is_read_and_continued(path):
-    """Of the first line too, and of texts that look like the end of a line."""
-    write(path, call(0, "small", answer="}"), *both(1)[1:])
-    whole = path.read_bytes()
-    starts = (0, whole.index(b"\n") + 1)
-    cuts = {start + j for start in starts for j in (1, 2, 7, 12, 13, 14, 60, 150, 250)} | {whole.index(b'"}"') + 2}
-    for cut in sorted(cuts):
-        path.write_bytes(whole[:cut])
-        write(path, *both(2), *both(3))
-        log, left_out = read(
-            path, pl.DataFrame({"query": [0, 1, 2, 3], "answer": ["B"] * 4}), models=["small", "large"]
-        )
-        assert {2, 3} <= {*log.queries}
-        lines = path.read_bytes().splitlines()
-        cut_off = sum(not line.endswith(b"}") or line.endswith(b': "}') for line in lines)
-        assert ["1 cut off" in message for message in left_out] == [True] * cut_off
-
-
 def test_clocks_that_jump_do_not_reorder_a_log(path):
     times = ("2026-01-02", "1970-01-01", "2150-01-01", "")
     write(
@@ -442,22 +412,3 @@ def test_a_log_without_answers_needs_labels_by_model(path):
 
 
 # The command line
-
-
-@pytest.mark.thorough
-def test_tune_and_evaluate_from_a_call_log(path, tmp_path):
-    write(
-        path,
-        *calls_of_sample(300),
-        call(300, "small", error="timed out", logprob=None),
-        call(301, "small", shadow=False),
-    )
-    labels, policy = tmp_path / "labels.csv", tmp_path / "policy.json"
-    labels.write_text("query,answer\n" + "".join(f"{i},Yes\n" for i in range(302)))
-    options = ["--labels", labels, "--task", "choice"]
-    result = run("tune", path, *options, "--error-cost", "0.001", "--no-bands", "--out", policy, "--cascade", "all")
-    assert result.exit_code == 0, result.stderr
-    assert "warning: calls.jsonl: 2 of 602 rows are left out: 1 calls that failed; 1 of queries" in result.stderr
-    seen = json.loads(succeed("evaluate", policy, path, "--labels", labels, "--json"))
-    assert seen["n"] == 300
-    assert "a call log does not tell right from wrong" in fail("tune", path)

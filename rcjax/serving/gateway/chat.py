@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any
 
 from starlette.datastructures import Headers
 
+from rcjax.serving.asked import NEUTRAL
 from rcjax.serving.cascade import CascadeError, Result
 from rcjax.serving.completions import sum_usages
 from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
-from rcjax.serving.gateway.option_changes import changed_options, replaced_options
+from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.sending import Sending
 from rcjax.serving.gateway.sent_completions import Account, Wording
@@ -35,38 +37,14 @@ def query_of(headers: Headers) -> str:
     return value
 
 
-class Counting(Protocol):
-    """Is told how requests end, as `rcjax.serving.gateway.metrics.Metrics` is."""
-
-    def ended(self, name: str, result: Result, seconds: float) -> None:
-        """A request went through a policy to its end.
-
-        Args:
-            name: what the client asked for.
-            result: what became of it.
-            seconds: how long the whole request took.
-        """
-        ...
-
-    def passed(self, name: str, model: str, status: str, seconds: float) -> None:
-        """A request that no policy judged went to a model.
-
-        Args:
-            name: what the client asked for.
-            model: that was asked.
-            status: as `Result.status` has it.
-            seconds: how long the whole request took.
-        """
-        ...
-
-
 @dataclass(slots=True)
 class Conversation:
     """One request and its answer."""
 
     settings: Settings
     lineup: Lineup
-    metrics: Counting
+    metrics: Metrics | None
+    """Is told how it ends; None where nothing is counted."""
     request: ChatRequest
     query: str
     responder: Responder
@@ -118,7 +96,8 @@ class Conversation:
             result = problem.result
         if result.status == "failed" and result.completion is not None:  # to its end, and without text
             result = replace(result, status="answered")
-        self.metrics.ended(served.name, result, self._seconds)
+        if self.metrics is not None:
+            self.metrics.ended(served.name, result, self._seconds)
         if result.status == "failed":
             raise upstream_error(result.failure, _problem(result))
         outcome = {"status": result.status, "model": result.model, "confidence": result.confidence}
@@ -144,7 +123,8 @@ class Conversation:
         )
         attempt = await self.lineup.caller.call(question, model, None, self._left, before=())
         ending = "failed" if attempt.completion is None else status
-        self.metrics.passed(served.name if served else model, model, ending, self._seconds)
+        if self.metrics is not None:
+            self.metrics.passed(served.name if served else model, model, ending, self._seconds)
         if attempt.completion is None:
             raise upstream_error(attempt.failure, f"model {model}: {attempt.call.error}")
         sending.account = replace(sending.account, calls=(attempt.call,))
@@ -155,3 +135,38 @@ def _problem(result: Result) -> str:
     """What failed, for the client: by model, without the query's id."""
     failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
     return f"no model answered: {failures}"
+
+
+def changed_options(options: Mapping[str, Any], recorded: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The options that are not those of the log that a policy was tuned on, as far as it tells them.
+
+    Args:
+        options: of a request.
+        recorded: of the log, by model.
+
+    >>> changed_options({"temperature": 1, "user": "me"}, [{"temperature": 0}, {}])
+    ('temperature',)
+    """
+    records = [_flat(one) for one in recorded]
+    relevant = {name: value for name, value in _flat(options).items() if name not in NEUTRAL}
+    return tuple(name for name, value in relevant.items() if any(record.get(name) != value for record in records))
+
+
+def replaced_options(options: Mapping[str, Any], needed: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The options for which a signal needs others, so that they are not sent.
+
+    Log-probabilities are none of them: a client gets as many as it asked for.
+
+    >>> replaced_options({"temperature": 0}, [{"n": 5, "temperature": 0.7}])
+    ('temperature',)
+    """
+    signals = [*needed]
+    relevant = {name: value for name, value in options.items() if name not in NEUTRAL}
+    return tuple(name for name, value in relevant.items() if any(value != one.get(name, value) for one in signals))
+
+
+def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the names that they have in a request."""
+    others = options.get("extra_body")
+    named = {name: value for name, value in options.items() if name != "extra_body"}
+    return {**named, **others} if isinstance(others, Mapping) else named

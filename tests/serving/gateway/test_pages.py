@@ -1,6 +1,4 @@
-"""What a service says of itself at / and /v1/models, with a key and without."""
-
-import re
+"""What a service says of itself at /v1/models, with a key and without."""
 
 import pytest
 from gateway_service import MODELS, gateway, make_policy
@@ -13,26 +11,9 @@ def _key(monkeypatch):
     monkeypatch.setenv("KEYS_OF_CLIENTS", "key-of-another, key-of-a-client")
 
 
-def test_home_says_what_there_is_and_its_links_lead_somewhere():
-    with gateway({"policy": make_policy(), "<b>": make_policy()}) as service:
-        reply = service.get("/")
-        page = reply.body.decode()
-        assert reply.headers["content-type"] == "text/html; charset=utf-8"
-        assert "<code>policy</code>: small → middle → large" in page
-        assert "<code>&lt;b&gt;</code>" in page
-        assert "<b>" not in page
-        links = re.findall(r'href="([^"]*)"', page)
-        assert len(links) == 4
-        assert [service.get(link).status for link in links] == [200] * 4
-
-
 @pytest.mark.usefixtures("_key")
 def test_nothing_that_is_configured_is_told_without_a_key():
     with gateway({"secret-name": make_policy()}, key_env="KEYS_OF_CLIENTS") as service:
-        page = service.get("/").body.decode()
-        assert "secret-name" not in page
-        assert not any(model in page for model in MODELS)
-        assert "those who send a key" in page
         for path in ("/v1/models", "/v1/models/secret-name", "/metrics"):
             assert service.get(path).status == 401
             assert service.get(path, authorization="Bearer key").status == 401

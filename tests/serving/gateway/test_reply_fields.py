@@ -195,43 +195,6 @@ def _event(chunk):
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
-PROTOCOL = {
-    "buffered": {"small": completion("B") | {"choices": sure("B", SURE)["choices"]}},
-    "kept whatever it is": {
-        "small": sure("A", UNSURE),
-        "middle": sure("A", UNSURE),
-        "large": completion("So it is B."),
-    },
-    "not judged": {"large": completion("So it is B.")},
-}
-
-
-@in_turn("counted", [None, False, True])
-@in_turn("by", PROTOCOL)
-def test_the_protocol_of_a_stream(service, by, counted):
-    """Role first, then the text, then how it ends, then tokens if they were asked for, then [DONE]."""
-    service.server.behave.by_model |= PROTOCOL[by]
-    fields = {"tools": [TOOL]} if by == "not judged" else {}
-    options = {} if counted is None else {"stream_options": {"include_usage": counted}}
-    reply = service.ask(stream=True, **fields, **options)
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    assert reply.body.endswith(b"data: [DONE]\n\n")
-    assert reply.body.count(b"[DONE]") == 1
-    *events, _ = reply.events
-    assert len({(event["id"], event["object"], event["created"], event["model"]) for event in events}) == 1
-    if counted:
-        *events, last = events
-        assert (last["choices"], [*last["usage"]]) == ([], ["prompt_tokens", "completion_tokens", "total_tokens"])
-    assert [event.get("usage", "none") for event in events] == [None if counted else "none"] * len(events)
-    choices = [choice for event in events for choice in event["choices"]]
-    assert choices[0]["delta"]["role"] == "assistant"
-    assert not any("role" in choice["delta"] for choice in choices[1:])
-    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["stop"]
-    assert choices[-1]["delta"] == {}
-    assert {choice["logprobs"] for choice in choices} == {None}
-    assert reply.text == ("B" if by == "buffered" else "So it is B.")
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_server_that_tells_no_tokens(service, stream):
     service.server.behave.by_model |= {"small": sure("B", SURE, usage=None)}

@@ -10,7 +10,7 @@ from chat_server import Response, completion, sure
 from gateway_service import UNSURE, gateway, make_policy
 from misses import in_turn
 from openai.types import responses
-from response_clients import EVENTS, QUESTION, Async, Sync, check_events, events_of, sent
+from response_clients import EVENTS, QUESTION, Sync, check_events, events_of, sent
 
 from rcjax.policy import Rule
 from rcjax.serving.gateway.api_errors import ApiError
@@ -22,9 +22,9 @@ TOOLS = [
 ]
 
 
-@pytest.fixture(params=[Sync, Async])
-def client(request, service):
-    return request.param(service)
+@pytest.fixture
+def client(service):
+    return Sync(service)
 
 
 #: What a model says, and what a response makes of it: its status, why it is incomplete, and its parts.

@@ -9,9 +9,8 @@ from acting_models import FORM, ActingModels
 from chat_server import Response
 from gateway_service import MODELS, SURE, gateway
 from misses import in_turn
-from openai import OpenAI
 from pydantic import BaseModel
-from response_clients import KEY, QUESTION, Async, Sync, check_events, events_of, sent
+from response_clients import KEY, QUESTION, Sync, check_events, events_of, sent
 
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
 TOOLS = [{"type": "function", "name": name, "strict": True, "parameters": AT} for name in ("look", "listen")]
@@ -23,9 +22,9 @@ class Letter(BaseModel):
     why: str
 
 
-@pytest.fixture(params=[Sync, Async])
-def client(request, service):
-    return request.param(service)
+@pytest.fixture
+def client(service):
+    return Sync(service)
 
 
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
@@ -123,26 +122,6 @@ def test_what_a_response_repeats(client):
         }
         assert repeated["text"] == {"format": {"type": "text"}, "verbosity": "low"}
         assert (repeated["store"], repeated["truncation"]) == (False, "disabled")
-
-
-def test_headers_are_those_of_a_completion(service):
-    service.server.behave.unsure = ("small",)
-    with OpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client:
-        raw = client.responses.with_raw_response.create(
-            **QUESTION, temperature=0, extra_headers={"x-rcjax-query": "q-1/r"}
-        )
-        names = {name: value for name, value in raw.headers.items() if name.startswith("x-rcjax-")}
-        assert names.pop("x-rcjax-policy-hash") == raw.parse().model_extra["rcjax"]["policy_hash"]
-        assert names == {
-            "x-rcjax-query": "q-1/r",
-            "x-rcjax-status": "answered",
-            "x-rcjax-model": "middle",
-            "x-rcjax-models": "small,middle",
-            "x-rcjax-policy": "policy",
-            "x-rcjax-confidence": "0.829000",
-            "x-rcjax-cost": "6.19e-05",
-        }
-    assert [row["model"] for row in service.log_rows() if row["query"] == "q-1/r"] == ["small", "middle"]
 
 
 def failing(status=500, headers=None, **error):
