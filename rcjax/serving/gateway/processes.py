@@ -41,7 +41,7 @@ _LISTENERS = 16  # uvloop takes one connection of each in a turn of its loop: a 
 _PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
 
 
-_PATIENCE = 120  # seconds until a worker answers its supervisor: on a busy machine the import alone takes long
+_PATIENCE = 60  # seconds until a worker answers its supervisor: on a busy machine the import alone takes long
 
 
 _LOG_CONFIG: dict[str, Any] = {
@@ -118,9 +118,15 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
 
 
 class _Workers(Multiprocess):
-    """Uvicorn's workers; once they are to end, connections are refused, which else would wait for nobody."""
+    """Uvicorn's workers, of which one that dies is not waited for."""
+
+    def keep_subprocess_alive(self) -> None:
+        for process in self.processes:
+            process.child_conn.close()  # it is the worker's: open here as well, nothing tells that its other end died
+        super().keep_subprocess_alive()
 
     def terminate_all(self) -> None:
+        """Refuse connections from now on, which else would wait for nobody."""
         for listener in self.sockets:
             listener.close()
         super().terminate_all()

@@ -90,7 +90,7 @@ def test_a_worker_that_cannot_start_says_so_until_it_can():
         before = service.workers()
         (service.folder / "policy.json").write_text("{")
         os.kill(min(before), signal.SIGKILL)
-        trying = "a worker cannot start, another one will be tried: policy.json: not JSON"
+        trying = f"a worker cannot start, another one will be tried: {service.folder / 'policy.json'}: not JSON"
         until(lambda: said(service).count(trying) >= 2, 40)
         assert service.ask().status == 200
         (service.folder / "policy.json").write_text(good)
