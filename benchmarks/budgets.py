@@ -10,7 +10,7 @@ answers are billed on these others.
 
 The targets are read off the single models on the labels. Budgets from the cheapest model's bill to the dearest's, by
 equal ratios; errors from the best model's to the worst's, by equal steps; prices of an error from 10 to 1,000 times
-what an answer costs, by equal ratios. The ways to a policy: the default; `--mix`, which takes no price; `--cascade
+what an answer costs, by equal ratios. The ways to a policy: the default; `--cascade
 all`; the best single model by the labels; and what all are held to, a plain pair: the best single model or pair at any
 confidence as its threshold, as counted and billed on the labels. Comparisons are over the targets that a way and the
 plain pair both meet on the labels; others are counted. ± is one standard error over splits, which share queries.
@@ -36,7 +36,7 @@ from rcjax.tuning.bills import by_bill
 
 FOLDER, PUBLIC, SAMPLED = GROUPS = ("data", "public", "sampled")
 DRAWS, FRESH, FRESH_SEED = 3, 10_000, 99
-DEFAULT, MIX, ALL, SINGLE, PLAIN = WAYS = ("default", "--mix", "--cascade all", "single model", "plain pair")
+DEFAULT, ALL, SINGLE, PLAIN = WAYS = ("default", "--cascade all", "single model", "plain pair")
 TARGETS = "budget", "max_error", "error_cost"
 OVERSPENT, MISSED = 0.03, 0.01  # of the budget; of the queries
 AMONG = 1e-9  # a limit is met within this relative rounding, as `Frontier` has it
@@ -134,7 +134,7 @@ def splits_of(source: Source, labels: list[int], splits: int) -> Iterator[Split]
 
 
 def replayed(policies: Any, train: rcjax.Log, test: rcjax.Log) -> np.ndarray:
-    """(…, 4) figures of a policy, a mixture, or every policy of a frontier."""
+    """(…, 4) figures of a policy, or every policy of a frontier."""
     both = [rcjax.replay(policies, log) for log in (train, test)]
     return np.stack([np.asarray(x, float) for seen in both for x in (seen.error, seen.spent)], axis=-1)
 
@@ -167,7 +167,6 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, plain: np.ndarray) -> dict[str, W
     chosen = {target: by_frontier(frontier, train, test) for target, frontier in default.items()}
     return {
         DEFAULT: lambda target, value: chosen[target](target, value),
-        MIX: lambda target, value: replayed(default[target].mixture(**{target: value}), train, test),
         ALL: by_frontier(by_bill(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
         SINGLE: by_labels(plain[: len(train.models)]),
         PLAIN: by_labels(plain),
@@ -195,7 +194,7 @@ def measure(train: rcjax.Log, test: rcjax.Log, counts: list[int]) -> dict[str, d
     ways = ways_of(train, test, plain)
     row: dict[str, dict[str, Any]] = {figure: {} for figure in (*FIGURES, "unmet")}
     for target, values in targets_of(singles, counts).items():
-        taking = [way for way in WAYS if values.size and not (way == MIX and target == "error_cost")]
+        taking = [way for way in WAYS if values.size]
         policies = {way: np.array([policy_for(ways[way], target, float(value)) for value in values]) for way in taking}
         for way, policy in policies.items():
             for figure, value in JUDGES[target](policy, policies[PLAIN], values, singles).items():
@@ -320,7 +319,7 @@ def headlines(rows: list[dict]) -> None:
     first, against = "logs with log-probabilities: ", "the default against a plain pair"
     folder = groups[FOLDER]
     show(f"{first}error that budgets get, {against}", folder, "error", DEFAULT)
-    for way, name in ((MIX, f"`{MIX}`"), (ALL, f"`{ALL}`"), (SINGLE, "the best single model")):
+    for way, name in ((ALL, f"`{ALL}`"), (SINGLE, "the best single model")):
         show(f"{first}the same by {name}", folder, "error", way)
     for name in dict.fromkeys(row["log"] for row in groups[PUBLIC]):
         some = [row for row in rows if row["log"] == name]

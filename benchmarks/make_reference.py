@@ -33,7 +33,7 @@ SECTIONS = {
         "sample_log",
     ],
     "How a log is tuned": ["Reference", "Scores", "Spec"],
-    "What is deployed": ["Policy", "Mixture", "load_policy"],
+    "What is deployed": ["Policy", "Ladder", "load_policy"],
     "In service": ["Cascade", "CascadeError", "CallLog", "retune", "Retuned"],
     "The fitted model": [
         "fit",

@@ -17,6 +17,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from openai import AsyncOpenAI
 
 from benchmarks import record
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.policy.mixture import Mixture
+from rcjax.policy.ladder import Ladder
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.signals import Choice
@@ -54,8 +55,9 @@ def steps() -> list[tuple[str, float]]:
         for name, given in (("logprob", -0.1), ("confidence", 0.9)):
             step = f"policy.step('small', {name}={given})"
             rows.append((f"`step({name}=…)`, {transform}", _fastest(step, {"policy": policy})))
-    mixture = Mixture((policy, policy), (0.5, 0.5))
-    rows.append(("`Mixture.choose(query)`", _fastest("mixture.choose('query-17')", {"mixture": mixture})))
+    rungs = tuple(replace(policy, expected={"cost": cost}) for cost in (1e-5, 2e-5))
+    ladder = Ladder(rungs, 0.5)
+    rows.append(("`Ladder.choose(query)`", _fastest("ladder.choose('query-17')", {"ladder": ladder})))
     return rows
 
 

@@ -1,10 +1,12 @@
 """A policy of three models and its JSON, policies drawn at random, and damage to their files."""
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from rcjax.policy import Agreement, Calibration, Policy, Rule
+from rcjax.policy import Agreement, Calibration, Ladder, Policy, Rule
 from rcjax.policy.answers import COMPARISONS
 
 GENERATION = Calibration("generation", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
@@ -113,3 +115,14 @@ wrong = (
     | st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, 2, -1, "", "small", DELETE])
     | st.floats()
 )
+
+
+def make_ladder(rungs, position, budget=None):
+    """A ladder of policies whose costs are made to rise, and whose provenance is that of the first."""
+    costs = [max(rung.expected.get("cost") or 0.0, 1e-9) for rung in rungs]
+    rising = costs if all(low < high for low, high in pairwise(costs)) else [1e-5 * i for i in range(1, len(costs) + 1)]
+    alike = [
+        replace(rung, expected={**rung.expected, "cost": cost}, provenance=rungs[0].provenance)
+        for rung, cost in zip(rungs, rising, strict=True)
+    ]
+    return Ladder(tuple(alike), position, budget)

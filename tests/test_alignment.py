@@ -38,7 +38,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     ],
     "check_policy": lambda the, log: [
         rcjax.check_policy(the.policy, log, retuning=False, tuned_on=turned(the.train, log)).to_json(),
-        rcjax.check_policy(the.mixture, log, retuning=True).to_json(),
+        rcjax.check_policy(the.ladder, log, retuning=True).to_json(),
         refusal_of(lambda: rcjax.check_policy(the.policy, turned(the.train, log))),
     ],
     "diagnose": lambda the, log: [
@@ -46,11 +46,9 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         rcjax.diagnose(the.model, turned(the.train, log), replicates=20).held_out,
     ],
     "plots.diagnosis_figures": lambda the, log: figure_data(rcjax.plots.diagnosis_figures(the.found, the.model, log)),
-    "replay": lambda the, log: [
-        figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.mixture)
-    ],
+    "replay": lambda the, log: [figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.ladder)],
     "retune": lambda the, log: [
-        undated(rcjax.retune(each, log, bands=False).policy.to_json()) for each in (the.policy, the.mixture)
+        undated(rcjax.retune(each, log, bands=False).policy.to_json()) for each in (the.policy, the.ladder)
     ],
     "select_frontier": lambda the, log: undated(rcjax.tuning.select_frontier(log, model=the.model).frontier.to_json()),
 }
@@ -90,7 +88,7 @@ def the(float64) -> SimpleNamespace:
     model = rcjax.fit(train)
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
     budget = float(frontier.cost.mean())
-    things = {"policy": frontier.policy(budget=budget), "mixture": frontier.mixture(budget=budget)}
+    things = {"policy": frontier.policy(error_cost=0.01), "ladder": frontier.policy(budget=budget)}
     found = rcjax.diagnose(model, fresh, replicates=20)
     return SimpleNamespace(train=train, fresh=fresh, model=model, frontier=frontier, found=found, **things)
 
@@ -99,7 +97,7 @@ def takes_both(function: Any) -> bool:
     """Whether a log and something fitted are among the arguments, or the log and the method's own object."""
     parameters = list(inspect.signature(function).parameters.values())
     kinds = [str(each.annotation) for each in parameters]
-    fitted = any(re.search(r"\b(CascadeModel|AnyPolicy|Policy|Mixture|Frontier)\b", kind) for kind in kinds)
+    fitted = any(re.search(r"\b(CascadeModel|AnyPolicy|Policy|Ladder|Frontier)\b", kind) for kind in kinds)
     return any(re.search(r"\bLog\b", kind) for kind in kinds) and (fitted or parameters[0].name == "self")
 
 

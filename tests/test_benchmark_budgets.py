@@ -118,9 +118,6 @@ def test_figures_are_those_of_policies_tuned_one_by_one_and_counted(logs, row, b
     assert {figure: row[figure]["default"] for figure in wanted} == pytest.approx(wanted, abs=1e-6)
     assert row["used"]["plain pair"] == pytest.approx(100 * (plain["budget"][:, 3] / targets["budget"]).mean())
     assert row["error"]["plain pair"] == row["bill"]["plain pair"] == row["loss"]["plain pair"] == 0
-    assert "--mix" not in row["loss"]
-    mixed = [tuned(logs, "budget", value, mix=True)[3] for value in targets["budget"]]
-    assert row["used"]["--mix"] == pytest.approx(100 * (mixed / targets["budget"]).mean())
     by_model = [tuned(logs, "budget", value, cascade="all")[3] for value in targets["budget"]]
     assert row["used"]["--cascade all"] == pytest.approx(100 * (by_model / targets["budget"]).mean())
 

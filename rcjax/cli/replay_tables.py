@@ -30,7 +30,7 @@ _SECONDS = {"seconds": "seconds, mean", "seconds_p95": "seconds, 95 %"}
 
 
 def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
-    """Return the error and cost that the tuning promised: numbers for a policy or mixture, lists for a frontier.
+    """Return the error and cost that the tuning promised: numbers for a policy, lists for a frontier.
 
     And the share of queries that get no answer, where models may refuse. With intervals where there are any, of which
     `level` says how often they cover the truth.
@@ -255,8 +255,12 @@ def _split(rules: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, An
 
 
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
-    """The policies, with their weights, of the JSON form of a policy or a mixture."""
-    return list(zip(policy["weights"], policy["policies"], strict=True)) if "weights" in policy else [(1.0, policy)]
+    """The policies, with their weights, of the JSON form of a policy or a ladder."""
+    if "rungs" not in policy:
+        return [(1.0, policy)]
+    low, share = divmod(policy["position"], 1)
+    rungs = policy["rungs"][int(low) : int(low) + 2]
+    return [(1 - share, rungs[0]), (share, rungs[1])] if share else [(1.0, rungs[0])]
 
 
 def _indent(text: str) -> str:

@@ -43,7 +43,7 @@ def show_tuning(
     """Print what was read, the models, and some points of the frontier.
 
     `points` are the entries of its JSON form. `chosen` is the error and cost of the policy for a target, whose row is
-    marked with an asterisk; a mixture of two points has none. `drawn` adds a drawing of it, and more of its points.
+    marked with an asterisk; one between two points has none. `drawn` adds a drawing of it, and more of its points.
     `noun` is what is counted.
     """
     screen = Screen()
@@ -95,7 +95,7 @@ def show_policy(
     remarks: Sequence[str] = (),
     counted: Counted = ERRORS,
 ) -> None:
-    """Print what to do for a target, with the remarks on it, then the policy or mixture, given as its JSON form."""
+    """Print what to do for a target, with the remarks on it, then the policy, given as its JSON form."""
     screen = Screen()
     money = choose_unit([row["cost"] for row in rows])
     expected = policy["expected"]
@@ -111,7 +111,7 @@ def show_policy(
     screen.print(f"\nPolicy for your target ({target.describe(counted)}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
-            screen.print(f"  for {percent(share)} of the queries, told by a hash of their names:")
+            screen.print(f"  for {percent(share)} of the queries, by a hash of their ids:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
     screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
     level = expected.get("level")
@@ -199,7 +199,7 @@ def _models_table(rows: Sequence[Mapping[str, Any]], money: Money, noun: str) ->
 
 
 def _place(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None) -> int | None:
-    """The position of the point chosen; None where there is none, as for a mixture."""
+    """The position of the point chosen; None where there is none, as between two."""
     if chosen is None:
         return None
     alike = [(point["cost"], point["error"]) == (chosen["cost"], chosen["error"]) for point in points]

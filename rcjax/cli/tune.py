@@ -126,16 +126,6 @@ Judged = Annotated[
 ]
 
 
-Mix = Annotated[
-    bool,
-    typer.Option(
-        "--mix",
-        help="Meet `--budget` or `--max-error` exactly, by a random mixture of two policies where need be.",
-        rich_help_panel=SEARCH,
-    ),
-]
-
-
 Posterior = Annotated[
     bool,
     typer.Option("--posterior", hidden=True, help="Gone: policies of least expected loss were measured to lose."),
@@ -200,7 +190,6 @@ def tune(
     votes: VotesOption = None,
     models: Models = None,
     cascade: Cascade = None,
-    mix: Mix = False,
     abstain_price: AbstainPrice = None,
     abstain_cost: AbstainCost = None,
     copula: CopulaFamily = None,
@@ -231,7 +220,6 @@ def tune(
         abstain_price=price_of_refusing(abstain_price, abstain_cost, target),
         confidence=confidence,
         judged=judged,
-        mix=mix,
         intervals=bands,
         second_cost=second_cost or 0.0,
         max_seconds=max_seconds,

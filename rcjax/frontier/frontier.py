@@ -17,7 +17,7 @@ from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
 from rcjax.frontier.choosing import point_for
-from rcjax.frontier.hull import lower_hull, meet
+from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.frontier.point_files import has_shares, points_from_json, points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
@@ -28,11 +28,17 @@ from rcjax.frontier.waiting_times import Seconds, money_per_call, seconds_from_j
 from rcjax.model.cascade_model import CascadeModel, model_from_json
 from rcjax.policy.answers import COMPARISONS, Comparison
 from rcjax.policy.counted import Counted
-from rcjax.policy.mixture import Mixture
-from rcjax.policy.policy import Policy
+from rcjax.policy.following import position_at
+from rcjax.policy.ladder import Ladder
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import CHAINS, read_limits, search_record
 from rcjax.policy.scores import recorded_counted
 from rcjax.policy.targets import Target
+
+#: How far a ladder may be from the hull, in standard errors of the least error; the most rungs; and how near to a rung
+#: a position is on it.
+_OFF, _MOST_RUNGS, _ON = 0.1, 20, 1e-9
+
 
 _FORMAT, _SCHEMA = "rcjax-frontier", 4
 
@@ -146,8 +152,11 @@ class Frontier:
         max_error: float | None = None,
         error_cost: float | None = None,
         lam: float | None = None,
-    ) -> Policy:
-        """The point of the frontier that meets one target, as a policy to deploy: `point(choose(…), target)`.
+    ) -> AnyPolicy:
+        """The policy to deploy for one target: a ladder that meets a limit exactly, or the point for a price.
+
+        The rungs of a ladder are corners of the frontier's lower hull; between two of them it gives each query to one
+        by a hash. For a budget a service moves along it, so that its bill keeps to the budget.
 
         Where models may refuse, a refusal counts as `abstain_price` errors in each of these, so that a policy cannot
         keep to `max_error` by refusing.
@@ -162,23 +171,28 @@ class Frontier:
         number that makes sense.
         """
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-        return self.point(self._choose(target), target.to_json())
+        index = self._choose(target)  # refuses what cannot be met
+        return self._ladder(target) if target.is_limit else self.point(index, target.to_json())
 
-    def mixture(self, *, budget: float | None = None, max_error: float | None = None) -> Mixture:
-        """The random mixture of two points that meets a target exactly: one on either side of it, or one alone.
+    def _ladder(self, target: Target) -> AnyPolicy:
+        """The corners of the lower hull as rungs, at the position where a limit is met; one corner is a policy alone.
 
-        `budget`: least error at an expected cost per query of so much; `max_error`: least cost at such an error.
-        The points are corners of the frontier's lower convex hull, beyond whose end, at its best or its cheapest, a
-        mixture has nothing to add: there it is that point alone. Errors as those of `policy`.
+        Beyond the last rung, at its best or its cheapest, it stands on that.
         """
-        target = Target.of(budget=budget, max_error=max_error)
-        self._choose(target)  # refuses what cannot be met
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
-        hull = hull if target.name == "budget" else hull[::-1]
-        indices, weights = meet((cost if target.name == "budget" else error)[hull], target.value)
-        points = (self.point(int(hull[index]), target.to_json()) for index in indices)
-        return Mixture(tuple(points), tuple(weights))
+        least, queries = error[hull].min(), (self.model.provenance or {}).get("complete_queries") or np.inf
+        tolerance = _OFF * float(np.sqrt(np.clip(least * (1 - least), 0.0, None) / queries))
+        rungs = hull[thinned(cost[hull], error[hull], tolerance, _MOST_RUNGS)]
+        if target.name == "budget":
+            position = position_at(cost[rungs].tolist(), target.value)
+        else:
+            position = len(rungs) - 1 - position_at(error[rungs][::-1].tolist(), target.value)
+        if abs(position - round(position)) < _ON:
+            position = float(round(position))
+        points = tuple(self.point(int(index), target.to_json()) for index in rungs)
+        budget = target.value if target.name == "budget" else None
+        return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
     def choose(
         self,

@@ -1,4 +1,4 @@
-"""Points that no other beats: the Pareto set, the lower convex hull, and mixtures of its corners."""
+"""Points that no other beats: the Pareto set, the lower convex hull, and few of its corners."""
 
 import numpy as np
 
@@ -33,19 +33,36 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     return np.array(corners, int)
 
 
-def meet(values: np.ndarray, target: float) -> tuple[list[int], list[float]]:
-    """Places in values, which rise, and the weights with which they average to a target of at least the first.
+def thinned(cost: np.ndarray, error: np.ndarray, tolerance: float, most: int) -> np.ndarray:
+    """Places of corners (H,) of a hull that are enough of it, its ends among them.
 
-    Two neighbours, or one place where a value is the target (to 1e-9 of it) or none is above it.
+    Between two that stay, none that goes lies below their line by more than the tolerance; where more than so many are
+    left, the tolerance is doubled until they are not.
 
-    >>> meet(np.array([1.0, 2.0, 6.0]), 3.0), meet(np.array([1.0, 2.0, 6.0]), 2.0), meet(np.array([1.0]), 9.0)
-    (([1, 2], [0.75, 0.25]), ([1], [1.0]), ([0], [1.0]))
+    Args:
+        cost, error: (H,) of the corners, cost rising.
+        tolerance: on the scale of errors.
+        most: corners; 2 or more.
+
+    >>> cost, error = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0.5, 0.3, 0.19, 0.1])
+    >>> thinned(cost, error, 0.02, 9).tolist(), thinned(cost, error, 0.0, 3).tolist()
+    ([0, 2, 3], [0, 2, 3])
     """
-    above = int(np.searchsorted(values, target * (1 + 1e-9), side="right"))
-    if above == len(values) or values[above - 1] >= target * (1 - 1e-9):
-        return [above - 1], [1.0]
-    share = float((target - values[above - 1]) / (values[above] - values[above - 1]))
-    return [above - 1, above], [1 - share, share]
+    last, places = len(cost) - 1, [0]
+    while places[-1] < last:
+        start = places[-1]
+        end = start + 1
+        while end < last and _deepest(cost[start : end + 2], error[start : end + 2]) <= tolerance:
+            end += 1
+        places.append(end)
+    if len(places) <= most:
+        return np.array(places)
+    return thinned(cost, error, max(2 * tolerance, 1e-6 * float(np.ptp(error))), most)
+
+
+def _deepest(cost: np.ndarray, error: np.ndarray) -> float:
+    """How far points lie below the line between the first and the last of them."""
+    return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())
 
 
 def _above(middle: int, left: int, right: int, x: np.ndarray, y: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""What is deployed: a policy, or a random mixture. Standard library only.
+"""What is deployed: a policy, or a ladder of several. Standard library only.
 
 Takes what `rcjax tune` wrote, and what a model answered and how sure it was; gives the decision to answer, to ask
 another model, or to refuse."""

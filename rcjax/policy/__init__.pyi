@@ -1,7 +1,7 @@
 """The public names: each is imported when it is first used."""
 
 from rcjax.policy.agreement import Agreement as Agreement
-from rcjax.policy.mixture import Mixture as Mixture
+from rcjax.policy.ladder import Ladder as Ladder
 from rcjax.policy.policy import (
     Abstain as Abstain,
     Answer as Answer,

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Real
 from types import NoneType
-from typing import Any, ClassVar
+from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
@@ -74,33 +74,42 @@ Decision = Answer | Defer | Abstain
 
 
 class AnyPolicy(Saved):
-    """A `Policy` or a `Mixture`: policies that share the traffic.
+    """A `Policy`, or a `Ladder` of several: rungs from cheap to dear, and a position among them.
 
-    A `Policy` is the only part of itself; of the parts of a `Mixture` one answers by lot. What differs between parts,
-    such as the cost of a model, is as the first that has the model tells it.
+    A `Policy` is the only rung of itself.
     """
 
     __slots__ = ()
 
-    by_lot: ClassVar[bool] = False  # whether a lot decides
-
-    policies: Any  # a tuple of `Policy`
-    weights: Any  # a tuple of the probability of each
+    rungs: Any  # a tuple of `Policy`
+    position: Any  # from 0 to the number of rungs less 1
+    policies: Any  # a tuple of `Policy`: the rungs on either side of the position
+    weights: Any  # a tuple of the share of the queries that goes by each of these
     expected: Any  # by name, what the tuning promised
     provenance: Any  # where it comes from; JSON values
 
-    def choose(self, query: int | str | None = None) -> Policy:
-        """The policy that answers a query: of a `Mixture` one by lot."""
-        return self.policies[0]
+    @property
+    def budget(self) -> float | None:
+        """Money per query that a service keeps to by moving along the rungs; None: it stays at the position."""
+        return None
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """What each rung was tuned to cost, money per query."""
+        return tuple(rung.expected["cost"] for rung in self.rungs)
+
+    def choose(self, query: int | str | None = None, position: float | None = None) -> Policy:
+        """The policy that answers a query: of a `Ladder` one of two rungs, by a hash of the query."""
+        return self.rungs[0]
 
     def _with_parts(self, change: Callable[[Policy], Policy]) -> Any:
-        """The same, each policy of which is what a function makes of it."""
-        return change(self.policies[0])
+        """The same, each rung of which is what a function makes of it."""
+        return change(self.rungs[0])
 
     @property
     def transform(self) -> Transform:
-        """How raw confidences are transformed: those of the first model of the first policy."""
-        part = self.policies[0]
+        """How raw confidences are transformed: those of the first model of the first rung."""
+        part = self.rungs[0]
         return part.calibrations[part.first].transform
 
     @property
@@ -111,18 +120,18 @@ class AnyPolicy(Saved):
 
     @property
     def cost(self) -> Mapping[str, float]:
-        """Expected cost of a call per model, in money per query; that of the first policy that has the model."""
-        return _merged(policy.cost for policy in self.policies)
+        """Expected cost of a call per model, in money per query."""
+        return _merged(rung.cost for rung in self.rungs)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]] | None:
         """Money per million tokens by kind of token, per model, where known."""
-        return _merged(policy.prices or {} for policy in self.policies) or None
+        return _merged(rung.prices or {} for rung in self.rungs) or None
 
     @property
     def calibrations(self) -> Mapping[str, Calibration]:
-        """How each model's raw confidence becomes a calibrated one; that of the first policy that has the model."""
-        return _merged(policy.calibrations for policy in self.policies)
+        """How each model's raw confidence becomes a calibrated one."""
+        return _merged(rung.calibrations for rung in self.rungs)
 
 
 def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -199,8 +208,18 @@ class Policy(AnyPolicy):
         return self.models[0]
 
     @property
+    def rungs(self) -> tuple[Policy, ...]:
+        """The policy itself, its only rung."""
+        return (self,)
+
+    @property
+    def position(self) -> float:
+        """Where it stands on its only rung: 0."""
+        return 0.0
+
+    @property
     def policies(self) -> tuple[Policy, ...]:
-        """The policy itself, its only part."""
+        """The policy itself."""
         return (self,)
 
     @property

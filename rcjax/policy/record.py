@@ -82,7 +82,7 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
     `target`, `models`, `search` (a word, or the cascades), `cascades` that it was limited to, `chain`,
-    `fit`, `bands`, `abstain_price`, `mix`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`,
+    `fit`, `bands`, `abstain_price`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`,
     that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
@@ -105,7 +105,6 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
         "fit": fit_record,
         "bands": check.flag,
         "abstain_price": partial(check.optional, check=check.amount),
-        "mix": check.flag,
         "judged": check.flag,
         "prices": partial(check.optional, check=prices_record),
         "max_seconds": _limit,
@@ -143,14 +142,9 @@ def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str,
 
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
-    """Money per million tokens of all models that a policy, or those of a mixture, were chosen from; by model."""
-    alone = policy.policies[0] is policy
-    sources = {"": policy} if alone else {f"policies[{i}].": part for i, part in enumerate(policy.policies)}
-    prices: dict[str, Mapping[str, float]] = {}
-    for path, source in sources.items():
-        listed = _tuning(source.provenance, f"{path}{_TUNING}").get("prices")
-        prices |= check.optional(listed, f"{path}{_TUNING}.prices", prices_record) or {}
-    return prices
+    """Money per million tokens of all models that a policy was chosen from; by model."""
+    listed = _tuning(policy.provenance, _TUNING).get("prices")
+    return dict(check.optional(listed, f"{_TUNING}.prices", prices_record) or {})
 
 
 def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:

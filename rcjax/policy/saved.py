@@ -26,8 +26,8 @@ class Saved:
         return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object, the inverse of `from_json`; `expected` of a mixture is there for its readers."""
-        values = {key: _thawed(getattr(self, key)) for key in self._keys}
+        """Return it as a JSON object, the inverse of `from_json`."""
+        values = {key: thawed(getattr(self, key)) for key in self._keys}
         return {"format": self.FORMAT, "schema_version": self._schema_version()} | values
 
     def _schema_version(self) -> int:
@@ -59,11 +59,11 @@ class Saved:
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file, for readers and writers in other languages.
 
-        It is `policy.schema.json` or `mixture.schema.json` in `rcjax/policy/`, the latter with that of its policies in
-        its `$defs`. It accepts every file that `load` reads. What relates one part of
-        a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
-        `up_to` of a model increase, that asks go to later models, that the last rule has no `share` and `smallest` is
-        at most `largest`; that there are as many weights as policies, with sum 1. `load` checks it all.
+        It is `policy.schema.json` or `ladder.schema.json` in `rcjax/policy/`, the latter with that of policies in its
+        `$defs`. It accepts every file that `load` reads. What relates one part of a file to another it cannot say:
+        that `calibrations`, `rules` and `cost` have the models as keys, that the `up_to` of a model increase, that asks
+        go to later models, that the last rule has no `share` and `smallest` is at most `largest`; that the costs of
+        rungs rise, and the position is on one of them. `load` checks it all.
         """
         schema = _schema(cls.FORMAT.removeprefix("rcjax-"))
         return schema if "$defs" in schema else schema | {"$defs": {"policy": _schema("policy")}}
@@ -73,12 +73,12 @@ def _schema(name: str) -> dict[str, Any]:
     return json.loads(resources.files("rcjax.policy").joinpath(f"{name}.schema.json").read_text("utf-8"))
 
 
-def _thawed(value: Any) -> Any:
+def thawed(value: Any) -> Any:
     """A value as JSON has it; records without what they leave open."""
     if isinstance(value, Saved):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):
-        return {key: _thawed(item) for key, item in asdict(value).items() if item is not None}
+        return {key: thawed(item) for key, item in asdict(value).items() if item is not None}
     if isinstance(value, Mapping):
-        return {key: _thawed(item) for key, item in value.items()}
-    return [_thawed(item) for item in value] if isinstance(value, tuple) else value
+        return {key: thawed(item) for key, item in value.items()}
+    return [thawed(item) for item in value] if isinstance(value, tuple) else value

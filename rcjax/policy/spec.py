@@ -19,9 +19,9 @@ from rcjax.policy.targets import Target, TargetName
 class SpecError(ValueError):
     """Options of a `Spec` that do not go together.
 
-    >>> problem = SpecError("mix", "needs {max_error} or {budget}")
+    >>> problem = SpecError("confidence", "needs {max_error} or {budget}")
     >>> print(problem, problem.say("--{}".format), sep="; ")
-    mix needs max_error or budget; needs --max_error or --budget
+    confidence needs max_error or budget; needs --max_error or --budget
     """
 
     def __init__(self, option: str, what: str) -> None:
@@ -43,12 +43,12 @@ def _named(what: str, name: Callable[[str], str]) -> str:
 class Spec:
     """How a log is tuned, whichever log.
 
-    >>> Spec((Target("budget", 1e-4),), mix=True).check().aim
+    >>> Spec((Target("budget", 1e-4),), confidence=0.95).check().aim
     'budget'
-    >>> Spec((Target("lam", 300.0),), mix=True).check()
+    >>> Spec((Target("lam", 300.0),), confidence=0.95).check()
     Traceback (most recent call last):
     ...
-    rcjax.policy.spec.SpecError: mix needs max_error or budget, and no confidence
+    rcjax.policy.spec.SpecError: confidence needs max_error or budget
     """
 
     targets: tuple[Target, ...] = ()
@@ -70,8 +70,6 @@ class Spec:
     """That of the guarantee; None for none."""
     judged: bool = False
     """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
-    mix: bool = False
-    """Whether to meet the target exactly, by a mixture where need be."""
     intervals: bool = True
     """Whether to draw intervals around the frontier."""
     second_cost: float = 0.0
@@ -105,14 +103,11 @@ class Spec:
     def _misses(self, held_out: bool) -> list[tuple[str, str]]:
         limited = any(target.is_limit for target in self.targets)
         sure = self.confidence
-        mixing = sure is None and limited
         rules = [
             ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
             ("held_out", "needs {confidence}", held_out and sure is None),
             ("judged", "needs {confidence}", self.judged and sure is None),
-            ("mix", "needs {max_error} or {budget}, and no {confidence}", self.mix and not mixing),
             ("max_seconds", "is no guarantee: leave {confidence} out", self.max_seconds is not None and bool(sure)),
-            ("mix", "takes no {max_seconds}", self.mix and self.max_seconds is not None),
         ]
         return [(option, what) for option, what, broken in rules if broken]

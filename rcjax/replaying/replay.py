@@ -45,7 +45,7 @@ _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of int
 )
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """What happened to the queries of a log: scalars for a policy or mixture, a leading axis L for a `Frontier`."""
+    """What happened to the queries of a log: scalars for a policy, a leading axis L for a `Frontier`."""
 
     error: jax.Array
     """(…) share of the queries that were answered wrongly; those that were refused count as no error."""
@@ -77,7 +77,7 @@ class Replay:
 
 
 def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
-    """Answer the queries of a log by a policy, a mixture, or every policy of a frontier, in jitted calls.
+    """Answer the queries of a log by a policy, a ladder, or every policy of a frontier, in jitted calls.
 
     Raw confidences are calibrated as the policy (or the frontier's model) says, then model j answers or defers by the
     first interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. Right or wrong is the log's own,
@@ -85,8 +85,9 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     `cost` charges each answer the model's mean cost on the queries replayed, as the paper and the model's prediction
     do, so that the two compare; `spent` charges what the answer itself cost, which is more where the queries that are
     deferred are longer than others. Only queries answered by all the models that may be asked are replayed; a frontier
-    is replayed on the same queries throughout. Other models of the log do not matter. Of a mixture every policy answers
-    every query, and what counts is the weighted mean: its expected figures on the log, without the noise of the lots.
+    is replayed on the same queries throughout. Other models of the log do not matter. Of a ladder the rungs on
+    either side of its position answer every query, and what counts is the weighted mean: its expected figures on the
+    log, without the noise of the lots.
     So it is where a policy passes on a share of the queries of an interval: each counts with what its lot may be.
 
     Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
@@ -131,9 +132,10 @@ class Walked(NamedTuple):
 
 
 def walk_log(policy: AnyPolicy, log: Log) -> Walked:
-    """Answer the queries of a log by a policy or mixture, as `replay` does, and tell of each what became of it.
+    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it.
 
-    Of a mixture every policy answers every query, and what counts is the weighted mean. Where a policy has shares, what
+    Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
+    Where a policy has shares, what
     counts is the expectation over the lots.
     """
     log = as_tuned(policy, log)
@@ -162,7 +164,7 @@ def _seconds(parts: Sequence[Part], asked: Sequence[np.ndarray], log: Log, model
 
 
 def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[Part], tuple[Any, ...]]:
-    """(the parts, columns of all its models) of a policy or mixture."""
+    """(the parts, columns of all its models) of a policy."""
     packed = [pack_policy(part, log.logprob.dtype) for part in policy.policies]
     rows = [
         slice(None) if part.models == policy.models else [policy.models.index(name) for name in part.models]
@@ -191,7 +193,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 
 
 def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
-    """`replay` of a policy or a mixture, every part of which answers every query."""
+    """`replay` of a policy, every part of which answers every query."""
     parts, (*data, codes) = _in_parts(policy, log)
     columns = _filled(*data)
     walked = []
@@ -201,7 +203,7 @@ def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
     n = data[0].shape[1]
     seconds = _seconds(parts, [np.asarray(asked)[:, :n] for *_, asked in walked], log, policy.models)
     walked = [one[:-1] for one in walked]
-    outcomes = _weighted(parts, walked, columns[0]) if policy.by_lot else walked[0]
+    outcomes = _weighted(parts, walked, columns[0]) if len(parts) > 1 else walked[0]
     return Replay(*_figures_of(*outcomes, columns[3]), n=n, models=policy.models, seconds=seconds)
 
 

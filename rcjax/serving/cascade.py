@@ -23,7 +23,9 @@ from rcjax._base.arguments import instance, what_it_is, whole
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
+from rcjax.policy.following import Bill
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
+from rcjax.policy.record import recorded_waiting
 from rcjax.serving.answer_keys import Comparing
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.call_log import Call, CallLog
@@ -102,14 +104,17 @@ class Result:
 
 
 class Cascade:
-    """Asks the models of a policy or mixture until one is sure enough.
+    """Asks the models of a policy until one is sure enough.
+
+    Of a ladder tuned for a budget it follows the bill: `bill` says what was paid against the budget, and `position`
+    where on the ladder that has brought it. Shadow calls are not counted.
 
     A model that fails for good (after the client's retries, which wait as long as the server says) is skipped
     upward: the next larger model of the policy is asked. So is one whose confidence cannot be read, unless it always
     answers. Where the largest fails, the answer of highest confidence so far counts (`status` "best so far").
 
     Args:
-        policy: a `Policy`, or a `Mixture`, which gives each query to one of its policies by a hash of the query's id.
+        policy: a `Policy`, or a `Ladder`, which gives each query to one of its rungs by a hash of its id and text.
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
         signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
             log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
@@ -171,6 +176,9 @@ class Cascade:
         instance(shadow_salt, (str, NoneType), "shadow_salt")
         self.policy = policy
         self.models = policy.models
+        self.bill: Bill | None = None if policy.budget is None else Bill.of(policy.budget)
+        self._costs = () if self.bill is None else policy.costs
+        self._second_cost, _ = recorded_waiting(policy.provenance)
         self._everyone = _everyone(policy, shadow_models, shadow)
         whole(concurrency, "concurrency", 1)
         whole(retries, "retries", 0)
@@ -278,10 +286,24 @@ class Cascade:
 
     async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        policy = self.policy.choose(question.query)
-        result = await self._follow(policy, question, deadline)
+        rung = self._rung(question)
+        result = await self._follow(rung, question, deadline)
+        if self.bill is not None:
+            cost = result.cost + self._second_cost * result.seconds
+            self.bill = self.bill.pay(cost, expected=rung.expected["cost"] or 0.0)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
+
+    @property
+    def position(self) -> float:
+        """Where on its ladder the next query finds the policy."""
+        return self.policy.position if self.bill is None else self.bill.position(self._costs)
+
+    def _rung(self, question: Prompt) -> Policy:
+        """The policy that a query goes by; its lot is by its id and what it asks, as clients choose their ids."""
+        if len(self.policy.rungs) == 1:
+            return self.policy.rungs[0]
+        return self.policy.choose(f"{question.query}:{_digest(question.messages)}", self.position)
 
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
@@ -293,8 +315,7 @@ class Cascade:
         """By what it is drawn whether a query goes to all models."""
         if self._salt is None:
             return query
-        asked = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
-        return f"{self._salt}:{asked}:{query}"
+        return f"{self._salt}:{_digest(messages)}:{query}"
 
     async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
@@ -349,6 +370,10 @@ def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequ
         usage=sum_usages([one.usage for one in attempts]),
         failure=failures[-1] if failures and status == "failed" else None,
     )
+
+
+def _digest(messages: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
 
 
 def _sureness(attempt: Exchange) -> float:

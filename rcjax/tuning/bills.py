@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.wording import choose_unit, percent
+from rcjax._base.wording import percent
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -15,9 +15,6 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.replay import replay
 
 _UNSPENT = 0.1  # of a budget: from which on it is said why
-
-
-_MIXED = 0.01, 0.03  # errors, and a share of the cost, that a mixture must save for a word
 
 
 def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
@@ -55,33 +52,11 @@ def _range(ratio: np.ndarray) -> str:
 
 
 def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
-    """Why money is left of a budget, and what a mixture would bring."""
-    if not {*target} & {"budget", "max_error"} or policy.by_lot:
+    """Why money is left of a budget."""
+    budget, cost = target.get("budget"), float(policy.expected["cost"] or 0.0)
+    if budget is None or cost >= (1 - _UNSPENT) * budget:
         return []
-    error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
-    notes = []
-    budget = target.get("budget")
-    if budget is not None and cost < (1 - _UNSPENT) * budget:
-        notes.append(f"{percent(1 - cost / budget, 0)} of the budget is left: {_why_left(frontier, budget)}")
-    if frontier.abstain_price is not None:
-        return notes
-    mixed = frontier.mixture(**target).expected
-    fewer, cheaper = error - float(mixed["error"] or 0.0), 1 - float(mixed["cost"] or 0.0) / max(cost, 1e-300)
-    if budget is not None and fewer > _MIXED[0]:
-        notes.append(f"a mixture of two policies would have {percent(error - fewer)} {frontier.counted.noun}: --mix")
-    if budget is None and cheaper > _MIXED[1]:
-        notes.append(f"a mixture of two policies would cost {percent(cheaper, 0)} less: --mix")
-    return notes
-
-
-def _why_left(frontier: Frontier, budget: float) -> str:
-    penalty, cost = np.asarray(frontier.penalty, float), np.asarray(frontier.cost, float)
-    dearer = cost[penalty < penalty[frontier.choose(budget=budget)]]
-    if not dearer.size:
-        return f"more money buys no less {frontier.counted.noun}"
-    least = float(dearer.min())
-    in_hand = ", and some is kept in hand, as bills vary" if least <= budget else ""
-    return f"the next better policy costs {choose_unit([least]).full(least)}{in_hand}"
+    return [f"{percent(1 - cost / budget, 0)} of the budget is left: more money buys no less {frontier.counted.noun}"]
 
 
 def count_waiting(log: Log, second_cost: float) -> Log:

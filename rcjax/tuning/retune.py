@@ -104,7 +104,6 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
         abstain_price=record.get("abstain_price"),
         confidence=record["confidence"],
         judged=record.get("judged", False),
-        mix=record.get("mix", policy.by_lot) and {*target} <= {"budget", "max_error"},
         intervals=record.get("bands", True),
         second_cost=record.get("second_cost", 0.0),
         max_seconds=record.get("max_seconds"),

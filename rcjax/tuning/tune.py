@@ -136,7 +136,6 @@ def tune(
     confidence: float | None = None,
     held_out: Log | None = None,
     judged: bool = False,
-    mix: bool = False,
     intervals: bool = True,
     abstain_price: float | None = None,
     posterior: bool = False,
@@ -159,7 +158,6 @@ def tune(
             labels, half of those labelled by hand.
         judged: the guarantee may rest on judges' verdicts besides, corrected by labels by hand; by default it rests on
             labels by hand alone.
-        mix: meet the `budget` or `max_error` exactly, by a random mixture of two policies where need be.
         intervals: draw intervals around every point by the bootstrap (`bootstrap`).
         abstain_price: let models refuse to answer, where a refusal costs so many errors.
         posterior: leave it out: policies of least expected loss were measured to lose, and are gone.
@@ -189,7 +187,6 @@ def tune(
         abstain_price=abstain_price,
         confidence=confidence,
         judged=judged,
-        mix=mix,
         intervals=intervals,
         second_cost=second_cost,
         max_seconds=None if max_seconds is None else SecondsLimit.of(max_seconds),
@@ -275,12 +272,9 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     if certificate is not None:
         index, policy = certificate.index, certificate.policy
     else:
-        index = _choose(frontier, target)
-        # One policy alone does not show that a mixture was asked for: all record it.
-        policy = with_record(frontier.mixture(**target), mix=True) if spec.mix else frontier.point(index, target)
-        if spec.mix and len(policy.policies) == 1:
-            policy = policy.policies[0]
-            notes.append("nothing to mix: a single point of the frontier is best here")
+        _choose(frontier, target)
+        policy = frontier.policy(**target)
+        index = _main_point(frontier, policy)
     if spec.max_seconds is not None:
         policy = with_record(policy, max_seconds=spec.max_seconds.text)
     notes.extend(tell_beside(policy, tuned.log))
@@ -314,6 +308,12 @@ def _corrections(tuned: Tuned) -> list[str]:
     if selection is None:
         return []
     return [tell_corrections(selection.frontier, selection.comparison, selection.target, labelled)]
+
+
+def _main_point(frontier: Frontier, policy: AnyPolicy) -> int:
+    """The position of the point by which most queries go."""
+    _, rung = max(zip(policy.weights, policy.policies, strict=True), key=lambda part: part[0])
+    return int(np.argmin(np.abs(np.asarray(frontier.cost, float) - float(rung.expected["cost"] or 0.0))))
 
 
 def _choose(frontier: Frontier, target: Mapping[str, float]) -> int:

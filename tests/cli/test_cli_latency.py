@@ -32,7 +32,6 @@ def folder(tmp_path_factory):
             ["--max-seconds", "2", "--confidence", "90%", "--max-error", "0.3"],
             "leave --confidence out",
         ),
-        (["--max-seconds", "p95=2", "--mix", "--max-error", "0.3"], "takes no --max-seconds"),
         (["--second-cost", "soon"], "is no sum of money"),
     ],
 )

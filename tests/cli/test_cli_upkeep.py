@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
         policy = frontier.policy(error_cost=0.001)
         policy.save(path / "policy.json")
         frontier.save(path / "frontier.json")
-        frontier.mixture(budget=float(frontier.cost.mean())).save(path / "mixture.json")
+        frontier.policy(budget=float(frontier.cost.mean())).save(path / "ladder.json")
         bare = policy.to_json() | {"provenance": {}}
         (path / "bare.json").write_text(json.dumps(bare))
     return path
@@ -87,16 +87,16 @@ def test_json_is_one_document(folder):
 
 
 @pytest.mark.thorough
-def test_a_mixture_is_checked_and_tuned_again(folder, tmp_path):
-    said = run("check", folder / "mixture.json", folder / "fresh.csv", "--no-retuning").stdout
+def test_a_ladder_is_checked_and_tuned_again(folder, tmp_path):
+    said = run("check", folder / "ladder.json", folder / "fresh.csv", "--no-retuning").stdout
     assert "none of 8 checks has drifted, but 1 is unclear" in said
     out = tmp_path / "new.json"
-    line = "retune", folder / "mixture.json", folder / "fresh.csv", "--no-bands", "--out", out
+    line = "retune", folder / "ladder.json", folder / "fresh.csv", "--no-bands", "--out", out
     assert "raise error + λ·cost by 2.3 % ± 2.0 %" in refused_after_all(*line)
     result = run(*line, "--anyway")
     assert result.exit_code == 0, (result.stderr, result.exception)
     assert "before, for " in result.stdout
-    assert isinstance(rcjax.load_policy(out), rcjax.Mixture)
+    assert isinstance(rcjax.load_policy(out), rcjax.Ladder)
 
 
 def test_bad_input_has_status_2(folder):

@@ -1,20 +1,20 @@
-"""A policy and a mixture are one type to who uses them."""
+"""A policy and a ladder are one type to who uses them."""
 
 import ast
 import json
 
 from imports import modules
 from misses import in_turn
-from policy_samples import make_policy
+from policy_samples import make_ladder, make_policy
 
-from rcjax.policy import AnyPolicy, Mixture
+from rcjax.policy import AnyPolicy, Rule
 from rcjax.policy.policy_files import KINDS, policy_from_json
 from rcjax.policy.record import with_record
 
-ONE, OTHER = make_policy(), make_policy(provenance={"tuning": {"chain": "paper"}})
+ONE, OTHER = make_policy(), make_policy(rules={**make_policy().rules, "small": [Rule(1, "answer")]})
 SAMPLES = {
     "policy": ONE,
-    "mixture": Mixture((ONE, OTHER), (0.25, 0.75)),
+    "ladder": make_ladder((ONE, OTHER), 0.75),
 }
 
 
@@ -31,16 +31,16 @@ def test_it_is_read_written_and_described_alike(name):
 
 def test_who_answers():
     assert ONE.choose("q1") is ONE
-    assert {SAMPLES["mixture"].choose(query).provenance == ONE.provenance for query in range(20)} == {True, False}
+    assert {SAMPLES["ladder"].choose(query).rules == ONE.rules for query in range(20)} == {True, False}
 
 
 @in_turn("name", [*SAMPLES])
 def test_all_parts_record_what_is_added(name):
     policy = SAMPLES[name]
-    recorded = with_record(policy, mix=True)
+    recorded = with_record(policy, chain="paper")
     assert type(recorded) is type(policy)
-    for part, before in zip(recorded.policies, policy.policies, strict=True):
-        assert part.provenance["tuning"] == {**before.provenance.get("tuning", {}), "mix": True}
+    for part, before in zip(recorded.rungs, policy.rungs, strict=True):
+        assert part.provenance["tuning"] == {**before.provenance.get("tuning", {}), "chain": "paper"}
         assert part.rules == before.rules
     assert recorded.weights == policy.weights
 
@@ -51,6 +51,6 @@ def test_nobody_outside_of_the_package_asks_which_kind_it_is():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 kind = ast.unparse(node.args[1])
-                if not name.startswith("policy") and "Mixture" in kind:
+                if not name.startswith("policy") and "Ladder" in kind:
                     forks.append(f"{name}:{node.lineno} {kind}")
     assert forks == []

@@ -8,10 +8,10 @@ import sys
 import pytest
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
-from policy_samples import make_policy
+from policy_samples import make_ladder, make_policy
 from tiers import examples
 
-from rcjax.policy import Abstain, Agreement, Answer, Defer, Mixture, Policy, load_policy
+from rcjax.policy import Abstain, Agreement, Answer, Defer, Policy, load_policy
 
 ASK = Agreement("small", "ask", "large")
 
@@ -108,14 +108,9 @@ def test_the_file_tells_of_agreements_only_where_there_are_some(tmp_path):
     assert load_policy(tmp_path / "policy.json") == comparing() != make_policy()
 
 
-def test_an_older_version_says_that_it_cannot_read_it(monkeypatch, tmp_path):
-    comparing().save(tmp_path / "policy.json")
-    Mixture((comparing(), make_policy()), (0.5, 0.5)).save(tmp_path / "mixture.json")
-    assert load_policy(tmp_path / "mixture.json").policies[0] == comparing()
-    monkeypatch.setattr(Policy, "SCHEMA_VERSION", 2)
-    for name in ("policy.json", "mixture.json"):
-        with pytest.raises(ValueError, match="has schema version 3, this rcjax reads up to 2: upgrade rcjax"):
-            load_policy(tmp_path / name)
+def test_a_ladder_keeps_what_its_rungs_compare(tmp_path):
+    make_ladder((comparing(), make_policy()), 0.5).save(tmp_path / "ladder.json")
+    assert load_policy(tmp_path / "ladder.json").rungs[0].agreements == comparing().agreements
 
 
 @settings(max_examples=examples(50), deadline=None)

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "files_of_before"
 SAMPLES = {
     path.stem: json.loads(path.read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.json"))
-    if path.stem.startswith(("policy", "mixture"))
+    if path.stem.startswith("policy")
 }
 PLACES = {name: list(places(data)) for name, data in SAMPLES.items()}
 TUNING, REFERENCE = ("provenance", "tuning"), ("provenance", "reference")
@@ -136,11 +136,9 @@ def test_a_service_does_not_start_on_a_broken_record(value):
     from rcjax import signals
 
     client = openai.AsyncOpenAI(api_key="none", base_url="http://localhost:9")
-    for name, place in (("policy", ""), ("mixture", r"policies\[1\]\.")):
-        path = (*TUNING,) if name == "policy" else ("policies", 1, *TUNING)
-        policy = policy_from_json(edited(SAMPLES[name], path, value))
-        with pytest.raises(ValueError, match=rf"^{place}provenance\.tuning"):
-            rcjax.Cascade(policy, client, signal=signals.Choice())
+    policy = policy_from_json(edited(SAMPLES["policy"], TUNING, value))
+    with pytest.raises(ValueError, match=r"^provenance\.tuning"):
+        rcjax.Cascade(policy, client, signal=signals.Choice())
 
 
 @in_turn(

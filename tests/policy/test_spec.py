@@ -1,7 +1,5 @@
 """What goes together with what: each rule broken alone, told in Python's words and in the command line's."""
 
-import dataclasses
-
 import pytest
 from misses import in_turn
 
@@ -24,22 +22,17 @@ BROKEN = [
     ),
     ({"targets": (BUDGET,)}, True, "held_out needs confidence"),
     ({"judged": True}, False, "judged needs confidence"),
-    ({"mix": True}, False, "mix needs max_error or budget, and no confidence"),
-    ({"mix": True, "targets": (PRICE,)}, False, "mix needs max_error or budget, and no confidence"),
-    ({"mix": True, "targets": (ERROR,), "confidence": 0.9}, False, "mix needs max_error or budget, and no confidence"),
     (
         {"max_seconds": MEAN, "targets": (ERROR,), "confidence": 0.9},
         False,
         "max_seconds is no guarantee: leave confidence out",
     ),
-    ({"mix": True, "targets": (BUDGET,), "max_seconds": TAIL}, False, "mix takes no max_seconds"),
 ]
 
 #: What goes together, one option after the other.
 WHOLE = [
     {},
     {"targets": (PRICE,), "search": (("a", "b"),), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
-    {"targets": (BUDGET,), "mix": True},
     {"targets": (ERROR, BUDGET), "confidence": 0.95, "judged": True},
     {"targets": (ERROR,), "intervals": False},
 ]
@@ -70,4 +63,3 @@ def test_what_goes_together_is_itself(given):
 
 def test_a_spec_is_a_value():
     assert Spec((BUDGET,)) == Spec((BUDGET,))
-    assert dataclasses.replace(Spec((BUDGET,)), mix=True) != Spec((BUDGET,))

@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from policy_samples import make_ladder
 from tiers import examples
 
 import rcjax
 from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies
 from rcjax.logs import Log, LogError
-from rcjax.policy import Abstain, Agreement, Answer, Calibration, Mixture, Policy, Rule
+from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
 from rcjax.replaying.packing import pack_policy
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.replaying.walk import outcomes, walk
@@ -88,7 +89,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed):
 def test_a_replay_counts_what_the_steps_come_to(seed):
     rng = np.random.default_rng(seed)
     policies, log = (random_policy(rng), random_policy(rng)), random_log(rng)
-    for subject in (*policies, Mixture(policies, (0.25, 0.75))):
+    for subject in (*policies, make_ladder(policies, 0.75)):
         replayed, walk_of_log = replay(subject, log), walk_log(subject, log)
         error = refused = 0.0
         for weight, policy in zip(subject.weights, subject.policies, strict=True):
@@ -118,7 +119,7 @@ def test_a_replay_without_answers_is_refused():
     policy, log = random_policy(rng), random_log(rng)
     assert policy.agreements
     mute = dataclasses.replace(log, answer=None)
-    for subject in (policy, Mixture((policy,), (1.0,))):
+    for subject in (policy, make_ladder((policy,), 0.0)):
         for function in (rcjax.replay, walk_log):
             with pytest.raises(LogError, match="the policy compares models' answers, and the log tells none: add a"):
                 function(subject, mute)

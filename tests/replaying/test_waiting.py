@@ -6,12 +6,12 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from policy_samples import make_ladder
 from timed_logs import timed_log, timed_table, waited
 
 import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.agreement import Agreement
-from rcjax.policy.mixture import Mixture
 from rcjax.replaying.replay import walk_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -60,7 +60,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_policies(log, frontier):
     parts = frontier.point(1), frontier.point(7)
     few, many = (waited(part, log) for part in parts)
     expected = figures([*few, *many, *many, *many])  # each of the second counts three times as often
-    np.testing.assert_allclose(told(Mixture(parts, (0.25, 0.75)), log), expected, rtol=1e-9)
+    np.testing.assert_allclose(told(make_ladder(parts, 0.75), log), expected, rtol=1e-9)
 
 
 def test_queries_whose_seconds_are_unknown_are_left_out(frontier):

@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from policy_samples import make_ladder
 from tiers import examples
 
 from rcjax.frontier.policies import entered
 from rcjax.logs import Log
-from rcjax.policy import Abstain, Agreement, Answer, Calibration, Defer, Mixture, Policy, Rule
+from rcjax.policy import Abstain, Agreement, Answer, Calibration, Defer, Policy, Rule
 from rcjax.replaying.packing import pack_policy
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.replaying.walk import walk
@@ -175,12 +176,12 @@ def cascade(share=None, above=0.3, up_to=0.55):
 @pytest.mark.thorough
 def test_a_replay_is_that_of_the_mixture_of_the_two_thresholds():
     log = random_log(np.random.default_rng(3), seconds=True)
-    own, pair = cascade(0.25), Mixture((cascade(), cascade(up_to=0.3)), (0.25, 0.75))
+    own, pair = cascade(0.25), make_ladder((cascade(), cascade(up_to=0.3)), 0.75)
     one, two = replay(own, log), replay(pair, log)
     for name in ("error", "cost", "error_se", "cost_se", "share", "spent", "spent_se", "abstention"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), atol=1e-12)
     np.testing.assert_allclose([one.seconds.mean, one.seconds.p95], [two.seconds.mean, two.seconds.p95], rtol=1e-12)
     np.testing.assert_allclose(walk_log(own, log).wrong, walk_log(pair, log).wrong, atol=1e-12)
     assert abs(float(one.error - replay(cascade(), log).error)) > 0.01
-    parts = Mixture((own, cascade()), (0.5, 0.5))
+    parts = make_ladder((own, cascade()), 0.5)
     assert float(replay(parts, log).cost) == pytest.approx(float(one.cost + replay(cascade(), log).cost) / 2)

@@ -6,9 +6,10 @@ import pytest
 from chat_server import Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
+from policy_samples import make_ladder
 
 from rcjax import signals
-from rcjax.policy import Agreement, Mixture, Rule
+from rcjax.policy import Agreement, Rule
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.cascade import Cascade
 
@@ -72,7 +73,7 @@ def test_answers_that_differ_may_be_refused():
 def test_a_mixture_compares_as_the_policy_of_the_query_does():
     replies = letters(small=("A", UNSURE), middle=("A", UNSURE), large=("A", SURE))
     for policy in (comparing(), make_policy(prices=PRICES)):
-        mixture = Mixture((policy, policy), (0.5, 0.5))
+        mixture = make_ladder((policy, policy), 0.5)
         assert ask(replies, mixture)[1] == ask(replies, policy)[1]
 
 
@@ -108,7 +109,7 @@ def test_a_policy_of_keys_needs_the_function():
     with pytest.raises(ValueError, match=r"answer_key: the policy compares keys of answers, .* give the function"):
         ask(SAID, comparing("key"))
     with pytest.raises(ValueError, match="answer_key: "):
-        ask(SAID, Mixture((make_policy(), comparing("key")), (0.5, 0.5)))
+        ask(SAID, make_ladder((make_policy(prices=PRICES), comparing("key")), 0.5))
     with pytest.raises(TypeError, match="answer_key must be a function of an answer, not a text"):
         ask(SAID, comparing(), answer_key="x")
 

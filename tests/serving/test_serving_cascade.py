@@ -11,12 +11,12 @@ import pytest
 from chat_server import KEY, Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
 from misses import in_turn
+from policy_samples import make_ladder
 from scripted_cascade import POLICY, PRICES, QUICK, ask, broken, cascade_policy, good, script
 
 from rcjax import signals
 from rcjax._base.extras import how_to_install
-from rcjax.policy import Policy, Rule
-from rcjax.policy.mixture import Mixture
+from rcjax.policy import Ladder, Policy, Rule
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, CascadeError
@@ -52,20 +52,46 @@ def test_a_policy_that_skips_ahead():
     assert asked(server) == ["small", "large"]
 
 
-def test_a_mixture_gives_each_query_to_one_policy():
-    large = Policy(("large",), *({"large": each["large"]} for each in (POLICY.calibrations, POLICY.rules, POLICY.cost)))
-    mixture = Mixture((POLICY, large), (0.5, 0.5))
+def test_a_ladder_gives_each_query_to_one_rung():
+    shared = (POLICY.calibrations, POLICY.rules, POLICY.cost, POLICY.prices)
+    large = Policy(("large",), *({"large": by_model["large"]} for by_model in shared))
+    ladder = make_ladder((POLICY, large), 0.5)
     behave = script(small=good("A", SURE), large=good("B", SURE))
 
     async def main():
         async with serving(behave) as (_, client):
-            cascade = Cascade(mixture, client, signal=signals.Choice())
-            return await cascade.ask_all((i, "?") for i in range(60))
+            cascade = Cascade(ladder, client, signal=signals.Choice())
+            return [[r.model for r in await cascade.ask_all((i, "?") for i in range(60))] for _ in range(2)]
 
-    results = asyncio.run(main())
-    for i, result in enumerate(results):
-        assert result.model == mixture.choose(i).first
-    assert 15 < sum(result.model == "large" for result in results) < 45
+    models, again = asyncio.run(main())
+    assert models == again  # retries go by the same rung
+    assert 15 < models.count("large") < 45
+
+
+def test_a_ladder_follows_its_bill():
+    """The small model answers at 40 % more than was tuned: the service stands lower on the ladder, and keeps to it."""
+    small, large = (
+        Policy((name,), {name: POLICY.calibrations[name]}, {name: [Rule(1, "answer")]}, {name: cost}, expected=expected)
+        for name, cost, expected in (
+            ("small", 1e-5, {"error": 0.3, "cost": 1e-5}),
+            ("large", 1e-4, {"error": 0.1, "cost": 1e-4}),
+        )
+    )
+    ladder = Ladder((small, large), 0.5, budget=5.5e-5)
+    prices = {rung.first: {"input": 1.4 * 1e4 * rung.cost[rung.first], "output": 0.0} for rung in (small, large)}
+    behave = script(small=good("A", SURE), large=good("B", SURE))
+
+    async def main():
+        async with serving(behave) as (_, client):
+            cascade = Cascade(ladder, client, signal=signals.Choice(), prices=prices, concurrency=16)
+            results = await cascade.ask_all((i, "?") for i in range(1200))
+            return results, cascade.bill, cascade.position
+
+    results, bill, position = asyncio.run(main())
+    paid = [result.cost for result in results]
+    assert sum(paid) / len(paid) == pytest.approx(5.5e-5, rel=0.05)
+    assert bill.balance == pytest.approx(1200 * 5.5e-5 - sum(paid))
+    assert position < 0.5
 
 
 def test_requests_hold_what_signal_and_options_ask_for():

@@ -96,7 +96,7 @@ def test_a_guarantee_counts_refusals_where_answers_differ():
 
 
 def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
-    policy = frontier.point(int(compares(frontier).argmax()), {"budget": 2.1e-4})
+    policy = frontier.point(int(compares(frontier).argmax()), {"error_cost": 0.002})
     other = make_log(300, 0.0, seed=9)
     new = retune(policy, other, bands=False)
     assert new.policy.agreements
@@ -117,12 +117,12 @@ def test_what_tuning_again_would_gain_is_next_to_nothing_on_like_queries(frontie
         held_out_gain(policy, mute(make_log(300, 0.0, seed=9)), log)
 
 
-def test_a_mixture_of_policies_that_compare(frontier, fresh):
-    mixture = frontier.mixture(budget=1.4e-4)
-    assert any(part.agreements for part in mixture.policies)
-    replayed = replay(mixture, fresh)
+def test_a_ladder_of_policies_that_compare(frontier, fresh):
+    ladder = frontier.policy(budget=1.4e-4)
+    assert any(rung.agreements for rung in ladder.policies)
+    replayed = replay(ladder, fresh)
     assert float(replayed.cost) == pytest.approx(1.4e-4, rel=0.1)
-    assert rcjax.Mixture.from_json(mixture.to_json()) == mixture
+    assert rcjax.Ladder.from_json(ladder.to_json()) == ladder
 
 
 @pytest.mark.thorough

@@ -163,8 +163,8 @@ def test_names_that_recur_and_logs_without_a_model_in_common(splits):
 @pytest.mark.thorough
 def test_a_policy_knows_the_queries_that_it_carries(splits, frontier, policy):
     train, test = splits
-    mixture = frontier.mixture(budget=float(frontier.cost.mean()))
-    for tuned in (policy, mixture, frontier, frontier.model):
+    ladder = frontier.policy(budget=float(frontier.cost.mean()))
+    for tuned in (policy, ladder, frontier, frontier.model):
         part = overlap_with_tuned(train.take(slice(199)), tuned)
         assert (part.queries, part.n, part.compared, part.tuned) == (199, 199, 300, 300)
         assert overlap_with_tuned(train.select(train.models[::-1]), tuned).whole

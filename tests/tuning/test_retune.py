@@ -26,19 +26,19 @@ def logs(float64):
 
 @pytest.fixture(scope="module")
 def frontier(logs):
-    return rcjax.tuning.select_frontier(logs[0]).frontier
+    return rcjax.tuning.select_frontier(logs[0], target="error_cost").frontier
 
 
 @pytest.fixture(scope="module")
 def policy(frontier):
-    return frontier.policy(budget=0.8 * float(frontier.model.cost[-1]))
+    return frontier.policy(error_cost=0.003)
 
 
 @pytest.mark.thorough
 def test_a_policy_records_how_it_was_tuned(policy, frontier, tmp_path):
     policy.save(tmp_path / "policy.json")
     tuning = recorded_tuning(rcjax.load_policy(tmp_path / "policy.json"))
-    assert tuning.spec.target == {"budget": 0.8 * float(frontier.model.cost[-1])}
+    assert tuning.spec.target == {"error_cost": 0.003}
     spec = tuning.spec
     assert (tuning.models, spec.search, spec.chain, spec.transform) == (MODELS, "selected", "exact", "choice")
     assert spec.fit == {"copula": "Gumbel", "method": "tau"}
@@ -67,12 +67,11 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 
 def test_tuned_again_is_tuned_as_before(policy, logs):
     found = rcjax.retune(policy, logs[1])
-    selection = rcjax.tuning.select_frontier(logs[1])
-    budget = recorded_tuning(policy).spec.target["budget"]
-    assert found.policy.rules == selection.frontier.policy(budget=budget).rules
+    selection = rcjax.tuning.select_frontier(logs[1], target="error_cost")
+    assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
     assert found.policy.provenance["tuning"] == policy.provenance["tuning"]
     assert found.policy.provenance["digest"] == logs[1].digest
-    assert found.remarks == (selection.verdict(selection.frontier.choose(budget=budget), {"budget": budget}),)
+    assert found.remarks == (selection.verdict(selection.frontier.choose(error_cost=0.003), {"error_cost": 0.003}),)
     assert found.frontier.bands is None
     again = rcjax.retune(found.policy, logs[0]).policy
     assert again.rules == policy.rules
@@ -148,58 +147,50 @@ def test_what_was_to_be_gained_before_is_no_news():
 
 
 @pytest.fixture(scope="module")
-def mixture(logs):
+def ladder(logs):
     frontier = rcjax.tuning.select_frontier(logs[0]).frontier
     cost = np.asarray(frontier.cost)
-    found = frontier.mixture(budget=float(0.6 * cost.max() + 0.4 * cost.min()))
-    assert len(found.policies) == 2
-    return found
+    policy = frontier.policy(budget=float(0.6 * cost.max() + 0.4 * cost.min()))
+    assert len(policy.policies) == 2
+    return policy
 
 
-def test_a_mixture_is_tuned_again_to_one(mixture, logs):
-    found = rcjax.retune(mixture, logs[1])
-    budget = recorded_tuning(mixture).spec.target["budget"]
-    assert isinstance(found.policy, rcjax.Mixture)
-    assert found.policy.expected["cost"] == pytest.approx(budget)
-    same = rcjax.retune(mixture, logs[0]).policy
-    assert [each.rules for each in same.policies] == [each.rules for each in mixture.policies]
-    assert same.weights == mixture.weights
-    one = dataclasses.replace(mixture, policies=mixture.policies[:1], weights=(1.0,))
-    assert recorded_tuning(one) == recorded_tuning(mixture)
-    part = recorded_tuning(mixture.policies[0]).spec  # by itself it is no mixture
-    assert (part.mix, dataclasses.replace(part, mix=True)) == (False, recorded_tuning(mixture).spec)
+def test_a_ladder_is_tuned_again_to_one(ladder, logs):
+    retuned = rcjax.retune(ladder, logs[1]).policy
+    assert isinstance(retuned, rcjax.Ladder)
+    assert retuned.expected["cost"] == pytest.approx(ladder.budget)
+    assert retuned.budget == ladder.budget
+    same = rcjax.retune(ladder, logs[0]).policy
+    assert [rung.rules for rung in same.rungs] == [rung.rules for rung in ladder.rungs]
+    assert same.position == ladder.position
+    assert recorded_tuning(ladder.rungs[0]) == recorded_tuning(ladder)
 
 
 @pytest.mark.thorough
-def test_a_mixture_for_an_error_is_tuned_again_to_one_and_a_mixture_for_a_price_to_a_policy(logs):
+def test_a_ladder_for_an_error_is_tuned_again_to_one(logs):
     frontier = rcjax.tuning.select_frontier(logs[0]).frontier
     error = np.asarray(frontier.error)
-    mixture = frontier.mixture(max_error=float(0.5 * error.max() + 0.5 * error.min()))
-    assert len(mixture.policies) == 2
-    retuned = rcjax.retune(mixture, logs[0]).policy
-    assert isinstance(retuned, rcjax.Mixture)
-    assert retuned.weights == mixture.weights
-    middle = len(error) // 2
-    priced = frontier.point(middle, {"lam": float(frontier.lam[middle])})
-    by_price = rcjax.Mixture((priced, mixture.policies[1]), mixture.weights)  # by hand: its first policy has a price
-    assert recorded_tuning(by_price).spec.target == {"lam": float(frontier.lam[middle])}
-    assert isinstance(rcjax.retune(by_price, logs[0]).policy, rcjax.Policy)
+    ladder = frontier.policy(max_error=float(0.5 * error.max() + 0.5 * error.min()))
+    assert len(ladder.policies) == 2
+    retuned = rcjax.retune(ladder, logs[0]).policy
+    assert isinstance(retuned, rcjax.Ladder)
+    assert retuned.weights == ladder.weights
 
 
-def test_the_loss_of_a_mixture_is_that_of_its_replay(mixture, logs):
-    found, seen = held_out_gain(mixture, logs[1]), rcjax.replay(mixture, logs[1])
-    assert found.lam == mixture.expected["lam"]
+def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):
+    found, seen = held_out_gain(ladder, logs[1]), rcjax.replay(ladder, logs[1])
+    assert found.lam == ladder.expected["lam"]
     assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
 
 
-def test_a_mixture_is_held_to_its_expected_figures(mixture, logs):
-    found = rcjax.check_policy(mixture, logs[1], retuning=False)
-    seen, before = (rcjax.replay(mixture, log) for log in (logs[1], logs[0]))
+def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
+    found = rcjax.check_policy(ladder, logs[1], retuning=False)
+    seen, before = (rcjax.replay(ladder, log) for log in (logs[1], logs[0]))
     assert found.error["seen"] == pytest.approx(float(seen.error))
     assert found.cost["seen"] == pytest.approx(float(seen.cost))
     assert found.error["tuned"] == pytest.approx(float(before.error))
-    assert found.cost["expected"] == pytest.approx(mixture.expected["cost"])
-    assert (found.policy_models, found.drifted) == (mixture.models, False)
+    assert found.cost["expected"] == pytest.approx(ladder.expected["cost"])
+    assert (found.policy_models, found.drifted) == (ladder.models, False)
 
 
 @pytest.mark.thorough

@@ -107,8 +107,6 @@ def test_what_a_limit_does_not_go_with(log):
         rcjax.tune(dataclasses.replace(log, seconds=None), max_seconds=2.0, **SURE)
     with pytest.raises(ValueError, match="max_seconds is no guarantee: leave confidence out"):
         rcjax.tune(log, max_seconds="p95=2", max_error=0.3, confidence=0.9)
-    with pytest.raises(ValueError, match="mix takes no max_seconds"):
-        rcjax.tune(log, max_seconds="p95=2", max_error=0.3, mix=True)
 
 
 # -- a price

@@ -8,7 +8,7 @@ import pytest
 from command_line import succeed, write_folder
 
 import rcjax
-from rcjax.policy import Mixture
+from rcjax.policy import Ladder
 from rcjax.policy.spec import Spec
 from rcjax.tuning.tune import as_cascades, describe_models, tune_in_stages
 
@@ -39,9 +39,9 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     tuned = rcjax.tune(log, intervals=False, **target)
     expected = tuned.frontier.policy(**target)
     assert tuned.policy is not None
-    assert tuned.policy.rules == expected.rules
+    assert [rung.rules for rung in tuned.policy.rungs] == [rung.rules for rung in expected.rungs]
+    assert tuned.policy.position == expected.position
     assert tuned.policy.provenance["tuning"]["target"] == target == dict(tuned.target)
-    assert tuned.verdict == tuned.selection.verdict(tuned.frontier.choose(**target), target)
     assert tuned.remarks[0] == tuned.verdict
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
     assert tuned.remarks[-1].startswith("costs are the bills of these queries")
@@ -83,15 +83,15 @@ def test_a_guarantee_is_tested_on_queries_held_out(log):
         rcjax.tune(log, max_error=0.5, confidence=0.9, held_out=log.take(slice(100)), intervals=False)
 
 
-def test_a_mixture_meets_a_budget_exactly(log):
+def test_a_ladder_meets_a_budget_exactly(log):
     cost = np.asarray(rcjax.tune(log, cascade="full", intervals=False).frontier.cost)
     budget = float((cost.min() + cost.max()) / 2)
-    tuned = rcjax.tune(log, cascade="full", budget=budget, mix=True, intervals=False)
-    assert isinstance(tuned.policy, Mixture)
+    tuned = rcjax.tune(log, cascade="full", budget=budget, intervals=False)
+    assert isinstance(tuned.policy, Ladder)
     assert tuned.policy.expected["cost"] == pytest.approx(budget)
-    dearest = rcjax.tune(log, cascade="full", budget=1.0, mix=True, intervals=False)
-    assert isinstance(dearest.policy, rcjax.Policy)
-    assert "nothing to mix" in dearest.notes[0]
+    dearest = rcjax.tune(log, cascade="full", budget=1.0, intervals=False)
+    assert dearest.policy.position == len(dearest.policy.rungs) - 1
+    assert "more money buys no less error" in dearest.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,6 @@ def test_a_mixture_meets_a_budget_exactly(log):
         ({"budget": 1.0, "lam": 1.0}, "give one target, not budget and lam"),
         ({"lam": 1.0, "confidence": 0.9}, "confidence needs max_error or budget"),
         ({"budget": 1.0, "confidence": 1.5}, "confidence must be above 0 and below 1"),
-        ({"mix": True}, "mix needs max_error or budget"),
         ({"judged": True}, "judged needs confidence"),
         ({"posterior": True}, "measured to lose against the default: leave posterior out"),
         ({"cascade": "most"}, "cascades is 'most'"),

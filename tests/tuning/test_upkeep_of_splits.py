@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from policy_samples import make_ladder
 
 import rcjax
 from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies, Splits
-from rcjax.policy import Mixture
 from rcjax.replaying.replay import replay
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.bootstrapping import bootstrap
@@ -43,7 +43,7 @@ def frontier(logs):
 
 def mixed(frontier):
     """The mixture that the first policy of the frontier is."""
-    return Mixture((frontier.point(1), frontier.point(2)), (SHARE, 1 - SHARE))
+    return make_ladder((frontier.point(2), frontier.point(1)), SHARE)
 
 
 @pytest.mark.thorough

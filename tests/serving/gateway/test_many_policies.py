@@ -10,9 +10,10 @@ from functools import partial
 import pytest
 from chat_server import Response, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from policy_samples import make_ladder
 from test_the_loop import run
 
-from rcjax.policy import Mixture, Policy, Rule
+from rcjax.policy import Policy, Rule
 from rcjax.serving import exchange
 
 WHOLE = make_policy()
@@ -23,7 +24,7 @@ PAIR = Policy(
     {"small": 1e-5, "large": 3e-4},
 )
 LARGE = Policy(("large",), {"large": WHOLE.calibrations["large"]}, {"large": [Rule(1, "answer")]}, {"large": 3e-4})
-KINDS = {"whole": WHOLE, "pair": PAIR, "mixture": Mixture((WHOLE, LARGE), (0.5, 0.5))}
+KINDS = {"whole": WHOLE, "pair": PAIR, "ladder": make_ladder((WHOLE, LARGE), 0.5)}
 
 
 def behave(request, headers, delay=0.0):

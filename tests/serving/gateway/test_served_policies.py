@@ -11,9 +11,9 @@ from chat_server import Response, completion, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
 from openai import OpenAI
+from policy_samples import make_ladder
 
 from rcjax.policy import Rule
-from rcjax.policy.mixture import Mixture
 from rcjax.serving.gateway.settings import Refusals
 
 SIGNALS = ("choice", "verification", "votes", "stated", "mean")
@@ -186,7 +186,7 @@ def test_a_mixture():
         cost={"small": 1e-5},
         expected={"error": 0.3, "cost": 1e-5},
     )
-    mixture = Mixture((cheap, make_policy(expected={"error": 0.1, "cost": 1e-4})), (0.5, 0.5))
+    mixture = make_ladder((cheap, make_policy(expected={"error": 0.1, "cost": 1e-4})), 0.5)
     upstream = Upstream()
     upstream.unsure = ("small",)
     body = {"model": "policy", "messages": [{"role": "user", "content": "?"}]}

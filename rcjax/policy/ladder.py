@@ -1,0 +1,198 @@
+"""A ladder: cascades from cheap to dear, and where on it a service stands.
+
+`Frontier.policy` makes one of the corners of a frontier's lower hull. Position 3.4 says that 60 % of the queries go by
+rung 3 and 40 % by rung 4, so a budget, or a limit on the error, is met exactly. In service the position follows the
+bill (`rcjax.policy.following`). With nothing but the standard library:
+
+    policy = load_policy("policy.json").choose(query_id)  # a Policy, the same for this query wherever it is asked
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from rcjax._base import json_checks as check
+from rcjax._base.hashing import draw_lot
+from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.saved import thawed
+
+_MEANS = (
+    *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
+    *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
+)
+#: What the rungs of a file share, and what each has of its own.
+_SHARED, _OWN = ("calibrations", "cost", "prices"), ("models", "rules", "expected", "agreements")
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder(AnyPolicy):
+    """Policies from cheap to dear, and a position between two of them: immutable, equal by value, picklable.
+
+    Args:
+        rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
+        position: from 0 to the number of rungs less 1: a share of the queries, its fractional part, goes by the rung
+            above it, and the others by the rung below.
+        budget: money per query that a service is to keep to, by moving along the ladder; None: it keeps the position.
+
+    What cannot be right raises ValueError with its place.
+
+    Example:
+        >>> from rcjax.policy.policy import Calibration, Rule
+        >>> plain = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
+        >>> small, large = (
+        ...     Policy((name,), {name: plain}, {name: [Rule(1, "answer")]}, {name: cost}, expected=expected)
+        ...     for name, cost, expected in (
+        ...         ("small", 1e-5, {"error": 0.3, "cost": 1e-5}),
+        ...         ("large", 2e-4, {"error": 0.1, "cost": 2e-4}),
+        ...     )
+        ... )
+        >>> ladder = Ladder((small, large), 0.25)
+        >>> ladder.choose("q1").models, ladder.choose("q4").models
+        (('large',), ('small',))
+        >>> f"{ladder.expected['error']:.2f}"
+        '0.25'
+    """
+
+    FORMAT = "rcjax-ladder"
+
+    rungs: tuple[Policy, ...]
+    position: float
+    budget: float | None = None
+    provenance: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        put = partial(object.__setattr__, self)  # the class is frozen
+        put("rungs", check.sequence(self.rungs, "rungs", _rung))
+        put("position", check.number(self.position, "position", 0.0, len(self.rungs) - 1.0))
+        put("budget", check.optional(self.budget, "budget", check.positive))
+        put("provenance", self.rungs[0].provenance)
+        shared = {name: thawed(getattr(self, name) or {}) for name in _SHARED}
+        for index, rung in enumerate(self.rungs):
+            alike = all(
+                thawed(getattr(rung, name) or {}).get(model) == shared[name].get(model)
+                for name in _SHARED
+                for model in rung.models
+            )
+            what = "must have the calibrations, costs, prices and provenance of the others"
+            check.require(alike and rung.provenance == self.provenance, f"rungs[{index}]", what, rung.models)
+        costs = self.costs if len(self.rungs) > 1 else ()
+        for index, (low, high) in enumerate(pairwise(costs)):
+            check.require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """What each rung was tuned to cost, rising; money per query."""
+        return tuple(
+            check.amount(rung.expected.get("cost"), f"rungs[{index}].expected.cost")
+            for index, rung in enumerate(self.rungs)
+        )
+
+    def at(self, position: float) -> Ladder:
+        """The same ladder, at another position."""
+        return replace(self, position=position)
+
+    def choose(self, query: int | str | None = None, position: float | None = None) -> Policy:
+        """The rung that answers a query.
+
+        With the query's id, retries and other machines choose alike: it is the rung above the position where
+        `draw_lot("rung", query)`, a hash of the id, is below its fractional part. Without one, it is drawn at random.
+
+        Args:
+            query: its id.
+            position: where a service stands; by default the ladder's own.
+        """
+        low, share = divmod(self.position if position is None else position, 1)
+        if not share:
+            return self.rungs[int(low)]
+        lot = random.random() if query is None else draw_lot("rung", query)
+        return self.rungs[int(low) + (lot < share)]
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The rungs on either side of the position, or the one that it stands on."""
+        low, share = divmod(self.position, 1)
+        return self.rungs[int(low) : int(low) + (2 if share else 1)]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The share of the queries that goes by each of the `policies`."""
+        share = self.position % 1
+        return (1 - share, share) if share else (1.0,)
+
+    @property
+    def expected(self) -> Mapping[str, float | None]:
+        """What the tuning promised: figures of the rungs on either side, weighted by the position.
+
+        `"lam"` is the errors saved per unit of money between them, refusals at their price, and `"error_cost"` 1/lam.
+        None for what a rung does not tell.
+        """
+        low, *above = (policy.expected for policy in self.policies)
+        if not above:
+            return low
+        high, share = above[0], self.position % 1
+        means: dict[str, float | None] = {}
+        for name in _MEANS:
+            if name in low or name in high:
+                ends = low.get(name), high.get(name)
+                means[name] = None if None in ends else (1 - share) * ends[0] + share * ends[1]  # type: ignore[operator]
+        alike = {name: low[name] for name in ("level", "abstain_price") if name in low and low[name] == high.get(name)}
+        return MappingProxyType(means | alike | _slope(low, high))
+
+    def _with_parts(self, change: Callable[[Policy], Policy]) -> Ladder:
+        """The same, each rung of which is what a function makes of it."""
+        return replace(self, rungs=tuple(map(change, self.rungs)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""
+        shared = {name: thawed(getattr(self, name)) for name in _SHARED}
+        rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} for rung in self.rungs]
+        head = {"format": self.FORMAT, "schema_version": self.SCHEMA_VERSION}
+        place = {"position": self.position, "budget": self.budget, "expected": thawed(self.expected)}
+        return head | place | {"rungs": rungs} | shared | {"provenance": thawed(self.provenance)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Ladder:
+        """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
+        check.header(data, cls.FORMAT, cls.SCHEMA_VERSION)
+        shared = {name: check.items(data.get(name) or {}, name, check.as_it_is) for name in _SHARED}
+        provenance = check.items(data.get("provenance"), "provenance", check.frozen)
+
+        def rung(value: Any, where: str) -> Policy:
+            own = check.items(value, where, check.as_it_is)
+            names = check.names(own.get("models"), f"{where}.models")
+            parts = {
+                name: {model: by_model[model] for model in names if model in by_model}
+                for name, by_model in shared.items()
+            }
+            with check.inside(where):
+                whole = {**{name: own[name] for name in _OWN if name in own}, **parts, "provenance": provenance}
+                return check.build(Policy, whole | {"prices": parts["prices"] or None}, "")
+
+        rungs = check.sequence(data.get("rungs"), "rungs", rung)
+        return cls(rungs, data.get("position"), data.get("budget"))  # type: ignore[arg-type]
+
+
+def _rung(value: Any, where: str) -> Policy:
+    check.require(isinstance(value, Policy), where, "must be a rcjax.Policy", value)
+    return value
+
+
+def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Errors saved per unit of money from one rung to the next, and what one costs; empty where that is nothing."""
+    errors, costs = (_penalty(low), _penalty(high)), (low.get("cost"), high.get("cost"))
+    if None in (*errors, *costs) or errors[0] <= errors[1]:  # type: ignore[operator]
+        return {}
+    lam = (errors[0] - errors[1]) / (costs[1] - costs[0])  # type: ignore[operator]
+    return {"lam": lam, "error_cost": 1 / lam}
+
+
+def _penalty(expected: Mapping[str, float | None]) -> float | None:
+    """The error, and refusals at their price."""
+    error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
+    return error if error is None or not price or not refused else error + price * refused

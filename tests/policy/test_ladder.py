@@ -1,0 +1,315 @@
+"""Ladders: rungs, positions, expected figures, files; from frontiers, in replays and on the command line."""
+
+import copy
+import dataclasses
+import json
+import math
+import pickle
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from bare_python import run_bare
+from command_line import fail, succeed, write_folder
+from hypothesis import given, settings, strategies as st
+from jsonschema import Draft202012Validator
+from misses import in_turn
+from policy_samples import make_ladder, make_policy, policies
+from tiers import examples
+
+import rcjax
+from rcjax._base.hashing import draw_lot
+from rcjax.frontier.hull import lower_hull, thinned
+from rcjax.policy import Ladder, Policy, Rule, load_policy
+
+CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
+DEAR = make_policy(
+    rules={**make_policy().rules, "small": (Rule(0.9, "ask", "médium"), Rule(1.0, "answer"))},
+    expected={"error": 0.1, "cost": 5e-5, "error_low": 0.05, "level": 0.9},
+)
+DEAREST = make_policy(expected={"error": 0.05, "cost": 9e-5})
+LADDER = Ladder((CHEAP, DEAR, DEAREST), 0.75, budget=4e-5)
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    return rcjax.sample_log(800, seed=0)
+
+
+@pytest.fixture(scope="module")
+def frontier(log):
+    return rcjax.solve_frontier(rcjax.fit(log))
+
+
+def test_a_query_chooses_by_the_hash_that_the_schema_describes():
+    for query in ("q1", "größe", 7, "", "\ud800"):
+        digest = sha256(f"rung:{query}".encode("utf-8", "surrogatepass")).digest()
+        lot = int.from_bytes(digest[:8], "big") / 2**64
+        assert LADDER.choose(query) is (DEAR if lot < 0.75 else CHEAP)
+        assert LADDER.choose(query, 1.5) is (DEAREST if lot < 0.5 else DEAR)
+    assert LADDER.choose(7) is LADDER.choose("7")
+    assert LADDER.choose("q1", 2.0) is DEAREST
+    drawn = [LADDER.choose() is DEAR for _ in range(2000)]
+    assert 0.7 < np.mean(drawn) < 0.8
+
+
+def test_lots_of_queries_are_uniform_and_purposes_are_independent():
+    lots = np.array([[draw_lot(purpose, i) for i in range(20_000)] for purpose in ("rung", "shadow")])
+    assert ((lots >= 0) & (lots < 1)).all()
+    counts = np.histogram2d(*lots, bins=10, range=[[0, 1], [0, 1]])[0]
+    chi2 = ((counts - 200) ** 2 / 200).sum()  # 99 degrees of freedom: its mean, with a deviation of 14
+    assert 50 < chi2 < 155
+
+
+def test_expected_figures_are_those_of_two_rungs_by_the_position():
+    expected = LADDER.expected
+    assert (LADDER.policies, LADDER.weights) == ((CHEAP, DEAR), (0.25, 0.75))
+    assert expected["error"] == pytest.approx(0.15)
+    assert expected["cost"] == pytest.approx(4e-5)
+    assert expected["error_low"] == pytest.approx(0.1)
+    assert expected["level"] == 0.9
+    assert expected["lam"] == pytest.approx(0.2 / 4e-5)
+    assert expected["error_cost"] == pytest.approx(1 / expected["lam"])
+    assert "cost_low" not in expected
+    assert LADDER.at(1.5).expected["error_low"] is None
+    for position, rung in enumerate(LADDER.rungs):
+        on = LADDER.at(position)
+        assert (on.expected, on.policies, on.weights) == (rung.expected, (rung,), (1.0,))
+
+
+def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
+    first, second = (
+        make_policy(expected={"error": error, "cost": cost, "abstention": abstention, "abstain_price": 0.5})
+        for error, cost, abstention in ((0.2, 1e-5, 0.2), (0.1, 5e-5, 0.1))
+    )
+    expected = Ladder((first, second), 0.5).expected
+    assert (expected["abstain_price"], expected["abstention"]) == (0.5, pytest.approx(0.15))
+    assert expected["lam"] == pytest.approx(0.15 / 4e-5)
+
+
+def test_models_costs_and_prices_of_all_rungs():
+    plain = make_policy().calibrations["small"]
+    one = Policy(("tiny",), {"tiny": plain}, {"tiny": [Rule(1, "answer")]}, {"tiny": 1e-6})
+    ladder = make_ladder((one, make_policy(prices=None)), 0.0)
+    assert ladder.models == ("tiny", "small", "médium", "large")
+    assert ladder.cost == {**make_policy().cost, "tiny": 1e-6}
+    assert ladder.prices is None
+    assert LADDER.prices == make_policy().prices
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda ladder: pickle.loads(pickle.dumps(ladder))])
+def test_ladders_are_values(duplicate):
+    assert duplicate(LADDER) == LADDER
+    assert duplicate(LADDER).choose("q") == LADDER.choose("q")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        LADDER.position = 1.0
+    assert LADDER.at(0.25) != LADDER
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(first=policies(), position=st.floats(0, 1), budget=st.none() | st.floats(1e-9, 1))
+def test_round_trip_is_exact_and_valid(tmp_path_factory, first, position, budget):
+    path = tmp_path_factory.getbasetemp() / "ladder.json"
+    first = dataclasses.replace(first, prices={key: {"input": 0.1} for key in first.models[:1]})
+    ladder = make_ladder((first, first), position, budget)
+    ladder.save(path)
+    assert load_policy(path) == Ladder.load(path) == ladder
+    assert load_policy(path).provenance == first.provenance
+    Draft202012Validator(Ladder.json_schema()).validate(json.loads(path.read_text("utf-8")))
+
+
+def test_load_policy_tells_them_apart(tmp_path):
+    make_policy().save(tmp_path / "policy.json")
+    LADDER.save(tmp_path / "ladder.json")
+    assert load_policy(tmp_path / "policy.json") == make_policy()
+    assert load_policy(tmp_path / "ladder.json") == LADDER
+    with pytest.raises(ValueError, match=r"format: must be 'rcjax-policy', .* 'rcjax-ladder'"):
+        Policy.load(tmp_path / "ladder.json")
+
+
+RUNGS = LADDER.to_json()["rungs"]
+BROKEN = [
+    ({"schema_version": 2}, "schema version 2, this rcjax reads"),
+    ({"position": 2.5}, r"position: must be between 0 and 2, but it is 2.5"),
+    ({"position": -0.5}, "position: must be between 0"),
+    ({"position": math.nan}, "position: must be between"),
+    ({"position": None}, "position: must be"),
+    ({"budget": 0}, "budget: must be"),
+    ({"rungs": []}, "rungs: must be a list, not empty"),
+    ({"rungs": [1, 2]}, r"rungs\[0\]: must be an object"),
+    ({"rungs": [RUNGS[0], RUNGS[1] | {"models": []}]}, r"rungs\[1\].models: must be a list"),
+    ({"rungs": [RUNGS[0], RUNGS[1] | {"rules": {}}]}, r"rungs\[1\].rules"),
+    ({"rungs": RUNGS[::-1]}, r"rungs\[1\].expected.cost: must be above"),
+    ({"calibrations": {}}, r"rungs\[0\].calibrations"),
+    ({"format": "rcjax-policy"}, "format: must be"),
+]
+
+
+@in_turn("change, message", BROKEN)
+def test_broken_files(change, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        Ladder.from_json(LADDER.to_json() | change)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_rungs_of_several_frontiers_are_refused():
+    other = make_policy(expected={"cost": 9e-4}, cost={**make_policy().cost, "small": 2e-5})
+    with pytest.raises(ValueError, match=r"rungs\[1\]: must have the calibrations, costs, prices and provenance"):
+        Ladder((CHEAP, other), 0.0)
+
+
+CONTENT = json.dumps(LADDER.to_json()).encode()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(at=st.integers(0, len(CONTENT) - 1), junk=st.binary(max_size=3), cut=st.booleans())
+def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk, cut):
+    path = tmp_path_factory.getbasetemp() / "damaged.json"
+    path.write_bytes(CONTENT[:at] + junk + (b"" if cut else CONTENT[at + len(junk) :]))
+    try:
+        ladder = load_policy(path)
+    except ValueError as problem:
+        message = str(problem)
+    else:
+        message = ""
+        assert ladder.choose("q").models
+    assert len(message.splitlines()) <= 1
+
+
+def test_a_service_needs_only_the_standard_library(tmp_path):
+    LADDER.save(tmp_path / "ladder.json")
+    program = """
+from rcjax.policy import load_policy
+ladder = load_policy(sys.argv[1])
+assert ladder.json_schema()["title"] == "rcjax ladder"
+print("".join("01"[ladder.choose(i) == ladder.policies[1]] for i in range(200)))
+"""
+    there = run_bare(program, tmp_path / "ladder.json")
+    assert there == "".join("01"[LADDER.choose(i) is DEAR] for i in range(200))
+
+
+# Frontiers
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), min_size=1, max_size=60),
+    tolerance=st.floats(0, 50),
+    most=st.integers(2, 12),
+)
+def test_a_thinned_hull_is_near_the_whole_one(points, tolerance, most):
+    cost, error = np.array(points, float).T
+    hull = lower_hull(cost, error)
+    cost, error = cost[hull], error[hull]
+    few = thinned(cost, error, tolerance, most)
+    assert len(few) <= most
+    assert (few[0], few[-1]) == (0, len(hull) - 1)
+    assert (np.diff(few) > 0).all()
+    if len(few) > 1:
+        off = np.interp(cost, cost[few], error[few]) - error
+        assert off.min() >= -1e-9
+        if len(hull) <= most:
+            assert off.max() <= tolerance + 1e-9
+
+
+@pytest.mark.thorough
+@in_turn("share", [0.05, 0.3, 0.31, 0.6])
+def test_a_budget_is_met_with_equality_and_error_is_the_hulls(frontier, share):
+    cost, error = np.asarray(frontier.cost), np.asarray(frontier.error)
+    best = cost[error.argmin()]
+    budget = cost.min() + share * (best - cost.min())
+    ladder = frontier.policy(budget=budget)
+    assert ladder.expected["cost"] == pytest.approx(budget, rel=1e-12)
+    hull = lower_hull(cost, error)
+    se = np.sqrt(error.min() * (1 - error.min()) / 800)
+    assert 0 <= ladder.expected["error"] - np.interp(budget, cost[hull], error[hull]) + 1e-12 <= 0.1 * se
+    again = frontier.policy(max_error=ladder.expected["error"])
+    assert again.expected["cost"] == pytest.approx(budget, rel=1e-6)
+    assert (ladder.budget, again.budget) == (budget, None)
+
+
+def test_beyond_the_ends_it_stands_on_the_last_rung(frontier):
+    best = frontier.policy(budget=1.0)
+    assert best.position == len(best.rungs) - 1
+    assert best.policies == (frontier.point(int(np.asarray(frontier.error).argmin()), {"budget": 1.0}),)
+    assert frontier.policy(max_error=1.0).expected["cost"] == pytest.approx(float(frontier.cost.min()))
+    with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs"):
+        frontier.policy(budget=1e-9)
+    with pytest.raises(rcjax.InfeasibleError, match="the best errs"):
+        frontier.policy(max_error=0.001)
+
+
+# Replay
+
+
+def test_a_replay_is_the_weighted_mean(frontier, log):
+    budget = float(np.median(np.asarray(frontier.cost)))
+    ladder = frontier.policy(budget=budget)
+    assert len(ladder.policies) == 2
+    seen = rcjax.replay(ladder, log)
+    alone = [rcjax.replay(policy, log) for policy in ladder.policies]
+    for name in ("error", "cost", "spent"):
+        mean = np.dot(ladder.weights, [float(getattr(each, name)) for each in alone])
+        assert float(getattr(seen, name)) == pytest.approx(mean, rel=1e-12)
+    shares = [dict(zip(each.models, np.asarray(each.share), strict=True)) for each in alone]
+    for name, share in zip(seen.models, np.asarray(seen.share), strict=True):
+        mean = sum(w * each.get(name, 0.0) for w, each in zip(ladder.weights, shares, strict=True))
+        assert share == pytest.approx(mean, abs=1e-12)
+    assert seen.n == log.n_queries
+
+
+def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
+    """Against a walk in plain Python through every query by both policies."""
+    ladder = frontier.policy(budget=float(np.median(np.asarray(frontier.cost))))
+    part = log.take(slice(120))
+    logprob, correct = np.asarray(part.logprob), np.asarray(part.correct)
+    mean_cost = dict(zip(part.models, np.asarray(part.query_cost).mean(0), strict=True))
+    wrong, charged = np.zeros(120), np.zeros(120)
+    for policy, weight in zip(ladder.policies, ladder.weights, strict=True):
+        for i in range(120):
+            model = policy.first
+            while True:
+                charged[i] += weight * mean_cost[model]
+                j = part.models.index(model)
+                decision = policy.step(model, logprob=float(logprob[i, j]))
+                if not hasattr(decision, "next_model"):
+                    break
+                model = decision.next_model
+            wrong[i] += weight * (not correct[i, j])
+    seen = rcjax.replay(ladder, part)
+    for values, mean, se in ((wrong, seen.error, seen.error_se), (charged, seen.cost, seen.cost_se)):
+        assert float(mean) == pytest.approx(values.mean(), rel=1e-9)
+        assert float(se) == pytest.approx(values.std(ddof=1) / math.sqrt(120), rel=1e-9)
+
+
+def test_models_in_contrary_orders_replay_all_the_same(log):
+    names = ("llama3.2-1b", "llama3.1-8b")
+    plain = make_policy().calibrations["small"]
+
+    def ask(first, second):
+        rules = {first: [Rule(0.6, "ask", second), Rule(1, "answer")], second: [Rule(1, "answer")]}
+        return Policy((first, second), dict.fromkeys(names, plain), rules, {names[0]: 1e-6, names[1]: 1e-5})
+
+    both = ask(*names), ask(*reversed(names))
+    seen = rcjax.replay(make_ladder(both, 0.5), log)
+    alone = [float(rcjax.replay(policy, log).error) for policy in both]
+    assert float(seen.error) == pytest.approx(np.mean(alone))
+
+
+# The command line
+
+
+@pytest.mark.thorough
+def test_tune_and_evaluate(tmp_path):
+    folder = write_folder(tmp_path)
+    train, out = folder / "train.csv", folder / "ladder.json"
+    told = json.loads(succeed("tune", train, "--budget", "60/M", "--no-bands", "--out", out, "--json"))
+    ladder = load_policy(out)
+    assert isinstance(ladder, Ladder)
+    assert told["policy"] == ladder.to_json()
+    assert ladder.expected["cost"] == pytest.approx(60e-6)
+    shown = succeed("tune", train, "--budget", "60/M", "--no-bands")
+    assert f"for {100 * ladder.weights[0]:.1f} % of the queries" in shown
+    replayed = json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))
+    assert replayed["predicted"]["cost"] == pytest.approx(60e-6)
+    assert 0 < replayed["error"] < 1
+    assert "no cascade costs" in fail("tune", train, "--budget", "0.1/M", "--no-bands")
