@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.graders.numbers import NumberGrader
 from rcjax.collecting.graders.programs import function_grader
 from rcjax.collecting.graders.registry import COMPARISONS
 from rcjax.collecting.graders.texts import exact
@@ -36,7 +37,9 @@ def same_by(name: str) -> Callable[[str, str, str], bool | None] | None:
     if name in COMPARISONS:
         compare = COMPARISONS[name]
         return lambda query, answer, reference: compare(_attempt(query, answer, reference))
-    grader = function_grader(name.partition(":")[2], most=None)
+    grader = NumberGrader() if name == "number" else function_grader(name.partition(":")[2], most=None)
+    if isinstance(grader, NumberGrader):
+        grader.require()
 
     def same(query: str, answer: str, reference: str) -> bool | None:
         try:
@@ -51,7 +54,7 @@ def same_by(name: str) -> Callable[[str, str, str], bool | None] | None:
 def require_sameness(name: str) -> None:
     """Raise GraderError for a name that nothing which compares answers has."""
     form, _, rest = name.partition(":")
-    if name != BY_ANSWER and name not in COMPARISONS and not (form in ("python", "judge") and rest):
+    if name != BY_ANSWER and name not in (*COMPARISONS, "number") and not (form in ("python", "judge") and rest):
         raise GraderError(f"{name!r} does not tell whether answers are the same: give {_FORMS}")
 
 

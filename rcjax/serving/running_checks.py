@@ -54,7 +54,10 @@ def _version(check: Check) -> str | None:
     if check.kind == "length":
         return None
     what = f"{check.name}: cannot be run"
-    workers = Workers(check.name, 1)
+    try:
+        workers = Workers(check.name, 1)
+    except ImportError as error:
+        raise ValueError(f"{what}: {error}") from None
     if check.kind == "regex":
         return None
     try:

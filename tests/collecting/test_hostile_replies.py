@@ -15,7 +15,7 @@ from command_line import run
 from misses import in_turn
 from models_of_a_test import ENVIRONMENT, write_models, write_questions
 
-from rcjax.collecting.graders import patterns, registry
+from rcjax.collecting.graders import beside, registry
 from rcjax.collecting.graders.attempt import Attempt, NoVerdictError
 from rcjax.collecting.graders.judge import Judge, rubric, verdict
 from rcjax.collecting.graders.registry import COMPARISONS, make_graders
@@ -68,17 +68,15 @@ def test_every_grader_has_a_verdict_on_hostile_replies(text):
     async def others():
         graders = make_graders(["regex:{answer}$", f"copy=command:{sys.executable} -c '{COPY}'"])
         try:
-            one, two = (graders.by_name[name] for name in (graders.common, graders.kinds["copy"]))
-            return (
-                await one.grade(attempt(text)),
-                await two.grade(attempt(text)),
-                await Judge(echo).grade(attempt(text)),
-            )
+            names = (graders.common, graders.kinds["copy"], "number")
+            said = [await graders.by_name[name].grade(attempt(text)) for name in names]
+            return (*said, await Judge(echo).grade(attempt(text)))
         finally:
             await graders.close()
 
-    by_pattern, by_program, by_judge = asyncio.run(others())
+    by_pattern, by_program, by_number, by_judge = asyncio.run(others())
     assert (by_pattern, by_program, by_judge) == (text.endswith("42"), len(text) % 2 == 0, None)
+    assert by_number is ("42" in text and len(text) < 100)
 
 
 COPY = 'import json, sys; print(json.dumps(len(json.load(sys.stdin)["text"]) % 2 == 0))'
@@ -168,10 +166,10 @@ print("true")
 def breaks(name, monkeypatch, place):
     """A grader, as the command names it, that fails on a wicked reply; and what is said of it."""
     if name == "of ours":
-        monkeypatch.setitem(registry.COMPARISONS, "number", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
-        return "number", "number failed: ZeroDivisionError"
+        monkeypatch.setitem(registry.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
+        return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(patterns, "_SECONDS", 0.5)
+        monkeypatch.setattr(beside, "_SECONDS", 0.5)
         return "regex:^(a+)+$", "takes more than 0.5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")

@@ -12,20 +12,15 @@ from dataclasses import dataclass, field
 
 from rcjax._base.wording import count
 from rcjax.collecting.graders.attempt import Attempt, Grader, GraderError
+from rcjax.collecting.graders.beside import Beside, Matching
 from rcjax.collecting.graders.judge import Ask, Judge
-from rcjax.collecting.graders.numbers import final_number, right_number
-from rcjax.collecting.graders.patterns import Matching
+from rcjax.collecting.graders.numbers import NumberGrader, is_number
 from rcjax.collecting.graders.programs import function_grader, program_grader
 from rcjax.collecting.graders.texts import ComparisonGrader, contains, exact, right_choice
 from rcjax.collecting.questions import Question
 
 #: Graders that compare texts, by name.
-COMPARISONS: dict[str, Callable[[Attempt], bool]] = {
-    "exact": exact,
-    "choice": right_choice,
-    "number": right_number,
-    "contains": contains,
-}
+COMPARISONS: dict[str, Callable[[Attempt], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
 _FAILURES = 10  # in a row, after which a grader is asked no more
 
@@ -90,11 +85,14 @@ class Graders:
             self._failures[name].in_a_row = 0
 
     def require(self, questions: Iterable[Question]) -> None:
-        """Raise GraderError for a kind of question that no grader is named for."""
+        """Raise GraderError for a kind of question that no grader is named for, and for a library that is missing."""
         for question in questions:
             if question.grade is not None and self.kinds.get(question.grade, question.grade) not in self.by_name:
                 kind = question.grade
                 raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
+            grader = self.by_name.get(self.named(question) or "")
+            if isinstance(grader, Beside):
+                grader.require()
 
     def remarks(self) -> list[str]:
         """What is to be said of the graders: on how many answers one failed, or a judge gave no verdict."""
@@ -113,7 +111,7 @@ class Graders:
     async def close(self) -> None:
         """End processes that were started."""
         for grader in self.by_name.values():
-            if isinstance(grader, Matching):
+            if isinstance(grader, Beside):
                 await grader.close()
 
 
@@ -127,11 +125,7 @@ def suited_grader(question: Question) -> str | None:
         return None
     if question.choices:
         return "choice"
-    return "number" if all(_is_number(text) for text in question.reference) else "exact"
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[\s$€£¥\d.,/%+-]+", text) is not None and final_number(text) is not None
+    return "number" if all(is_number(text) for text in question.reference) else "exact"
 
 
 def make_graders(
@@ -155,6 +149,7 @@ def make_graders(
     """
     most = None if whole else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
+    by_name["number"] = NumberGrader()
     kinds: dict[str, str] = {}
     common: str | None = None
     for text in named:
