@@ -66,12 +66,10 @@ def policies(draw):
         return [rule(up_to, later) for up_to in sorted(ends)]
 
     def agreement(i):
-        third = draw(st.sampled_from([None, *models[i + 1 :]]))
-        action = "abstain" if third is None else "ask"
         earlier, compare = draw(st.sampled_from(models[:i])), draw(st.sampled_from(COMPARISONS))
-        return Agreement(earlier, action, third, compare)
+        return Agreement(earlier, draw(st.sampled_from(models[i + 1 :])), compare)
 
-    comparing = [i for i in range(1, len(models)) if draw(st.integers(0, 3)) == 0]
+    comparing = [i for i in range(1, len(models) - 1) if draw(st.integers(0, 3)) == 0]
     amounts = st.floats(0, 1e100)
     return Policy(
         models=models,

@@ -163,7 +163,7 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
     A model whose answer is kept where an earlier one said the same:
 
     >>> point = {"models": ["a", "b", "c"], "thresholds": {"a": 0.62, "b": 0.4, "c": 0.0}}
-    >>> describe_cascade(point | {"agreements": {"b": {"earlier": "a", "action": "ask", "model": "c"}}})
+    >>> describe_cascade(point | {"agreements": {"b": {"earlier": "a", "model": "c"}}})
     'a >0.62 → b, agree? → c'
 
     A model that answers a share of the queries below its threshold, as a split passes on 30 % of those above 0.41:
@@ -228,17 +228,16 @@ def _part(share: float) -> str:
 
 def _agreeing(agreement: Mapping[str, Any] | None) -> str:
     """What follows the name of a model that goes by agreement with the one before it."""
-    if agreement is None:
-        return ""
-    return ", agree? else refuse" if agreement["action"] == "abstain" else ", agree?"
+    return "" if agreement is None else ", agree?"
 
 
 def _describe_rules(
     name: str, rules: Sequence[Mapping[str, Any]], width: int, agreement: Mapping[str, Any] | None = None
 ) -> str:
     if agreement is not None:
-        otherwise = "refuse" if agreement["action"] == "abstain" else f"→ {agreement['model']}"
-        return _wrap([f"{name}: answer where {agreement['earlier']} agrees", f"else {otherwise}"], ", ", width)
+        return _wrap(
+            [f"{name}: answer where {agreement['earlier']} agrees", f"else → {agreement['model']}"], ", ", width
+        )
     ends = [f"≤{threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
     words = {"answer": "answer", "abstain": "refuse"}
     acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]

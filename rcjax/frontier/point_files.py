@@ -11,7 +11,7 @@ from rcjax._base import json_checks as check
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.point_statuses import PointStatus
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits
 from rcjax.frontier.rule_arrays import _action_from_json, _rule_to_json, agreement_to_json, agreements_of, rules
 from rcjax.policy.agreement import check_agreements
 from rcjax.policy.rules import check_rules
@@ -182,7 +182,7 @@ def _agreements_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], 
     for row, point in enumerate(points):
         for name, one in point["agreements"].items():
             agreements.earlier[row, names.index(name)] = names.index(one.earlier)
-            agreements.differ[row, names.index(name)] = ABSTAIN if one.model is None else names.index(one.model)
+            agreements.differ[row, names.index(name)] = names.index(one.model)
     return agreements
 
 

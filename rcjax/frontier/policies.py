@@ -40,7 +40,7 @@ class Agreements:
     earlier: Any
     """(…, k) position of the model whose answer a model's own is compared with; NOBODY where it is not."""
     differ: Any
-    """(…, k) what it does where they differ: the position of a later model to ask, or ABSTAIN."""
+    """(…, k) what it does where they differ: the position of a later model to ask; NOBODY where it compares nothing."""
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> "Agreements":
@@ -49,7 +49,7 @@ class Agreements:
         >>> Agreements.none((2,)).earlier.tolist()
         [-1, -1]
         """
-        return cls(np.full(shape, NOBODY, np.int32), np.full(shape, ABSTAIN, np.int32))
+        return cls(np.full(shape, NOBODY, np.int32), np.full(shape, NOBODY, np.int32))
 
     @property
     def compares(self) -> Any:

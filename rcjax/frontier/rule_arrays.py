@@ -53,15 +53,13 @@ def agreements_of(
         compare: how answers are compared.
 
     >>> agreements_of(("a", "b", "c"), Agreements(np.array([[-1, 0, -1]]), np.array([[-1, 2, -1]])), 0, "text")
-    {'b': Agreement(earlier='a', action='ask', model='c', compare='text')}
+    {'b': Agreement(earlier='a', model='c', compare='text')}
     """
     if agreements is None:
         return {}
     pairs = zip(np.asarray(agreements.earlier)[index].tolist(), np.asarray(agreements.differ)[index], strict=True)
     return {
-        name: Agreement(names[earlier], "abstain", None, compare)
-        if differ == ABSTAIN
-        else Agreement(names[earlier], "ask", names[differ], compare)
+        name: Agreement(names[earlier], names[differ], compare)
         for name, (earlier, differ) in zip(names, pairs, strict=True)
         if earlier != NOBODY
     }
@@ -69,8 +67,7 @@ def agreements_of(
 
 def agreement_to_json(agreement: Agreement) -> dict[str, str]:
     """An agreement as an entry of a point of a frontier, which tells for all of them how answers are compared."""
-    asked = {} if agreement.model is None else {"model": agreement.model}
-    return {"earlier": agreement.earlier, "action": agreement.action, **asked}
+    return {"earlier": agreement.earlier, "model": agreement.model}
 
 
 def _rule(names: tuple[str, ...], j: int, end: float, action: int) -> Rule:

@@ -5,50 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax.policy.answers import COMPARISONS, Comparison, comparable
-
-_ACTIONS = ("ask", "abstain")
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """What a model does by whether its answer is that of an earlier model.
 
-    Where the two are equal, its answer is kept. Where they differ, the action is to `"ask"` the model `model`, or to
-    `"abstain"`. Where one of them is not known, the model's rules by confidence hold.
+    Where the two are equal, its answer is kept. Where they differ, another model is asked. Where one of them is not
+    known, the model's rules by confidence hold.
 
     Args:
         earlier: the model whose answer is compared.
-        action: what happens where the answers differ.
-        model: the one to ask then.
+        model: the one to ask where the answers differ.
         compare: how answers are compared, as `rcjax.policy.answers.comparable` says: `"text"`, `"choice"` or `"key"`.
 
-    Raises ValueError for an unknown action or comparison, or a model that does not go with the action.
+    Raises ValueError for an unknown comparison.
 
     Example:
-        >>> agreement = Agreement("small", "ask", "large")
+        >>> agreement = Agreement("small", "large")
         >>> agreement.equal("1,000", "1000.0"), agreement.equal("Paris", "Lyon"), agreement.equal("Paris", None)
         (True, False, None)
     """
 
     earlier: str
-    action: Literal["ask", "abstain"]
-    model: str | None = None
+    model: str
     compare: Comparison = "text"
 
     def __post_init__(self) -> None:
         check.name(self.earlier, "earlier")
-        check.choice(self.action, _ACTIONS, "action")
+        check.name(self.model, "model")
         if self.compare is None:
             object.__setattr__(self, "compare", "text")
         check.choice(self.compare, COMPARISONS, "compare")
-        if self.action == "ask":
-            check.name(self.model, "model")
-        elif self.model is not None:
-            check.require(False, "model", "is for the action 'ask' only", self.model)
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Whether two answers are equal; None where one of them is not known."""
@@ -79,6 +71,6 @@ def check_agreements(value: Any, where: str, models: tuple[str, ...]) -> Mapping
         before, later = models[: models.index(model)], models[models.index(model) + 1 :]
         earlier = f"must be an earlier model, one of {before}"
         check.require(agreement.earlier in before, f"{path}.earlier", earlier, agreement.earlier)
-        asks = agreement.model is None or agreement.model in later
-        check.require(asks, f"{path}.model", f"must be a later model, one of {later}", agreement.model)
+        asked = f"must be a later model, one of {later}"
+        check.require(agreement.model in later, f"{path}.model", asked, agreement.model)
     return agreements

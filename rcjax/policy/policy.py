@@ -302,8 +302,7 @@ class Policy(AnyPolicy):
         equal = agreement.equal(answer, earlier)
         if equal is None:
             return None
-        otherwise = Abstain(model, phi) if agreement.model is None else Defer(agreement.model, phi)
-        return Answer(model, phi) if equal else otherwise
+        return Answer(model, phi) if equal else Defer(agreement.model, phi)
 
     @property
     def _keys(self) -> list[str]:

@@ -107,7 +107,7 @@ def _agreements(policy: Policy, index: dict[str, int]) -> Agreements | None:
     agreements = Agreements.none((1, len(index)))
     for name, one in policy.agreements.items():
         agreements.earlier[0, index[name]] = index[one.earlier]
-        agreements.differ[0, index[name]] = ABSTAIN if one.model is None else index[one.model]
+        agreements.differ[0, index[name]] = index[one.model]
     return agreements
 
 
@@ -133,7 +133,7 @@ def _reached(
         rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True
         if agreements is not None:
-            rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j] & (agreements.differ[:, j] != ABSTAIN))
+            rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j])
             reached[rows, agreements.differ[rows, j]] = True
     return reached
 

@@ -26,7 +26,6 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import (
-    ABSTAIN,
     ALWAYS_ANSWER,
     NEVER_ANSWER,
     NEVER_REFUSE,
@@ -36,8 +35,8 @@ from rcjax.frontier.policies import (
 from rcjax.model.calibration import Calibrator
 from rcjax.tuning.agreement_odds import Answers, Models, groups, models_of, second_right, third_right
 from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import MOST_THRESHOLDS, CandidateRows, alone_right
-from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
+from rcjax.tuning.label_candidates import MOST_THRESHOLDS, CandidateRows, alone_right, refusals
+from rcjax.tuning.label_refusals import spread_cuts
 
 #: Thresholds tried for all triples together, about, and for each of many.
 _MOST, _FEWEST_THRESHOLDS = 40_000, 40
@@ -53,7 +52,7 @@ class Agreeing:
     second: Any
     """(C,) the model asked where it is unsure, whose answer is kept where it is the same."""
     third: Any
-    """(C,) the model asked where the answers differ; ABSTAIN where they are refused then."""
+    """(C,) the model asked where the answers differ."""
     threshold: Any
     """(C,) calibrated confidence up to which the second is asked; NEVER_ANSWER where it always is."""
     fallback: Any
@@ -70,30 +69,13 @@ class Agreeing:
     """(C,) confidence up to which the third refuses."""
 
 
-def comparable_models(k: int, refusal: Any) -> bool:
-    """Whether there can be policies by agreement: of three models, or of two where a refusal is allowed."""
-    return k > 2 or (k == 2 and refusal is not None)
-
-
-def thirds(k: int, refusal: bool) -> np.ndarray:
-    """(T, 3) positions of the models of each policy by agreement; the third is ABSTAIN where it refuses.
-
-    >>> thirds(3, True).tolist()
-    [[0, 1, 2], [0, 1, -1], [0, 2, -1], [1, 2, -1]]
-    """
-    triples = [*itertools.combinations(range(k), 3)]
-    triples += [(*pair, ABSTAIN) for pair in itertools.combinations(range(k), 2)] if refusal else []
-    return np.array(triples, int).reshape(-1, 3)
-
-
 def agreeing(rows: CandidateRows, answer: jax.Array, judging: Judging) -> Agreeing:
     """Every triple of models, by rising cost, at every threshold of its first, judged on n queries.
 
     Args:
         rows: of the queries.
         answer: (n, k) codes of answers, as `Log.answer` has them.
-        judging: how they are judged; with a refusal, the last model may refuse, and so may the second where the answers
-            differ.
+        judging: how they are judged; with a refusal, the last model may refuse.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -104,21 +86,17 @@ def agreeing(rows: CandidateRows, answer: jax.Array, judging: Judging) -> Agreei
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
     """
-    confidence, refusal = rows.confidence, judging.refusal
+    confidence = rows.confidence
     k = confidence.shape[1]
-    table = thirds(k, refusal is not None)
-    right = alone_right(rows, judging)
-    log = Answers(
-        confidence, rows.crossed, rows.correct, rows.present, answer, jnp.zeros(k, confidence.dtype), jnp.asarray(0.0)
-    )
-    if refusal is not None:
-        worth = jnp.asarray(refusal, confidence.dtype)
-        level, _, _ = jax.vmap(refuse_alone, (1, 1, 1, None))(confidence, right, rows.present, worth)
-        log = dataclasses.replace(log, refused=level, worth=worth)
+    table = np.array([*itertools.combinations(range(k), 3)], int)
+    refused, worth = jnp.zeros(k, confidence.dtype), jnp.asarray(0.0)
+    if judging.refusal is not None:
+        (refused, _, _), worth = refusals(rows, judging), jnp.asarray(judging.refusal, confidence.dtype)
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(len(table), 1)))
     triples = models_of(table[:, 0], table[:, 1], table[:, 2], k)
     charge = jnp.broadcast_to(rows.charge, confidence.shape)
-    evidence = _Evidence(log, right, charge, jnp.asarray(judging.blend.label))
+    answers = Answers(confidence, rows.crossed, rows.correct, rows.present, answer)
+    evidence = _Evidence(answers, alone_right(rows, judging), charge, jnp.asarray(judging.blend.label), refused, worth)
     figures = map_entries(lambda models: _judge(evidence, models, most), len(confidence), (0,))(triples)
     count = figures.threshold.shape[1]
     return Agreeing(
@@ -131,7 +109,7 @@ def agreeing(rows: CandidateRows, answer: jax.Array, judging: Judging) -> Agreei
         cost=figures.cost.reshape(-1),
         cost_se=figures.cost_se.reshape(-1),
         abstention=figures.refused.reshape(-1),
-        refusal=jnp.repeat(jnp.where(triples.asks, log.refused[triples.third], NEVER_REFUSE), count),
+        refusal=jnp.repeat(refused[triples.third], count),
     )
 
 
@@ -144,6 +122,8 @@ class _Evidence:
     right: jax.Array  # (n, k) how likely each answer is right, as that of a model alone
     charge: jax.Array  # (n, k) money of each answer
     label: jax.Array  # () weight of a label
+    refused: jax.Array  # (k,) the confidence up to which each model refuses, if it is the last
+    worth: jax.Array  # () of a refusal, in right answers
 
 
 @jax.tree_util.register_dataclass
@@ -167,7 +147,7 @@ def _judge(evidence: _Evidence, at: Models, most: int) -> _Figures:
     first, second, third = (log.confidence[:, j] for j in (at.first, at.second, at.third))
     fallback = _as_often(second, counts & compared, differ)
     settled = equal | (~compared & (second > fallback))
-    refuses = ~at.asks | (third <= log.refused[at.third])
+    refuses = third <= evidence.refused[at.third]
 
     def blended(model: jax.Array, expected: jax.Array) -> jax.Array:
         return evidence.label * log.correct[:, model] + (1 - evidence.label) * expected
@@ -176,9 +156,9 @@ def _judge(evidence: _Evidence, at: Models, most: int) -> _Figures:
     alone = evidence.right[:, at.first]
     by_second = blended(at.second, second_right(log, at, counts, equal))
     by_third = blended(at.third, third_right(log, at, counts, differ))
-    right = jnp.where(settled, by_second, jnp.where(refuses, log.worth, by_third))
+    right = jnp.where(settled, by_second, jnp.where(refuses, evidence.worth, by_third))
     start = charge[:, at.first]
-    beyond = charge[:, at.second] + jnp.where(~settled & at.asks, charge[:, at.third], 0.0)
+    beyond = charge[:, at.second] + jnp.where(~settled, charge[:, at.third], 0.0)
 
     cuts = spread_cuts(first, counts, most)
     passed_on, everyone = partial(cuts.means_below, present=counts), partial(cuts.mean, present=counts)
@@ -260,10 +240,8 @@ def as_policies(trial: Agreeing, indices: Any, k: int, refusing: bool) -> Polici
         np.where(second, chosen.first[:, None], nobody.earlier).astype(np.int32),
         np.where(second, chosen.third[:, None], nobody.differ).astype(np.int32),
     )
-    refusals = None
+    refused = None
     if refusing:
-        stops = second & (chosen.third == ABSTAIN)[:, None]
-        refusals = np.where(third, chosen.refusal[:, None], np.where(stops, chosen.fallback[:, None], NEVER_REFUSE))
-        refusals = refusals.astype(thresholds.dtype)
-        thresholds = np.maximum(thresholds, refusals)
-    return Policies.of_cascades(thresholds, first | second | third, refusals, agreements=agreements)
+        refused = np.where(third, chosen.refusal[:, None], NEVER_REFUSE).astype(thresholds.dtype)
+        thresholds = np.maximum(thresholds, refused)
+    return Policies.of_cascades(thresholds, first | second | third, refused, agreements=agreements)

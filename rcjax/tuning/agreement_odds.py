@@ -23,7 +23,7 @@ from jax.scipy import special
 
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ABSTAIN, Policies
+from rcjax.frontier.policies import Policies
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
@@ -46,8 +46,6 @@ class Answers:
     correct: jax.Array  # (n, k)
     present: jax.Array  # (n, k)
     answer: jax.Array  # (n, k) codes
-    refused: jax.Array  # (k,) the confidence up to which each model refuses, if it is the last
-    worth: jax.Array  # () of a refusal, in right answers
 
 
 @jax.tree_util.register_dataclass
@@ -57,8 +55,7 @@ class Models:
 
     first: Any
     second: Any
-    third: Any  # the second again where it is nobody
-    asks: Any  # whether there is a third
+    third: Any
     second_by_first: Any  # the row of what the first tells of the second
     third_by_first: Any
     third_by_second: Any
@@ -68,20 +65,19 @@ def models_of(first: Any, second: Any, third: Any, k: int) -> Models:
     """The models of policies, and the rows of `cross_calibrate` for each two of them.
 
     Args:
-        first, second, third: their positions; ABSTAIN for no third.
+        first, second, third: their positions; the second again for no third.
         k: the number of models.
     """
     number = np.zeros((k, k), int)
     for pair, (i, j) in enumerate(pairs(k)):
         number[i, j] = number[j, i] = pair
-    table, asks = jnp.asarray(number), third != ABSTAIN
-    last = jnp.where(asks, third, second)
-    return Models(first, second, last, asks, table[first, second], table[first, last], table[second, last])
+    table = jnp.asarray(number)
+    return Models(first, second, third, table[first, second], table[first, third], table[second, third])
 
 
 def groups(log: Answers, at: Models) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(n,) which queries count, those on which the first and the second say the same, and those where they differ."""
-    counts = log.present[:, at.first] & log.present[:, at.second] & (log.present[:, at.third] | ~at.asks)
+    counts = log.present[:, at.first] & log.present[:, at.second] & log.present[:, at.third]
     first, second = log.answer[:, at.first], log.answer[:, at.second]
     comparable = (first != NO_ANSWER) & (second != NO_ANSWER)
     return counts, comparable & (first == second), comparable & (first != second)
@@ -150,10 +146,10 @@ def expected_wrong(
         answer: (n, k) codes of answers.
         policies: L policies that may compare answers.
     """
-    (logprob, correct, present), k = rows, answer.shape[1]
+    logprob, correct, present = rows
     confidence = calibrate_all(calibrators, logprob, answered)
     crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
-    log = Answers(confidence, crossed, correct, present, answer, jnp.zeros(k), jnp.asarray(0.0))
+    log = Answers(confidence, crossed, correct, present, answer)
     return jax.lax.map(lambda policy: _expected_wrong(log, policy), policies)
 
 
@@ -164,7 +160,7 @@ def _expected_wrong(log: Answers, policy: Policies) -> jax.Array:
     compares = policy.agreements.compares
     first, others = policy.first, policy.members & (jnp.arange(k) != policy.first)
     second = jnp.where(compares.any(), compares.argmax(), others.argmax())
-    third = jnp.where(compares.any(), policy.agreements.differ[second], ABSTAIN)
+    third = jnp.where(compares.any(), policy.agreements.differ[second], second)
     at = models_of(first, second, third, k)
     counts, equal, differ = groups(log, at)
     right = jnp.zeros(log.confidence.T.shape, log.confidence.dtype)

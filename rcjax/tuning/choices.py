@@ -67,7 +67,6 @@ def judge_all(
     calibrators: Calibrator,
     rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
     charge: ArrayLike,
-    lam: np.ndarray,
     judging: Judging,
 ) -> tuple[Candidates, Agreeing | None]:
     """(single models and pairs, policies that compare answers) by the labels of n queries, in numpy's arrays.
@@ -76,12 +75,11 @@ def judge_all(
         calibrators: (k,) of the models.
         rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
         charge: (n, k) money of each answer, or (k,) of any.
-        lam: (L,) prices that refusals are the best for, where models may refuse.
         judging: how they are judged.
     """
     logprob, correct, present, answer = rows
-    labels, prices = (logprob, correct, present), np.asarray(lam, np.asarray(charge).dtype)
-    pairs = jax.tree.map(np.asarray, judge_log(calibrators, labels, charge, prices, judging))
+    labels = logprob, correct, present
+    pairs = jax.tree.map(np.asarray, judge_log(calibrators, labels, charge, judging))
     answers = None if answer is None else judge_answers(calibrators, labels, charge, answer, judging)
     return pairs, answers
 
@@ -95,14 +93,10 @@ def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int
         targets: T of them.
         k: the number of models.
     """
-    row, by_price = merged(pairs), np.zeros(0, int)
-    if len(targets.lam):  # there may be budgets alone
-        by_price = best_candidates(pairs, targets.lam)
-        if pairs.refused is not None:  # each λ has candidates of its own
-            by_price = by_price + np.arange(len(targets.lam)) * pairs.error.shape[-1]
-    error, cost = np.asarray(row.error), np.asarray(row.cost)
-    chosen = np.concatenate([by_price, _within_limits(targets, error, cost, cost + reserve(row))])
-    best = ArmChoice(as_cascades(row, chosen, k, np).simplest(), error[chosen], cost[chosen])
+    error, cost = np.asarray(pairs.error), np.asarray(pairs.cost)
+    by_price = best_candidates(pairs, targets.lam)
+    chosen = np.concatenate([by_price, _within_limits(targets, error, cost, cost + reserve(pairs))])
+    best = ArmChoice(as_cascades(pairs, chosen, k, np).simplest(), error[chosen], cost[chosen])
     if answers is None:
         return best
     comparing, needed = _choose_comparing(answers, targets, k, refusing=pairs.refused is not None)
@@ -141,15 +135,8 @@ def _better(choice: ArmChoice, needed: np.ndarray, rival: ArmChoice, targets: Ta
     return ArmChoice(either(choice.policies, rival.policies, better), error, cost)
 
 
-def merged(candidates: Candidates) -> Candidates:
-    """The candidates in one row: where models may refuse each λ has its own, (L, C), and so many are there, (L·C,)."""
-    if candidates.refused is None:
-        return candidates
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), candidates)
-
-
 def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
-    """(L,) the position of the candidate with the least error + λ·cost for each λ (L,), among all or those of this λ.
+    """(L,) the position of the candidate with the least error + λ·cost for each λ (L,).
 
     A price parts no queries of one confidence: to pass on all of them, or none, is as good at the least.
     """

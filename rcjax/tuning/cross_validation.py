@@ -16,7 +16,6 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near
 from rcjax.model.label_outcomes import expected_log, expected_right, expected_without, is_whole
 from rcjax.solving.lambda_grid import lam_range
-from rcjax.tuning.agreement_candidates import comparable_models
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import ArmChoice, Targets, choose, judge_all
 from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Luck
@@ -58,7 +57,7 @@ def cross_validate(log: Log, model: CascadeModel, judging: Judging, folds: int =
         folds: how many.
         seed: of the deal.
     """
-    comparing = log.answer is not None and comparable_models(len(log.models), judging.refusal)
+    comparing = log.answer is not None and len(log.models) > 2
     arms = (MODELS, *([PAIRS] if len(log.models) > 1 else []), *([ANSWERS] if comparing else []))
     fold, field = deal_folds(log.complete, folds, seed), _Field(model, targets_of(log), judging, charges(log))
     logs = _labels_without(log, fold, folds)
@@ -113,7 +112,7 @@ def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]
 def _choices(fitted: CascadeModel, rows: Any, field: _Field) -> dict[str, ArmChoice]:
     """What each arm chooses, by its name, by the labels of `rows`, as `judge_all` takes them."""
     targets, k = field.targets, len(fitted.models)
-    pairs, answers = judge_all(fitted.calibrators, rows, field.charge, targets.lam, field.judging)
+    pairs, answers = judge_all(fitted.calibrators, rows, field.charge, field.judging)
     alone = np.arange(pairs.error.shape[-1]) < k
     models = dataclasses.replace(pairs, error=np.where(alone, pairs.error, np.inf))
     choices = {MODELS: choose(models, None, targets, k), PAIRS: choose(pairs, None, targets, k)}

@@ -102,9 +102,5 @@ def _by_lots(frontier: Frontier) -> np.ndarray:
 
 def _may_refuse(frontier: Frontier) -> np.ndarray:
     """(L,) whether a query could be refused."""
-    agreements = frontier.policies.agreements
-    differing: Any = False
-    if agreements is not None:
-        differing = (np.asarray(agreements.compares) & (np.asarray(agreements.differ) == ABSTAIN)).any(-1)
     live = entered(frontier.bounds, frontier.policies.shares, 0.0) & (np.asarray(frontier.actions) == ABSTAIN)
-    return (live.any(-1) & np.asarray(frontier.members)).any(-1) | differing
+    return (live.any(-1) & np.asarray(frontier.members)).any(-1)

@@ -8,12 +8,11 @@ Labels are averaged with what is expected of them (`judging`). A pair costs what
 those that are passed on may be longer than others. Where many queries have one confidence, a threshold parts them: a
 share of them is passed on (`Splits`).
 
-Where models may refuse to answer, a single model does so up to a confidence, and so does the second of a pair. A
+Where models may refuse to answer, the last one of a policy does so up to the confidence that is best for it alone. A
 refusal counts as right with probability R = 1 − (what it costs, in errors).
 """
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,17 +25,14 @@ from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_REFUSE
+from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.tuning.judging import AS_USUAL, ATOM, Judging, centred, cross_calibrate
-from rcjax.tuning.label_refusals import MOST_CUTS, Cuts, refuse_alone, spread_cuts
+from rcjax.tuning.label_refusals import Cuts, refuse_alone, spread_cuts
 
 #: Thresholds tried for each pair, at most.
 MOST_THRESHOLDS = 400
-
-
-_MOST_REFUSALS = 24  # tried for the second model of each pair
 
 
 @jax.tree_util.register_dataclass
@@ -77,13 +73,14 @@ class CandidateRows:
         crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
         return cls(calibrate_all(calibrators, logprob, present), crossed, correct, present, charge)
 
-    def of_pair(self, left: Any, right: Any, crossed: Any, judging: Judging) -> "_Pair":
+    def of_pair(self, left: Any, right: Any, crossed: Any, judging: Judging, refused: Any = None) -> "_Pair":
         """What is known of one pair.
 
         Args:
             left, right: the positions of its models.
             crossed: (n,) what the first tells of the second.
             judging: how policies are judged.
+            refused: () the confidence up to which the second refuses; None: it does not.
         """
         present = self.present[:, left] & self.present[:, right]
         charge = jnp.broadcast_to(self.charge, self.confidence.shape)
@@ -92,16 +89,22 @@ class CandidateRows:
         first = centred(self.confidence[:, left], first_label, present, jnp)
         second = centred(self.confidence[:, right], second_label, present, jnp)
         second_by_first = centred(crossed, second_label, present, jnp)
+        blended = blend.label * second_label + blend.calibrated * second + blend.crossed * second_by_first
+        refuses = None
+        if refused is not None:
+            refuses = self.confidence[:, right] <= refused
+            worth = jnp.asarray(judging.refusal, blended.dtype)
+            blended, second_label = (jnp.where(refuses, worth, of) for of in (blended, second_label))
         return _Pair(
             confidence=self.confidence[:, left],
-            second_confidence=self.confidence[:, right],
             first=blend.label * first_label + (blend.calibrated + blend.crossed) * first,
-            second=blend.label * second_label + blend.calibrated * second + blend.crossed * second_by_first,
+            second=blended,
             first_label=first_label,
             second_label=second_label,
             first_charge=charge[:, left],
             second_charge=charge[:, right],
             present=present,
+            refuses=refuses,
         )
 
 
@@ -111,14 +114,14 @@ class _Pair:
     """What is known of n queries and two models."""
 
     confidence: jax.Array  # (n,) of the first
-    second_confidence: jax.Array  # (n,)
     first: jax.Array  # (n,) how likely the first is right, its label blended with what is expected
-    second: jax.Array  # (n,)
+    second: jax.Array  # (n,) likewise; what a refusal is worth, where it refuses
     first_label: jax.Array  # (n,)
-    second_label: jax.Array  # (n,)
+    second_label: jax.Array  # (n,) likewise
     first_charge: jax.Array  # (n,) money
     second_charge: jax.Array  # (n,)
     present: jax.Array  # (n,) whether the query counts
+    refuses: jax.Array | None  # (n,) whether the second refuses; None: it never does
 
 
 def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
@@ -135,39 +138,45 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
     >>> cascades.cost.tolist(), cascades.counted.tolist()  # small, large, small → large: the second query is answered
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    alone = _single_models(rows)
-    tried = _pairs(rows, judging, alone["cost"], partial(_at_thresholds, split=judging.split))
+    alone = _single_models(rows, judging)
+    left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
+
+    def judged(left: jax.Array, right: jax.Array, crossed: jax.Array, *refused: jax.Array) -> dict[str, Any]:
+        return _at_thresholds(rows.of_pair(left, right, crossed, judging, *refused), judging.split)
+
+    refused = (alone["refused"][right],) if "refused" in alone else ()
+    tried = map_entries(judged, len(rows.confidence), (0,) * (3 + len(refused)))(left, right, rows.crossed, *refused)
+    tried["cost"] += alone["cost"][left][:, None]
+    if refused:
+        tried["refused"] = jnp.broadcast_to(refused[0][:, None], tried["cost"].shape)
     if judging.split:
         alone |= {"above": alone["threshold"], "share": jnp.ones_like(alone["threshold"])}
     return _in_a_row(alone, tried)
 
 
-def _single_models(rows: CandidateRows) -> dict[str, jax.Array]:
-    """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are."""
+def _single_models(rows: CandidateRows, judging: Judging) -> dict[str, jax.Array]:
+    """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are, but for refusals."""
     cost, cost_se = _bills(rows)
-    error = _errors(rows)
+    error, refusing = _errors(rows), {}
     ends = jnp.full_like(cost, ALWAYS_ANSWER)
-    return {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se}
+    if judging.refusal is not None:
+        level, gain, share = refusals(rows, judging)
+        error, refusing = error - gain, {"refused": level, "abstention": share}
+    return {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se, **refusing}
 
 
-def _pairs(
-    rows: CandidateRows, judging: Judging, cost: jax.Array, judge_pair: Callable[[_Pair], dict[str, jax.Array]]
-) -> dict[str, jax.Array]:
-    """Figures (P, …) of each pair, as fields of `Candidates`, judged one at a time.
+def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(the confidence up to which each model refuses alone, what that gains, the share refused), each (k,).
 
-    Args:
-        rows: of the queries.
-        judging: how they are judged.
-        cost: (k,) of the models alone: what the first of a pair costs.
-        judge_pair: the figures of one pair, whose cost is that of the second alone.
+    >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
+    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
+    >>> [round(float(figure[0]), 3) for figure in refusals(rows, Judging(refusal=jnp.array(0.8)))]
+    [0.55, 0.344, 0.5]
     """
-    left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
-
-    def judged(left: jax.Array, right: jax.Array, crossed: jax.Array) -> dict[str, jax.Array]:
-        return judge_pair(rows.of_pair(left, right, crossed, judging))
-
-    tried = map_entries(judged, len(rows.confidence), (0, 0, 0))(left, right, rows.crossed)
-    return tried | {"cost": tried["cost"] + cost[left][:, None]}
+    worth = jnp.asarray(judging.refusal, rows.confidence.dtype)
+    right = alone_right(rows, judging)
+    level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
+    return level, gain, share
 
 
 def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candidates:
@@ -197,45 +206,6 @@ def _bills(rows: CandidateRows) -> tuple[jax.Array, jax.Array]:
     return mean, jnp.sqrt(spread) / jnp.maximum(count, 1)
 
 
-def refusing_candidates(rows: CandidateRows, lam: jax.Array, judging: Judging) -> Candidates:
-    """Every single model and pair where models may refuse to answer, for each λ: (L, C).
-
-    A single model refuses up to where that gains most. Of a pair the second refuses up to where the pair is best at the
-    λ, with the threshold that suits it; with this refusal the pair stands there at every threshold.
-
-    Args:
-        rows: of the queries.
-        lam: (L,) in errors per unit of money.
-        judging: how they are judged, with what a refusal is worth.
-
-    >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), jnp.array([1.0, 10.0]))
-    >>> judged = refusing_candidates(rows, jnp.array([1.0]), Judging(refusal=jnp.array(0.8)))
-    >>> small = [round(float(figure[0, 0]), 3) for figure in (judged.error, judged.abstention, judged.refused)]
-    >>> small                                              # refuses one of two queries, and is right on the other
-    [0.156, 0.5, 0.55]
-    """
-    assert judging.refusal is not None
-    worth = jnp.asarray(judging.refusal, rows.confidence.dtype)
-    level, gain, share = jax.vmap(refuse_alone, (1, 1, 1, None))(
-        rows.confidence, alone_right(rows, judging), rows.present, worth
-    )
-    alone = _single_models(rows)
-    error = alone["error"] - gain
-    alone |= {"error": error, "counted": error, "refused": level, "abstention": share}
-    tried = _pairs(rows, judging, alone["cost"], partial(_at_refusals, worth=worth))
-
-    def at(price: jax.Array) -> Candidates:
-        loss = tried["error"] + price * tried["cost"][:, None]
-        best = loss.min(-1).argmin(-1)[:, None, None]
-        chosen = {
-            name: jnp.take_along_axis(tried[name], best, axis=1)[:, 0] for name in ("error", "abstention", "refused")
-        }
-        return _in_a_row(alone, tried | chosen | {"counted": chosen["error"]})
-
-    return jax.vmap(at)(lam)
-
-
 def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
     """(n, k) how likely each answer is right, its label blended with what is expected of it."""
     by_model = jax.vmap(partial(centred, xp=jnp), 1, 1)
@@ -247,28 +217,9 @@ def _at_thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
     """What is known of one pair at M thresholds, (M,) each: the fields of `Candidates`, its cost that of the second."""
     cuts = spread_cuts(pair.confidence, pair.present, MOST_THRESHOLDS, split=ATOM if split else None)
     figures = _at_cuts(pair, cuts)
+    if pair.refuses is not None:
+        figures["abstention"] = cuts.means_below(pair.refuses.astype(pair.second.dtype), pair.present)
     return figures | {"above": cuts.above, "share": cuts.share} if split else figures
-
-
-def _at_refusals(pair: _Pair, worth: jax.Array) -> dict[str, jax.Array]:
-    """The same where the second model refuses up to S confidences: `error`, `abstention`, `refused` are (S, M)."""
-    cuts = spread_cuts(pair.confidence, pair.present, MOST_CUTS)
-    others = spread_cuts(pair.second_confidence, pair.present, _MOST_REFUSALS)
-    levels = jnp.concatenate([jnp.full_like(others.threshold, NEVER_REFUSE, shape=1), others.threshold])
-    usable = jnp.concatenate([jnp.ones(1, bool), others.parts])
-
-    def at(level: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        refuses = pair.second_confidence <= level
-        figures = _at_cuts(dataclasses.replace(pair, second=jnp.where(refuses, worth, pair.second)), cuts)
-        share = cuts.means_below(refuses.astype(level.dtype), pair.present)
-        return figures | {
-            "error": jnp.where(usable, figures["error"], jnp.inf),
-            "abstention": share,
-            "refused": jnp.broadcast_to(level, share.shape),
-        }
-
-    same = dict.fromkeys(("threshold", "counted", "cost", "cost_se"))
-    return jax.vmap(at, out_axes=same | dict.fromkeys(("error", "abstention", "refused"), 0))(levels, usable)
 
 
 def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:
@@ -290,11 +241,7 @@ def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:
 
 
 def judge(
-    calibrators: Calibrator,
-    rows: tuple[jax.Array, jax.Array, jax.Array],
-    charge: jax.Array,
-    lam: jax.Array | None,
-    judging: Judging,
+    calibrators: Calibrator, rows: tuple[jax.Array, jax.Array, jax.Array], charge: jax.Array, judging: Judging
 ) -> Candidates:
     """`candidates` on n queries, with what their own labels and raw confidences tell of one model by another.
 
@@ -303,14 +250,9 @@ def judge(
         rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and whether
             there is one and the query is to count.
         charge: (n, k) money of each answer, or (k,) of any.
-        lam: (L,) for `refusing_candidates`; None where nobody may refuse.
         judging: how they are judged.
     """
-    calibrated = CandidateRows.of(calibrators, rows, charge)
-    if judging.refusal is None:
-        return candidates(calibrated, judging)
-    assert lam is not None
-    return refusing_candidates(calibrated, lam, judging)
+    return candidates(CandidateRows.of(calibrators, rows, charge), judging)
 
 
 _judge_filled = compiled(judge, runs="long")
@@ -320,14 +262,12 @@ def judge_log(
     calibrators: Calibrator,
     rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     charge: ArrayLike,
-    lam: ArrayLike | None = None,
     judging: Judging = AS_USUAL,
 ) -> Candidates:
     """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size.
 
     Args:
-        calibrators, rows, charge, lam, judging: as of `judge`.
+        calibrators, rows, charge, judging: as of `judge`.
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
-    prices = None if judging.refusal is None else lam  # else the programme would be one for each number of λ
-    return _judge_filled(calibrators, tuple(fill_up(*rows)), money, prices, judging)
+    return _judge_filled(calibrators, tuple(fill_up(*rows)), money, judging)

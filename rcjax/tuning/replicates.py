@@ -122,7 +122,7 @@ class _ByLabels(NamedTuple):
         if judging is None:
             judging = judging_of(draw.log.take(draw.queries), transform, self.refusal)
         answer = None if self.comparing is None else draw.answer
-        pairs, agreeing = judge_all(calibrators, (*draw.labels, answer), draw.charge, self.lam, judging)
+        pairs, agreeing = judge_all(calibrators, (*draw.labels, answer), draw.charge, judging)
         policies = choose(pairs, None, self.targets, k).policies
         if self.comparing is not None:
             policies = _replaced(policies, choose(pairs, agreeing, self.targets, k).policies, self.comparing)

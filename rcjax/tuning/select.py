@@ -41,7 +41,6 @@ from rcjax.tuning.trials import (
     Trial,
     all_trials,
     judge_pairs,
-    near_best,
     raised_by_luck,
     undominated,
 )
@@ -219,11 +218,7 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     judging = judging_of(sample, model.calibrators.transform, refusal)
     comparison = cross_validate(sample, model, judging, how.folds, how.seed)
     log = expected_log(log)
-    lam = comparison.lam if how.lam is None else how.lam
-    pairs = judge_pairs(log, model, lam, judging)
-    if how.admits is not None and refusal is not None:
-        pairs = near_best(pairs, lam)
-    earned = _Earned(pairs, AgreementTrial.of(log, model, comparison, judging))
+    earned = _Earned(judge_pairs(log, model, judging), AgreementTrial.of(log, model, comparison, judging))
     earned = earned if how.admits is None else earned.admitted(how, model)
     if how.lam is None:
         trial = raised_by_luck(earned.together(log.n_queries), comparison, how.target)

@@ -9,7 +9,6 @@ import dataclasses
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import part
@@ -20,7 +19,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
-from rcjax.tuning.choices import RESERVE, as_cascades, merged, reserve
+from rcjax.tuning.choices import RESERVE, as_cascades, reserve
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_candidates import Candidates, judge_log
@@ -28,9 +27,6 @@ from rcjax.tuning.label_weights import charges
 
 #: How far above the frontier a policy may be, in standard errors of its error.
 SLACK = 0.1
-
-
-_NEAR = 150  # policies for each λ, where each λ has refusals of its own
 
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
@@ -119,18 +115,17 @@ class AgreementTrial:
         return Trial(*figures, policies=policies)
 
 
-def judge_pairs(log: Log, model: CascadeModel, lam: np.ndarray, judging: Judging) -> Trial:
-    """Every single model and pair; where models may refuse, with the refusals that are best at some of the λ.
+def judge_pairs(log: Log, model: CascadeModel, judging: Judging) -> Trial:
+    """Every single model and pair.
 
     Args:
         log: the log to judge by.
         model: the model fitted to it.
-        lam: (L,) the λ.
         judging: how they are judged.
     """
-    rows, prices = (log.logprob, log.correct, log.answered), jnp.asarray(lam, log.cost.dtype)
-    trial = jax.tree.map(np.asarray, judge_log(model.calibrators, rows, charges(log), prices, judging))
-    return pairs_on_trial(merged(trial), len(model.models))
+    rows = log.logprob, log.correct, log.answered
+    trial = jax.tree.map(np.asarray, judge_log(model.calibrators, rows, charges(log), judging))
+    return pairs_on_trial(trial, len(model.models))
 
 
 def pairs_on_trial(trial: Candidates, k: int) -> Trial:
@@ -150,14 +145,6 @@ def pairs_on_trial(trial: Candidates, k: int) -> Trial:
     abstention = np.zeros_like(error) if trial.abstention is None else np.asarray(trial.abstention)
     figures = (np.asarray(figure)[useful] for figure in (error, trial.cost, reserve(trial), abstention))
     return Trial(*figures, policies=policies)
-
-
-def near_best(trial: Trial, lam: np.ndarray) -> Trial:
-    """Of policies with refusals of their own for each λ (L,), those that are near the best for some λ."""
-    if len(trial.cost) <= _NEAR * len(lam):
-        return trial
-    near = [np.argpartition(trial.loss(price[None])[0], _NEAR)[:_NEAR] for price in lam]
-    return trial.take(np.unique(np.concatenate(near)))
 
 
 def judge_agreements(log: Log, model: CascadeModel, judging: Judging) -> Trial:

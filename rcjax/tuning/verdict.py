@@ -13,7 +13,6 @@ import numpy as np
 
 from rcjax._base.wording import choose_unit, percent
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.policies import ABSTAIN
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import SHOWN, Comparison, Gain
 
@@ -182,6 +181,4 @@ def _by_agreement(frontier: Frontier, point: int) -> str:
     second = int(np.argmax(np.asarray(agreements.compares)[point]))
     first, third = (int(np.asarray(places)[point, second]) for places in (agreements.earlier, agreements.differ))
     names = frontier.models
-    if third == ABSTAIN:
-        return f"refusing where {names[first]} and {names[second]} differ"
     return f"asking {names[third]} where {names[first]} and {names[second]} differ"

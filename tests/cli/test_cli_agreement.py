@@ -43,9 +43,7 @@ def tuned(folder):
 
 @pytest.mark.thorough
 def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
-    assert tuned["policy"]["agreements"] == {
-        "medium": {"earlier": "small", "action": "ask", "model": "large", "compare": "text"}
-    }
+    assert tuned["policy"]["agreements"] == {"medium": {"earlier": "small", "model": "large", "compare": "text"}}
     assert any("agreements" in point for point in tuned["frontier"])
     assert "asking large where small and medium differ" in tuned["remarks"][0]
     assert rcjax.load_policy(folder / "policy.json").to_json() == tuned["policy"]

@@ -24,7 +24,7 @@ def frontier():
     log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     solved = rcjax.solve_frontier(rcjax.fit(log), lam=[10.0, 100.0, 1000.0, 10_000.0], cascades="full")
     agreements = Agreements.none((4, 3))
-    agreements.earlier[1::2, 1], agreements.differ[1, 1] = 0, 2
+    agreements.earlier[1::2, 1], agreements.differ[1::2, 1] = 0, 2
     policies = dataclasses.replace(solved.policies, agreements=agreements)
     return dataclasses.replace(solved, policies=policies, compare="choice")
 
@@ -32,8 +32,7 @@ def frontier():
 def test_a_point_is_a_policy_that_compares(frontier):
     small, middle, large = frontier.models
     assert frontier.point(0).agreements == frontier.point(2).agreements == {}
-    assert frontier.point(1).agreements == {middle: Agreement(small, "ask", large, "choice")}
-    assert frontier.point(3).agreements == {middle: Agreement(small, "abstain", None, "choice")}
+    assert frontier.point(1).agreements == {middle: Agreement(small, large, "choice")}
 
 
 def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
@@ -71,7 +70,6 @@ def test_an_older_version_says_that_it_cannot_read_it(frontier, monkeypatch):
     [
         ({"earlier": "nobody"}, r"frontier\[1\].agreements\['llama3.1-8b'\].earlier: must be an earlier model"),
         ({"model": "llama3.2-1b"}, r"\.model: must be a later model"),
-        ({"action": "answer"}, r"\.action: this rcjax knows ask, abstain only"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_its_place(frontier, change, message):
@@ -89,12 +87,11 @@ def test_the_schema_accepts_it(frontier):
     validator = Draft202012Validator(schema, registry=Registry().with_resources(resources))
     validator.validate(json.loads(json.dumps(frontier.to_json())))
     broken = frontier.to_json()
-    broken["frontier"][1]["agreements"]["llama3.1-8b"]["action"] = "answer"
+    broken["frontier"][1]["agreements"]["llama3.1-8b"]["model"] = None
     assert not validator.is_valid(broken)
 
 
 def test_people_read_what_is_compared(frontier):
     points = frontier.to_json()["frontier"]
     assert ", agree? → llama3.1-70b" in describe_cascade(points[1])
-    assert "llama3.1-8b, agree? else refuse" in describe_cascade(points[3])
     assert "agree" not in describe_cascade(points[0])

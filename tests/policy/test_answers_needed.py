@@ -14,7 +14,7 @@ from rcjax.policy import Agreement, Defer
 from rcjax.replaying.replay import replay
 
 PAGE = Path(__file__).parents[2] / "rcjax" / "docs" / "production.md"
-COMPARING = make_policy(agreements={"médium": Agreement("small", "ask", "large")})
+COMPARING = make_policy(agreements={"médium": Agreement("small", "large")})
 
 
 def test_a_step_without_answers_raises_and_names_what_is_missing():

@@ -11,9 +11,9 @@ from misses import in_turn
 from policy_samples import make_ladder, make_policy
 from tiers import examples
 
-from rcjax.policy import Abstain, Agreement, Answer, Defer, Policy, load_policy
+from rcjax.policy import Agreement, Answer, Defer, Policy, load_policy
 
-ASK = Agreement("small", "ask", "large")
+ASK = Agreement("small", "large")
 
 
 def comparing(**changes):
@@ -47,14 +47,6 @@ def test_other_models_go_by_their_confidence():
         assert comparing().step(model, logprob=-0.5, **told) == make_policy().step(model, logprob=-0.5)
 
 
-def test_different_answers_may_be_refused():
-    decision = comparing(action="abstain", model=None).step(
-        "médium", confidence=0.9, answer="Paris", answers={"small": "Lyon"}
-    )
-    assert isinstance(decision, Abstain)
-    assert decision.model == "médium"
-
-
 @pytest.mark.parametrize(("how", "equal"), [("text", False), ("choice", True), ("key", False)])
 def test_answers_are_compared_as_the_policy_says(how, equal):
     assert comparing(compare=how).agreements["médium"].equal("B) Jupiter", "(b)") is equal
@@ -64,18 +56,13 @@ def test_answers_are_compared_as_the_policy_says(how, equal):
     ("value", "message"),
     [
         ({"other": ASK}, "agreements: must be of models of the policy"),
-        ({"small": Agreement("large", "abstain")}, r"agreements\['small'\].earlier: must be an earlier model"),
-        (
-            {"médium": Agreement("large", "abstain")},
-            r"\['médium'\].earlier: must be an earlier model, one of \('small',",
-        ),
-        ({"médium": Agreement("small", "ask", "small")}, r"\['médium'\].model: must be a later model"),
-        ({"large": Agreement("small", "ask", "médium")}, r"\['large'\].model: must be a later model"),
-        ({"médium": {"earlier": "small", "action": "answer"}}, r"\['médium'\].action: .*upgrade it for more"),
-        ({"médium": {"earlier": "small", "action": "ask"}}, r"\['médium'\].model: must be a text"),
-        ({"médium": {"earlier": "small", "action": "abstain", "model": "large"}}, "for the action 'ask' only"),
-        ({"médium": {"action": "abstain"}}, r"\['médium'\].earlier: must be a text"),
-        ({"médium": {"earlier": "small", "action": "abstain", "compare": "sound"}}, r"\.compare: .*upgrade"),
+        ({"small": Agreement("large", "médium")}, r"agreements\['small'\].earlier: must be an earlier model"),
+        ({"médium": Agreement("large", "large")}, r"\['médium'\].earlier: must be an earlier model, one of \('small',"),
+        ({"médium": Agreement("small", "small")}, r"\['médium'\].model: must be a later model"),
+        ({"large": Agreement("small", "médium")}, r"\['large'\].model: must be a later model"),
+        ({"médium": {"earlier": "small"}}, r"\['médium'\].model: must be a text"),
+        ({"médium": {"model": "large"}}, r"\['médium'\].earlier: must be a text"),
+        ({"médium": {"earlier": "small", "model": "large", "compare": "sound"}}, r"\.compare: .*upgrade"),
         ({"médium": "small"}, r"\['médium'\]: must be an object"),
         ([], "agreements: must be an object"),
     ],
@@ -102,7 +89,7 @@ def test_the_file_tells_of_agreements_only_where_there_are_some(tmp_path):
     assert plain["schema_version"] == 1
     assert file["schema_version"] == 3
     assert file["agreements"] == {
-        "médium": {"earlier": "small", "action": "ask", "model": "large", "compare": "text"},
+        "médium": {"earlier": "small", "model": "large", "compare": "text"},
     }
     comparing().save(tmp_path / "policy.json")
     assert load_policy(tmp_path / "policy.json") == comparing() != make_policy()
@@ -124,6 +111,6 @@ def test_a_service_needs_the_file_alone(one, other, how):
 
 
 def test_comparing_takes_the_standard_library_alone():
-    code = "import sys, rcjax.policy as p; p.Agreement('a', 'abstain').equal('1', '2')"
+    code = "import sys, rcjax.policy as p; p.Agreement('a', 'b').equal('1', '2')"
     code += "; assert not {'jax', 'numpy', 'polars'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -117,7 +117,7 @@ def test_shares_that_cannot_be(place, share, message):
 
 
 def test_where_answers_are_compared_a_share_may_not_go_another_way():
-    agreements = {"large": Agreement("middle", "abstain", None)}
+    agreements = {"middle": Agreement("small", "large")}
     with pytest.raises(ValueError, match=r"rules\['small'\]\[1\].model: must be 'middle'.*compares answers"):
         policy_of((Rule(0.4, "ask", "middle", share=0.5), Rule(1, "ask", "large")), agreements=agreements)
     split = (Rule(0.4, "ask", "middle", share=0.5), Rule(0.5, "abstain", share=0.5), Rule(1, "answer"))

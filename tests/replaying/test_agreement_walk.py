@@ -35,10 +35,8 @@ def random_policy(rng):
         ends = [rng.choice(LEVELS[1:-1]), 1.0]
         targets = [str(rng.choice(later)) if act == "ask" else None for act in acts]
         rules[name] = [Rule(float(end), str(act), to) for end, act, to in zip(ends, acts, targets, strict=True)]
-        if j and rng.random() < 0.6:
-            third = str(rng.choice(later)) if later and rng.random() < 0.7 else None
-            earlier = str(rng.choice(NAMES[:j]))
-            agreements[name] = Agreement(earlier, "abstain" if third is None else "ask", third, "key")
+        if j and later and rng.random() < 0.6:
+            agreements[name] = Agreement(str(rng.choice(NAMES[:j])), str(rng.choice(later)), "key")
     cost = {name: float(j + 1) for j, name in enumerate(NAMES)}
     return Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, cost, agreements=agreements)
 
@@ -126,7 +124,7 @@ def test_a_replay_without_answers_is_refused():
 
 
 def test_who_can_be_reached_counts_those_asked_where_answers_differ():
-    agreements = {"b": Agreement("a", "ask", "d")}
+    agreements = {"b": Agreement("a", "d")}
     rules = {"a": [Rule(1, "ask", "b")], "b": [Rule(1, "answer")], "c": [Rule(1, "answer")], "d": [Rule(1, "answer")]}
     policy = Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, dict.fromkeys(NAMES, 1.0), agreements=agreements)
     assert pack_policy(policy, np.float64).asked.tolist() == [True, True, False, True]

@@ -52,7 +52,7 @@ def test_policies_that_compare_answers_wait_as_their_steps_do():
     answers = np.random.default_rng(5).choice(list("ab"), 450)
     log = rcjax.read_log(timed_table(150, seed=5).with_columns(answer=pl.Series(answers)))
     frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0], cascades=[("small", "middle", "large")])
-    policy = dataclasses.replace(frontier.point(0), agreements={"middle": Agreement("small", "ask", "large", "text")})
+    policy = dataclasses.replace(frontier.point(0), agreements={"middle": Agreement("small", "large", "text")})
     np.testing.assert_allclose(told(policy, log), figures(waited(policy, log)), rtol=1e-12)
 
 

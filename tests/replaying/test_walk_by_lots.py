@@ -37,10 +37,8 @@ def random_policy(rng, compares):
         ends = [*np.sort(rng.choice(LEVELS[1:-1], 2, replace=False)).tolist(), 1.0]
         shares = [float(rng.uniform(0.1, 0.9)) if rng.random() < 0.7 else None for _ in range(2)] + [None]
         rules[name] = [Rule(*own) for own in zip(ends, acts, targets, shares, strict=True)]
-        if compares and j and rng.random() < 0.6:
-            third = str(rng.choice(later)) if later and rng.random() < 0.7 else None
-            action = "abstain" if third is None else "ask"
-            agreements[name] = Agreement(str(rng.choice(NAMES[:j])), action, third, "key")
+        if compares and j and later and rng.random() < 0.6:
+            agreements[name] = Agreement(str(rng.choice(NAMES[:j])), str(rng.choice(later)), "key")
     cost = {name: float(j + 1) for j, name in enumerate(NAMES)}
     return Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, cost, agreements=agreements)
 

@@ -18,7 +18,7 @@ PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
 
 def comparing(compare="choice", **changes):
     """The policy of three models; the second one's answer is kept where it is the first one's."""
-    agreements = {"middle": Agreement("small", "ask", "large", compare)}
+    agreements = {"middle": Agreement("small", "large", compare)}
     return make_policy(**{"prices": PRICES, "agreements": agreements, **changes})
 
 
@@ -61,13 +61,6 @@ def test_who_is_asked(replies, asked, answer):
     result, models = ask(replies, comparing())
     assert models == asked
     assert (result.answer, result.model) == (answer, asked[-1])
-
-
-def test_answers_that_differ_may_be_refused():
-    policy = comparing(agreements={"middle": Agreement("small", "abstain", None, "choice")})
-    result, models = ask(letters(small=("A", UNSURE), middle=("B", SURE)), policy)
-    assert models == ["small", "middle"]
-    assert (result.status, result.answer, result.model) == ("abstained", None, "middle")
 
 
 def test_a_mixture_compares_as_the_policy_of_the_query_does():

@@ -12,15 +12,14 @@ from agreement_logs import make_log
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
 from selection_references import centred
-from tiers import thorough
 
 import rcjax
-from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER
+from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.tuning import agreement_candidates as module
-from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers, thirds
+from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.comparison import COMPARING, Gain, Gains
@@ -79,30 +78,27 @@ def shift(plain, labels):
     return minimize_scalar(loss, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x
 
 
-def by_definition(log, charge, triple, threshold, worth=None):
+def by_definition(log, charge, triple, threshold):
     """(error, cost, standard error of the cost, abstention) of one policy by agreement, by loops over the queries."""
     confidence, crossed, correct, present, answer = log
     cross = dict(zip(pairs(K), crossed, strict=True))
     i, j, third = triple
-    rows = [q for q in range(N) if all(present[q, m] for m in triple if m != ABSTAIN)]
+    rows = [q for q in range(N) if all(present[q, m] for m in triple)]
     known = {q: answer[q, i] >= 0 and answer[q, j] >= 0 for q in rows}
     equal = [q for q in rows if known[q] and answer[q, i] == answer[q, j]]
     differ = [q for q in rows if known[q] and answer[q, i] != answer[q, j]]
     second = {q: (confidence[q, j] + cross[i, j][q]) / 2 for q in rows}
     delta = shift([second[q] for q in equal], [correct[q, j] for q in equal])
     second |= {q: logistic(logit(second[q]) + delta) for q in equal}
-    later = dict.fromkeys(rows, 0.0)
-    if third != ABSTAIN:
-        later = {q: confidence[q, third] / 2 + (cross[i, third][q] + cross[j, third][q]) / 4 for q in rows}
-        delta = shift([later[q] for q in differ], [correct[q, third] for q in differ])
-        later |= {q: logistic(logit(later[q]) + delta) for q in differ}
+    later = {q: confidence[q, third] / 2 + (cross[i, third][q] + cross[j, third][q]) / 4 for q in rows}
+    delta = shift([later[q] for q in differ], [correct[q, third] for q in differ])
+    later |= {q: logistic(logit(later[q]) + delta) for q in differ}
     answered = present[:, i]
     alone = dict(zip(np.flatnonzero(answered), centred(confidence[answered, i], correct[answered, i]), strict=True))
     ordered = sorted(confidence[q, j] for q in rows if known[q])
     share = len(differ)
     fallback = 0.0 if not share else 1.0 if share == len(ordered) else (ordered[share - 1] + ordered[share]) / 2
-    right = refused = 0.0
-    bills = []
+    right, bills = 0.0, []
     for q in rows:
         bills.append(charge[q, i])
         if confidence[q, i] > threshold:
@@ -111,12 +107,10 @@ def by_definition(log, charge, triple, threshold, worth=None):
         bills[-1] += charge[q, j]
         if q in equal or (not known[q] and confidence[q, j] > fallback):
             right += LABEL * correct[q, j] + (1 - LABEL) * second[q]
-        elif third == ABSTAIN:
-            right, refused = right + worth, refused + 1
         else:
             bills[-1] += charge[q, third]
             right += LABEL * correct[q, third] + (1 - LABEL) * later[q]
-    return 1 - right / len(rows), np.mean(bills), np.std(bills) / math.sqrt(len(rows)), refused / len(rows)
+    return 1 - right / len(rows), np.mean(bills), np.std(bills) / math.sqrt(len(rows)), 0.0
 
 
 @pytest.mark.thorough
@@ -138,25 +132,6 @@ def test_candidates_are_those_of_the_definition(seed):
         counted = present[:, list(triple)].all(1)
         assert len(cuts) == len({*confidence[counted, triple[0]]})  # one above each value of the first model
         assert cuts[-1] == NEVER_ANSWER
-
-
-@settings(max_examples=6, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_refusing_where_answers_differ_is_a_candidate_where_refusals_have_a_price(seed):
-    log, charge = random_log(seed), charges_at_random(seed)
-    trial = judged(log, jnp.array(WORTH), charge)
-    keep = (np.asarray(trial.third) == ABSTAIN) & np.isfinite(np.asarray(trial.error))
-    assert keep.sum() > 6
-    columns = [getattr(trial, name) for name in ("first", "second", "threshold", *FIGURES)]
-    for i, j, threshold, *figures in zip(*(np.asarray(column)[keep] for column in columns), strict=True):
-        expected = by_definition(log, charge, (int(i), int(j), ABSTAIN), threshold, WORTH)
-        np.testing.assert_allclose(figures, expected, atol=1e-6)
-
-
-def test_every_triple_and_where_refusing_every_pair():
-    assert [tuple(row) for row in thirds(4, False)] == [*itertools.combinations(range(4), 3)]
-    assert len(thirds(4, True)) == 4 + 6
-    assert thirds(2, False).shape == (0, 3)
 
 
 @pytest.mark.parametrize("refusing", [False, True])
@@ -347,32 +322,6 @@ def test_given_prices_have_the_best_policy_for_each(log):
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
     assert compares.any()
     assert not compares[-1]  # where money is dear, one model is asked
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "models", thorough([("small", "large"), ("small", "medium", "large")], lambda names: "medium" not in names)
-)
-def test_refusing_where_answers_differ(models):
-    log = make_log(600, 0.0, seed=5).split(0.5, seed=0)[0].select(models)  # as in test_agreement_upkeep
-    selection = rcjax.tuning.select_frontier(log, abstain_price=0.2)
-    frontier = selection.frontier
-    assert selection.comparison.agreement.earn(COMPARING)
-    agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
-    refuses = (agreements.compares & (agreements.differ == ABSTAIN)).any(1)
-    assert refuses.any()
-    point = int(refuses.argmax())
-    assert "refusing where" in selection.verdict(point)
-    policy = frontier.point(point)
-    assert {one.action for one in policy.agreements.values()} == {"abstain"}
-    replayed = rcjax.replay(policy, log)
-    assert float(replayed.abstention) == pytest.approx(policy.expected["abstention"], abs=0.03)
-
-
-@pytest.mark.thorough
-def test_two_models_and_no_refusals_have_nothing_to_agree_on():
-    log = make_log(200, 0.0, seed=3).select(["small", "large"])
-    assert rcjax.tuning.select_frontier(log).comparison.agreement is None
 
 
 @pytest.mark.thorough

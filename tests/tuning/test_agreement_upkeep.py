@@ -8,12 +8,9 @@ import pytest
 from agreement_logs import make_log
 
 import rcjax
-from rcjax.frontier.policies import ABSTAIN
 from rcjax.logs import LogError
 from rcjax.replaying.replay import replay
 from rcjax.tuning import bootstrapping as module
-from rcjax.tuning.certify import certify
-from rcjax.tuning.evidence import _may_refuse
 from rcjax.tuning.retune import held_out_gain, retune
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -76,23 +73,6 @@ def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
     seen = replay(frontier, log)
     middle = np.asarray(bands.error).mean(1)
     np.testing.assert_allclose(middle, seen.error, atol=0.02)
-
-
-@pytest.mark.thorough
-def test_a_guarantee_counts_refusals_where_answers_differ():
-    log = make_log(600, 0.0, seed=5)
-    train, held = log.split(0.5, seed=0)
-    frontier = rcjax.tuning.select_frontier(train, abstain_price=0.2).frontier
-    agreements = jax.tree.map(np.asarray, frontier.policies.agreements)
-    refuses = (agreements.compares & (agreements.differ == ABSTAIN)).any(1)
-    assert refuses.any()
-    assert _may_refuse(frontier)[refuses].all()
-    certificate = certify(frontier, held, max_error=0.35)
-    replayed = replay(certificate.policy, held)
-    assert certificate.errors == round(float(replayed.error) * certificate.n)
-    assert certificate.refusals == round(float(replayed.abstention) * certificate.n)
-    with pytest.raises(LogError, match="the log tells none"):
-        certify(frontier, mute(held), max_error=0.35)
 
 
 def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):

@@ -186,22 +186,15 @@ def cheapest_within(error, cost, limit):
 
 
 def chosen_pairs(trial, allowed, targets, k):
-    """[(policies, place, error, cost)] for each target, of the candidates that are allowed, (C,) or (L, C) bool."""
-    rows = trial.error.ndim > 1
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trial) if rows else trial
+    """[(policies, place, error, cost)] for each target, of the candidates (C,) that are allowed, bool."""
     error = np.where(allowed, trial.error, np.inf)
-    alone = flat.first == flat.second
-    needed, whole = flat.cost + np.where(alone, 0.0, RESERVE * flat.cost_se), error.reshape(-1)
-    places = []
-    for place, lam in enumerate(targets.lam):
-        row, own = (trial.cost[place], error[place]) if rows else (trial.cost, error)
-        if trial.share is not None:  # a price parts no atom
-            own = np.where(trial.share == 1, own, np.inf)
-        places.append((own + lam * row).argmin() + (place * error.shape[-1] if rows else 0))
-    places += [cheapest_or_best(whole, needed, budget) for budget in targets.budgets]
-    places += [cheapest_within(whole, flat.cost, error) for error in targets.errors]
-    policies = as_cascades(flat, np.array(places), k, np)
-    return [(policies, row, flat.error[place], flat.cost[place]) for row, place in enumerate(places)]
+    needed = trial.cost + np.where(trial.first == trial.second, 0.0, RESERVE * trial.cost_se)
+    whole = error if trial.share is None else np.where(trial.share == 1, error, np.inf)  # a price parts no atom
+    places = [(whole + lam * trial.cost).argmin() for lam in targets.lam]
+    places += [cheapest_or_best(error, needed, budget) for budget in targets.budgets]
+    places += [cheapest_within(error, trial.cost, limit) for limit in targets.errors]
+    policies = as_cascades(trial, np.array(places), k, np)
+    return [(policies, row, trial.error[place], trial.cost[place]) for row, place in enumerate(places)]
 
 
 def chosen_answers(trial, pairs, targets, k, refusing):
@@ -236,7 +229,7 @@ def by_hand(log, model, judging, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, rows, charge, targets.lam, judging))
+        trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, rows, charge, judging))
         may = np.ones_like(trial.error, bool)
         allowed = {"models": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "pairs": may}
         choices = {name: chosen_pairs(trial, own, targets, k) for name, own in allowed.items()}

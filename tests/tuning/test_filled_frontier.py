@@ -46,7 +46,7 @@ def tuned(request, float64):
 
 def candidates(log, model, selection):
     """(penalty, cost, needed) of all that may be chosen, luck added: single models first."""
-    trial = judge_pairs(log, model, selection.comparison.lam, judging_of(log, model.calibrators.transform))
+    trial = judge_pairs(log, model, judging_of(log, model.calibrators.transform))
     pairs = np.asarray(trial.policies.members).sum(1) > 1
     luck = selection.comparison.luck.budgets
     raised = np.minimum(trial.penalty + np.where(pairs, max(luck[1] - luck[0], 0.0), 0.0), 1.0)

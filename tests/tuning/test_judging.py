@@ -1,7 +1,5 @@
 """How policies are judged: what is expected, bills, thresholds that part ties, and budgets."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning.choices import RESERVE, as_cascades, best_candidates, reserve, within
 from rcjax.tuning.judging import AS_USUAL, ATOM, Blend, Judging, centred
-from rcjax.tuning.label_candidates import CandidateRows, Candidates, candidates, judge_log, refusing_candidates
+from rcjax.tuning.label_candidates import CandidateRows, Candidates, candidates, judge_log
 from rcjax.tuning.label_weights import charges, estimate_blend, has_atoms, judging_of
 from rcjax.tuning.trials import pairs_on_trial
 
@@ -356,13 +354,3 @@ def test_what_a_single_model_beats_by_its_labels_is_no_candidate(split):
     np.testing.assert_array_equal(trial.reserve, reserve(found)[expected])
     assert trial.alone.sum() == K
     assert (trial.policies.shares is None) != split
-
-
-@pytest.mark.thorough
-def test_with_refusals_nothing_is_left_out():
-    """The labels alone are not counted apart there: a refusal is neither right nor wrong."""
-    rows = random_rows(gate, 60, seed=9)
-    refusal = jnp.asarray(0.8)
-    several = jax.jit(refusing_candidates)(rows, np.array([1e-2]), dataclasses.replace(AS_USUAL, refusal=refusal))
-    found = jax.tree.map(lambda leaf: np.asarray(leaf)[0], several)
-    assert len(pairs_on_trial(found, K).cost) == np.isfinite(found.error).sum()

@@ -9,7 +9,7 @@ import pytest
 from misses import in_turn
 
 import rcjax
-from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
+from rcjax.frontier.policies import Agreements, Policies
 from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Gain, Gains, Luck
 from rcjax.tuning.select import Selection
 from rcjax.tuning.verdict import tell_choice, tell_corrections
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 NAMES = ("small", "middle", "large")
 COST = {1: 1.0, 2: 10.0, 3: 100.0}
-MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "answers": [1, 1, 1], "refusing": [1, 1, 0]}
+MEMBERS = {"single": [0, 1, 0], "pair": [1, 0, 1], "answers": [1, 1, 1]}
 ROWS = tuple(MEMBERS)
 ALONE = np.array([0.3, 0.2, 0.08])  # how often each model errs
 
@@ -30,7 +30,7 @@ def frontier(float64):
     base = rcjax.solve_frontier(dataclasses.replace(rcjax.fit(log), models=NAMES), lam=[1.0])
     members = np.array([MEMBERS[row] for row in ROWS], bool)
     agreements = Agreements.none(members.shape)
-    agreements.earlier[2:, 1], agreements.differ[2:, 1] = 0, [2, ABSTAIN]
+    agreements.earlier[2:, 1], agreements.differ[2:, 1] = 0, 2
     policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements)
     figures = np.full(len(ROWS), 10.0)
     return dataclasses.replace(base, lam=figures, cost=figures, error=figures / 100, policies=policies)
@@ -98,9 +98,6 @@ SENTENCES = [
     ("answers", {"budget": 10.0}, {"rival": 0.0, "saved": 0.03, "saved_se": 0.01},
      "use small → middle → large, asking large where small and middle differ: "
      "6.0 ± 1.0 points less error than the best single model for the same money"),
-    ("refusing", {"lam": 10.0}, {"rival": 0.01},
-     "use small → middle, refusing where small and middle differ: that it beats the best pair "
-     "is not shown: 1.00 ± 1.00 points of error + λ·cost better on queries left out"),
 ]  # fmt: skip
 
 
