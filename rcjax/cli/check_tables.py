@@ -48,10 +48,6 @@ def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path
     screen.print(_checks_table(checks, noun) if every else _summary_table(checks, noun))
     if every:
         _explain(screen, checks, noun)
-    if facts.get("agreement") and every:
-        screen.print("Does agreement tell better answers from worse ones? How often the better of two ranks above the")
-        screen.print("other (a coin: 0.5), by agreement and by confidence, with 95 % intervals:")
-        screen.print(_agreement_table(facts["agreement"]))
     remarks = list(facts["remarks"])
     if facts["tested"] < facts["n"]:
         remarks.append(f"p-values of the fit are from {facts['tested']:,} of the queries, at random")
@@ -224,21 +220,6 @@ def _summary_table(checks: Sequence[Mapping[str, Any]], noun: str) -> Table:
         cells = (str(count or "") for count in counts)
         table.add_row(check_name(name, noun), *cells, _figure(worst), _check_limit(worst))
     return table
-
-
-def _agreement_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = make_table("of the second", "equal", "agreement", "confidence")
-    for row in rows:
-        areas = (_area(row, name) for name in ("agreement", "confidence"))
-        table.add_row(" & ".join(row["pair"]), percent(row["equal"], 0), *areas)
-    return table
-
-
-def _area(row: Mapping[str, Any], name: str) -> str:
-    if row[name] is None:
-        return "–"
-    low, high = row[f"{name}_interval"]
-    return f"{row[name]:.2f} ({low:.2f}–{high:.2f})"
 
 
 def _badness(check: Mapping[str, Any]) -> tuple[int, float]:

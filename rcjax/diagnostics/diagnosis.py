@@ -13,13 +13,11 @@ from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.agreement_worth import agreement_worth, remarks_on_agreement
 from rcjax.diagnostics.prediction import (
     HeldOut,
     compare_chain,
     compare_frontier,
     held_out,
-    held_out_answers,
     held_out_confidence,
     is_training_log,
     predict,
@@ -101,9 +99,6 @@ class Diagnosis:
     promise: dict[str, Any] | None = None
     """The frontier that was tuned as its search promises it, and seen, with that `search`; see
     `diagnostics.promise.try_promise`. None where it was not judged."""
-    agreement: list[dict[str, Any]] | None = None
-    """By pair: how well agreement of the two answers, and the second's confidence, tell whether the second is right,
-    see `diagnostics.agreement_worth.agreement_worth`. None where the log tells no answers."""
     labels: dict[str, Any] | None = None
     """How many answers have a label, and what judges say: see `logs.label_counts`; with `told`, that in words.
     None where all have one and nobody judges."""
@@ -137,9 +132,8 @@ class Diagnosis:
     def remarks(self) -> tuple[str, ...]:
         """What is worth knowing though nothing is wrong."""
         on_promise = verdicts.remarks_on_promise(self.promise, self.held_out)
-        on_agreement = remarks_on_agreement(self.agreement, self.models, self.counted.success)
         on_labels = () if self.labels is None else _remarks_on_labels(self.labels, self.counted.noun)
-        return (*on_labels, *verdicts.remarks(self.models, self.chain, self.counted), *on_promise, *on_agreement)
+        return (*on_labels, *verdicts.remarks(self.models, self.chain, self.counted), *on_promise)
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -205,7 +199,6 @@ def diagnose(
     confidence = np.asarray(model.calibrate(log.logprob))
     sample = confidence[chosen].T
     unseen, correct = held_out_confidence(held)
-    answer = held_out_answers(held)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
     copulas, marginals, promise, predictions, dependence, calibration = at_once(
@@ -237,7 +230,6 @@ def diagnose(
         promise=promise,
         labels=_labels(log),
         counted=log.counted,
-        agreement=None if answer is None else _agreement(model.models, unseen, correct, answer, replicates, seed),
     )
 
 
@@ -268,16 +260,8 @@ def _remarks_on_labels(labels: Mapping[str, Any], noun: str) -> tuple[str, ...]:
     """How many labels there are, and what they are used for."""
     if all(model["labelled"] == model["answers"] for model in labels["models"]):
         return (labels["told"],)
-    what = "calibration, separation and agreement are judged by the labelled answers alone"
+    what = "calibration and separation are judged by the labelled answers alone"
     return labels["told"], f"{what}, the {noun} by what labels and judges say of all"
-
-
-def _agreement(
-    models: tuple[str, ...], confidence: np.ndarray, correct: np.ndarray, answer: np.ndarray, replicates: int, seed: int
-) -> list[dict[str, Any]]:
-    labelled = np.isfinite(correct)
-    right = np.where(labelled, correct, 0)
-    return agreement_worth(models, confidence, right, answer, replicates, seed, labelled)
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:

@@ -106,12 +106,6 @@ def _labels(log: Log) -> np.ndarray:
     return correct if labelled[np.asarray(log.answered)].all() else np.where(labelled, correct, np.nan)
 
 
-def held_out_answers(held: Sequence[HeldOut]) -> np.ndarray | None:
-    """(n, k) codes of answers in the order of `held_out_confidence`; None where a log tells none."""
-    codes = [np.asarray(fold.log.answer)[fold.log.complete] for fold in held if fold.log.answer is not None]
-    return np.concatenate(codes) if len(codes) == len(held) else None
-
-
 class Prediction(NamedTuple):
     """What a model predicts, and the queries that it was not fitted to; L lambdas."""
 

@@ -27,7 +27,6 @@ from rcjax._base.wording import (
     threshold,
 )
 from rcjax._core.thinning import best_as_printed, spread
-from rcjax.diagnostics.agreement_worth import remarks_on_agreement
 from rcjax.diagnostics.verdicts import Check, remarks
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.point_statuses import PointStatus
@@ -102,7 +101,6 @@ def context(report: Findings) -> dict[str, Any]:
         "checks": [_check(check) for check in checks],
         "remarks": [
             *remarks(report.diagnosis.models, report.diagnosis.chain),
-            *remarks_on_agreement(report.diagnosis.agreement, report.diagnosis.models),
         ],
         "judged": _judged(report),
         "tried": _tried(report),

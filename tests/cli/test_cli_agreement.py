@@ -119,17 +119,6 @@ def test_a_guarantee_of_a_policy_that_compares(folder):
 
 
 @pytest.mark.thorough
-def test_diagnose_tells_what_agreement_does(folder):
-    line = ("diagnose", folder / "train.csv", "--replicates", "20")
-    document = json.loads(succeed(*line, "--answers", folder / "train_answers.csv", "--json"))
-    assert next(row["pair"] for row in document["agreement"]) == ["small", "medium"]
-    shown = " ".join(succeed(*line[:1], folder / "train_both.csv", *line[2:], "--all").split())
-    assert "agreement tells more than confidence" in shown
-    assert "small & medium" in shown
-    assert "--answers FILE" in " ".join(succeed(*line).split())
-
-
-@pytest.mark.thorough
 def test_a_report_tells_what_is_compared(folder, tmp_path):
     line = ("report", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "200/M")
     succeed(*line, "--out", tmp_path / "page.html")
@@ -137,4 +126,3 @@ def test_a_report_tells_what_is_compared(folder, tmp_path):
     assert "medium, agree? → large" in page
     assert "where small says the same" in page
     assert "policy.step(model, logprob=logprob, answer=text, answers=answers)" in page
-    assert "agreement tells more than confidence" in page

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.diagnostics.agreement_worth import agreement_worth
 from rcjax.logs.hand_labels import HandLabels
 
 MODELS = ["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"]
@@ -75,16 +74,3 @@ def test_figures_of_it(diagnosis, logs):
     figures = pytest.importorskip("rcjax.plots.figures")
     _, partly = logs
     assert "reliability" in figures.diagnosis_figures(diagnosis, rcjax.fit(partly), partly)
-
-
-@pytest.mark.thorough
-def test_agreement_is_weighed_where_the_second_is_known():
-    rng = np.random.default_rng(0)
-    right, answer = rng.random((300, 2)) < 0.6, np.where(rng.random((300, 2)) < 0.5, 0, [0, 1]).astype(int)
-    confidence, labelled = rng.random((300, 2)), np.zeros((300, 2), bool)
-    labelled[:120, 1] = True
-    (row,) = agreement_worth(MODELS[:2], confidence, right, answer, 100, labelled=labelled)
-    (cut,) = agreement_worth(MODELS[:2], confidence[:120], right[:120], answer[:120], 100)
-    assert row["n"] == 120
-    for name in ("agreement", "confidence", "equal", "accuracy_equal"):
-        assert row[name] == pytest.approx(cut[name])
