@@ -33,20 +33,20 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     return np.array(corners, int)
 
 
-def thinned(cost: np.ndarray, error: np.ndarray, tolerance: float, most: int) -> np.ndarray:
-    """Places of corners (H,) of a hull that are enough of it, its ends among them.
+def thinned(cost: np.ndarray, error: np.ndarray, most: int, tolerance: float = 0.0) -> np.ndarray:
+    """Places of corners (H,) of a hull that stand for all of it, its ends among them.
 
-    Between two that stay, none that goes lies below their line by more than the tolerance; where more than so many are
-    left, the tolerance is doubled until they are not.
+    Between two that stay, none that goes lies below their line by more than the tolerance, which is doubled until few
+    enough are left.
 
     Args:
         cost, error: (H,) of the corners, cost rising.
+        most: corners that may stay; 2 or more.
         tolerance: on the scale of errors.
-        most: corners; 2 or more.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0.5, 0.3, 0.19, 0.1])
-    >>> thinned(cost, error, 0.02, 9).tolist(), thinned(cost, error, 0.0, 3).tolist()
-    ([0, 2, 3], [0, 2, 3])
+    >>> thinned(cost, error, 9).tolist(), thinned(cost, error, 3).tolist()
+    ([0, 1, 2, 3], [0, 2, 3])
     """
     last, places = len(cost) - 1, [0]
     while places[-1] < last:
@@ -57,7 +57,7 @@ def thinned(cost: np.ndarray, error: np.ndarray, tolerance: float, most: int) ->
         places.append(end)
     if len(places) <= most:
         return np.array(places)
-    return thinned(cost, error, max(2 * tolerance, 1e-6 * float(np.ptp(error))), most)
+    return thinned(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
 
 
 def _deepest(cost: np.ndarray, error: np.ndarray) -> float:
