@@ -175,15 +175,8 @@ def chosen_figures(results: Mapping[str, Result]) -> str:
 
 
 def list_of_files(results: Mapping[str, Result]) -> str:
-    """A line for each benchmark, with links to its files of results."""
-    by_title: dict[str, list[Result]] = {}
-    for result in results.values():
-        by_title.setdefault(result.title, []).append(result)
-    lines = ["| what was asked | all figures | of |", "|---|---|---|"]
-    for title, parts in by_title.items():
-        links, day = ", ".join(part.link for part in parts), max(part.day for part in parts)
-        lines.append(f"| {title} | {links} | {day} |")
-    return "\n".join(lines)
+    """Links to all files of results, each with its day; the question is its title."""
+    return "All figures: " + ", ".join(f"{result.link} ({result.day})" for result in results.values()) + "."
 
 
 def page(text: str) -> str:

@@ -148,10 +148,9 @@ def _inherited(member: pdoc.doc.Class) -> list[pdoc.doc.Doc]:
 
 def _describe_member(owner: str, member: pdoc.doc.Doc) -> list[str]:
     if isinstance(member, pdoc.doc.Variable):
-        text = " ".join(member.docstring.split())
-        return [f"- **`{owner}.{member.name}`**: {text}"]
+        return [f"- **`{owner}.{member.name}`**: {_first(member)}"]
     signature = _short(str(member.signature)) if isinstance(member, pdoc.doc.Function) else ""
-    return [f"### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring)]
+    return [f"### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring, False)]
 
 
 def _short(signature: str) -> str:
@@ -164,19 +163,27 @@ def code(text: str) -> list[str]:
     return [f"```text\n{text}\n```"] if text else []
 
 
-def prose(docstring: str) -> list[str]:
-    """A docstring as Markdown: its examples fenced, the parameters of `Args:` as a list."""
+def prose(docstring: str, with_examples: bool = True) -> list[str]:
+    """A docstring as Markdown, without what pages explain: its first paragraph, its parameters, what it raises.
+
+    Args:
+        docstring: of a name, or a member.
+        with_examples: whether its examples are there, fenced.
+    """
     parts = []
-    for paragraph in re.split(r"\n\s*\n", docstring.strip()):
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", docstring.strip())):
         lines = paragraph.split("\n")
         if lines[0].strip() == "Args:":
             parts.append(parameters(lines[1:]))
+            continue
+        if number and not lines[0].lstrip().startswith(">>>"):
+            parts += re.findall(r"(?:^|(?<=[.:;] ))Raises [A-Z].*", " ".join(paragraph.split()))
             continue
         examples = [i for i, line in enumerate(lines) if line.lstrip().startswith(">>>")]
         cut = examples[0] if examples else len(lines)
         text = "\n".join(lines[:cut]).strip()
         parts += [text] if text else []
-        if examples:
+        if examples and with_examples:
             margin = len(lines[cut]) - len(lines[cut].lstrip())
             parts.append("```pycon\n" + "\n".join(line[margin:] for line in lines[cut:]) + "\n```")
     return parts
