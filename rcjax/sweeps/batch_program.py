@@ -221,7 +221,7 @@ def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
     logprob, correct, answered = (
         column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered)
     )
-    trial = judge(fit.calibrators, (logprob, correct, answered), fit.cost, None, AS_USUAL)
+    trial = judge(fit.calibrators, (logprob, correct, answered), fit.cost, AS_USUAL)
     best = best_candidates(trial, lam, jnp)
     expected = Outcomes(trial.error[best], trial.cost[best], jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
