@@ -155,19 +155,25 @@ def by_labels(points: np.ndarray) -> Way:
     return choose
 
 
-def by_frontier(frontier: rcjax.Frontier, train: rcjax.Log, test: rcjax.Log) -> Way:
-    """What a frontier has for a target."""
-    points = replayed(frontier, train, test)
-    return lambda target, value: points[frontier.choose(**{target: value})]
+def by_policy(frontier: rcjax.Frontier, train: rcjax.Log, test: rcjax.Log) -> Way:
+    """What the policy of a frontier for a target has: of a ladder, the rungs on either side of its position."""
+    points, cost = replayed(frontier, train, test), np.asarray(frontier.cost, float)
+
+    def choose(target: str, value: float) -> np.ndarray:
+        policy = frontier.policy(**{target: value})
+        places = [int(np.abs(cost - rung.expected["cost"]).argmin()) for rung in policy.policies]
+        return np.array(policy.weights) @ points[places]
+
+    return choose
 
 
 def ways_of(train: rcjax.Log, test: rcjax.Log, plain: np.ndarray) -> dict[str, Way]:
     """All ways by name, the log tuned once for each kind of target: `rcjax.tune` takes its policy from that."""
     default = {target: rcjax.tune(train, intervals=False, **{target: 1e9}).frontier for target in TARGETS}
-    chosen = {target: by_frontier(frontier, train, test) for target, frontier in default.items()}
+    chosen = {target: by_policy(frontier, train, test) for target, frontier in default.items()}
     return {
         DEFAULT: lambda target, value: chosen[target](target, value),
-        ALL: by_frontier(by_bill(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
+        ALL: by_policy(by_bill(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
         SINGLE: by_labels(plain[: len(train.models)]),
         PLAIN: by_labels(plain),
     }
