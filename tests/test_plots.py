@@ -18,6 +18,7 @@ from rcjax.copulas import OneOf
 from rcjax.model.example import demo_model
 from rcjax.model.marginals import Marginal
 from rcjax.plots import figures
+from rcjax.policy.counted import ERRORS
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -204,7 +205,7 @@ def diagnosed(model):
     tau = np.full((3, 3, 3), np.nan)
     promise = frontier() | {"predicted_error": frontier()["predicted_error"] + 0.01}
     figures = {"confidence": confidence, "correct": correct, "correlations": tau}
-    return SimpleNamespace(**figures, frontier=frontier(), promise=promise), log
+    return SimpleNamespace(**figures, frontier=frontier(), promise=promise, counted=ERRORS), log
 
 
 @pytest.mark.thorough
@@ -257,7 +258,7 @@ def test_one_model_has_no_pairs_to_draw(model, diagnosed):
         models=NAMES[:1],
     )
     columns = {"confidence": found.confidence[:, :1], "correct": found.correct[:, :1]}
-    few = SimpleNamespace(**columns, frontier=found.frontier, promise=None)
+    few = SimpleNamespace(**columns, frontier=found.frontier, promise=None, counted=ERRORS)
     figures = plots.diagnosis_figures(few, one, log)
     assert line_of(figures["frontier"], "promised").max() == found.frontier["predicted_error"].max()
     assert sorted(figures) == ["accuracy_above", "frontier", "marginals", "reliability"]
@@ -305,7 +306,7 @@ def test_points_in_gaps_are_light(ax):
     frontier = rcjax.tuning.select_frontier(log).frontier
     cost, error = 1e6 * np.asarray(frontier.cost), np.asarray(frontier.error)
     plots.plot_frontier(ax, frontier)
-    assert legend(ax) == ["estimated from the log", "best at some price of an error", "best for a budget only"]
+    assert legend(ax) == ["estimated from the log", "best at some price", "best for a budget only"]
     corners, gaps = (np.asarray(dots.get_offsets()) for dots in ax.collections)
     # A corner of the convex hull is below the line through any two others around it.
     below = [

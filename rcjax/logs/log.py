@@ -108,11 +108,6 @@ class Log(Cells):
         return counted_by(self.reference, self.scores)
 
     @property
-    def rewording(self) -> Reference | Scores | None:
-        """What is counted in place of plain errors; None where that is they."""
-        return self.scores if self.reference is None or self.reference.counts == "errors" else self.reference
-
-    @property
     def n_queries(self) -> int:
         """Number of queries, n."""
         return len(self.queries)

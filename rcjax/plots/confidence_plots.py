@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 from rcjax.plots.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.policy.counted import ERRORS
 
 _BINS = 25
 
@@ -145,7 +146,9 @@ def plot_rank_correlations(
     ax.set_title(title)
 
 
-def plot_reliability(ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "") -> None:
+def plot_reliability(
+    ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "", success: str = ERRORS.success
+) -> None:
     """Accuracy against confidence in ten bins of equal size, with 95 % intervals; the diagonal is perfection.
 
     Args:
@@ -153,6 +156,7 @@ def plot_reliability(ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *,
         confidence: (n,) calibrated, best of queries that the calibration has not seen.
         correct: (n,) whether the answer is right.
         title: over the figure.
+        success: what the share of right answers is called.
     """
     curve = reliability_curve(np.asarray(confidence), np.asarray(correct))
     ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
@@ -166,11 +170,17 @@ def plot_reliability(ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *,
         **style,
         clip_on=False,
     )
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="calibrated confidence", ylabel="share right", title=title, aspect="equal")
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="calibrated confidence", ylabel=success, title=title, aspect="equal")
 
 
 def plot_accuracy_above(
-    ax: "Axes", confidence: np.ndarray, correct: np.ndarray, models: Sequence[str], *, fewest: int = 20
+    ax: "Axes",
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    models: Sequence[str],
+    *,
+    fewest: int = 20,
+    success: str = ERRORS.success,
 ) -> None:
     """Accuracy of the most confident answers against the share answered, a line for each model (appendix E).
 
@@ -182,6 +192,7 @@ def plot_accuracy_above(
         correct: (n, k) whether the answer is right; NaN where that is not known.
         models: the names of the k columns.
         fewest: shares of fewer queries are not shown.
+        success: what the share of right answers is called.
     """
     colours = (BLUE, ORANGE, GREEN, PURPLE, BLACK)
     lines = ("-", "--", "-.", ":")
@@ -193,7 +204,7 @@ def plot_accuracy_above(
         if enough.sum() <= _FEW_VALUES:  # thresholds lie between a few values only: nothing is reached between them
             style |= {"marker": "o", "markersize": 4, "alpha": 0.8}
         ax.plot(curve["share"][enough], curve["accuracy"][enough], label=name, **style)
-    ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel="share right")
+    ax.set(xlim=(1, 0), xlabel="share of queries answered, most confident first", ylabel=success)
     ax.grid(color="#DDDDDD", linewidth=0.6)
     ax.legend(frameon=False, fontsize=8)
 

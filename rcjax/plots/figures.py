@@ -59,10 +59,11 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
     log = log.take(log.complete)
     confidence = np.asarray(model.calibrate(log.logprob))
     names, marginals = model.models, jax.tree.map(np.asarray, model.marginals)
+    success = diagnosis.counted.success
     figures = {
         "reliability": _grid(
             len(names),
-            lambda ax, j: plot_reliability(ax, *_labelled(diagnosis, j), title=names[j]),
+            lambda ax, j: plot_reliability(ax, *_labelled(diagnosis, j), title=names[j], success=success),
         ),
         "marginals": _grid(
             len(names),
@@ -72,13 +73,12 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
         ),
     }
     figure, ax = _single()
-    plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names)
+    plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names, success=success)
     figures["accuracy_above"] = figure
     figure, ax = _single()
     wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(log.query_cost).mean(0)
-    plot_error_cost(
-        ax, diagnosis.promise or diagnosis.frontier, {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
-    )
+    single = {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
+    plot_error_cost(ax, diagnosis.promise or diagnosis.frontier, single, diagnosis.counted.noun)
     figures["frontier"] = figure
     if len(names) > 1:
         figures["correlations"] = correlation_figure(diagnosis.correlations, names)
@@ -93,7 +93,7 @@ def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figur
     k = len(models)
     figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")
     axes = figure.subplots(1, 3)
-    for number, what in enumerate(("all queries", "both right", "both wrong")):
+    for number, what in enumerate(("all queries", "both good", "neither good")):
         plot_rank_correlations(axes[number], correlations[number], models, title=what, rows_named=number == 0)
     figure.suptitle("Kendall's τ of the confidences; ? under 50 queries", fontsize=10)
     return figure

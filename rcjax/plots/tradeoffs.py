@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 from rcjax.plots.colours import BLACK, BLUE, ORANGE
+from rcjax.policy.counted import ERRORS
 
 _NAME = 8  # points, the size of a name in a figure
 
@@ -21,20 +22,23 @@ _NAME = 8  # points, the size of a name in a figure
 _MOST_DOTS = 60  # on a line
 
 
-_CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price of an error"}
+_CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price"}
 
 
 _GAP: dict[str, Any] = {"s": 9, "linewidths": 0.6, "zorder": 2.5, "label": "best for a budget only"}
 
 
 def plot_error_cost(
-    ax: "Axes", frontier: Mapping[str, Any], single: Mapping[str, tuple[float, float]] | None = None
+    ax: "Axes",
+    frontier: Mapping[str, Any],
+    single: Mapping[str, tuple[float, float]] | None = None,
+    noun: str = ERRORS.noun,
 ) -> None:
     """The error–cost frontier promised (line) and seen on held-out queries (points), with the 95 % band between.
 
     `frontier` is `Diagnosis.promise` or `Diagnosis.frontier`; `single` gives (cost, error) seen of each model on its
     own. The band is for the difference of the two, drawn about the promise: points outside it are not chance. Costs
-    per million queries, or per thousand where they are large.
+    per million queries, or per thousand where they are large. `noun` is what is counted.
     """
     order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
     cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
@@ -44,7 +48,7 @@ def plot_error_cost(
     held_out = np.argsort(frontier["cost"])
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}
     ax.plot(money.scale * frontier["cost"][held_out], frontier["error"][held_out], label="seen, held out", **style)
-    _finish_error_cost(ax, single or {}, money)
+    _finish_error_cost(ax, single or {}, money, noun)
 
 
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
@@ -82,14 +86,12 @@ def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:
     return choose_unit([price for price, _ in single.values()] if single else np.asarray(cost, float).tolist())
 
 
-def _finish_error_cost(
-    ax: "Axes", single: Mapping[str, tuple[float, float]], money: Money, error: str = "error"
-) -> None:
+def _finish_error_cost(ax: "Axes", single: Mapping[str, tuple[float, float]], money: Money, noun: str) -> None:
     """Single models as diamonds with their names, and the axes of error and cost."""
     white = [patheffects.withStroke(linewidth=2, foreground="white")]
     for price, wrong in single.values():
         ax.scatter(money.scale * price, wrong, marker="D", s=26, color=BLACK, zorder=4)
-    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel=error)
+    ax.set(xlabel=f"cost, dollars per {money.name} queries", ylabel=noun)
     ax.set_ylim(bottom=0)
     spots = {name: (money.scale * price, wrong) for name, (price, wrong) in single.items()}
     for name, (x, y, align) in _place_names(ax, spots).items():

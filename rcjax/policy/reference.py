@@ -1,7 +1,7 @@
-"""A model whose answers count as right: what is counted then, and the words for it. Standard library only.
+"""A model whose answers count as right, and what is counted then. Standard library only.
 
 Where nobody knows right answers, those of a model that is trusted take their place: an answer is the same, or it
-differs. All figures are then of differences, and `Reference.say` is the one place that has the words for them.
+differs. All figures are then of differences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rcjax._base import json_checks as check
 from rcjax._base.wording import visible
-from rcjax.policy.counted import ERRORS, Counted, Words
+from rcjax.policy.counted import ERRORS, Counted
 
 Counts = Literal["differences", "errors"]
 
@@ -42,8 +42,8 @@ class Reference:
 
     Raises ValueError for a name that is empty.
 
-    >>> Reference("large").say("at most 5 % wrong: the policy errs on 3 %, an error of 0.03")
-    'at most 5 % different from large: the policy differs from large on 3 %, a difference of 0.03'
+    >>> Reference("large").counted.noun, Reference("large", counts="errors").counted.noun
+    ('difference', 'error')
     """
 
     model: str
@@ -82,15 +82,6 @@ class Reference:
             return ERRORS
         return Counted("difference", f"differs from {visible(self.model)} on", "one difference", "share alike")
 
-    def say(self, text: str) -> str:
-        """A text on errors, in the words of what is counted.
-
-        It stays as it is where errors are counted, and where it tells of both (`differs from large in`).
-        """
-        if self.counts == "errors" or f"differs from {self.model} in " in text:
-            return text
-        return _WORDS.say(text, model=self.model)
-
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
     """The reference that a provenance records; None where right answers were known.
@@ -110,28 +101,3 @@ def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
     )
     counts = check.choice(record.get("counts") or "differences", ("differences", "errors"), f"{where}.counts")
     return Reference(model, same, counts)  # type: ignore[arg-type] - one of the two
-
-
-_WORDS = Words.of(
-    ("(?:is|was) wrong on", "differs from {model} on"),
-    ("be wrong on", "differ from {model} on"),
-    ("one wrong answer costs", "one answer that differs from {model} costs"),
-    ("wrong answers", "answers that differ from {model}"),
-    ("answered wrongly", "answered differently from {model}"),
-    ("the right ones among them from the wrong ones", "those that are as of {model} from those that are not"),
-    ("an answer is right", "an answer is that of {model}"),
-    ("right answers", "answers that are as of {model}"),
-    ("a right answer", "an answer that is as of {model}"),
-    ("wrong ones", "ones that differ"),
-    ("a wrong one", "one that differs"),
-    ("wrong", "different from {model}"),
-    ("errs", "differs from {model}"),
-    ("erred", "differed from {model}"),
-    ("err", "differ from {model}"),
-    ("an error", "a difference"),
-    ("An error", "A difference"),
-    ("errors", "differences"),
-    ("error", "difference"),
-    ("Error", "Difference"),
-    options={"--max-error": "--max-difference"},
-)

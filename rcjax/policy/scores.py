@@ -1,7 +1,7 @@
-"""Scores in place of right and wrong: what is counted then, and the words for it. Standard library only.
+"""Scores in place of right and wrong, and what is counted then. Standard library only.
 
 An answer has a score from 0 to 1, or up to some other full score, and its error is what is missing: 1 − score. All
-figures are then of the score that is lost, as a share of the full one, and `Scores.say` has the words for it.
+figures are then of the score that is lost, as a share of the full one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rcjax._base import json_checks as check
-from rcjax.policy.counted import ERRORS, Counted, Words
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.reference import Reference, recorded_reference
 
 #: Where a policy records that its errors are lost score, in its provenance.
@@ -27,8 +27,8 @@ class Scores:
 
     Raises ValueError for one that is no positive number.
 
-    >>> Scores(10.0).say("at most 5 % wrong: the policy errs on 3 %, an error of 0.03")
-    'at most 5 % of the score lost: the policy loses 3 % of the score, a score loss of 0.03'
+    >>> Scores(10.0).counted.noun
+    'score lost'
     """
 
     most: float = 1.0
@@ -56,15 +56,6 @@ class Scores:
         'loses 3.0 % of the score'
         """
         return Counted("score lost", "loses", "a full score lost", "mean score", " of the score")
-
-    def say(self, text: str) -> str:
-        """A text on errors, in the words of scores; a heading tells the full score, where that is not 1.
-
-        >>> Scores(10.0).say("expected error"), Scores().say("error")
-        ('expected score lost of 10', 'score lost')
-        """
-        heading = self.most != 1 and text.rstrip() in _HEADINGS
-        return _WORDS.say(text) + (f" of {self.most:g}" if heading else "")
 
 
 def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
@@ -100,56 +91,3 @@ def recorded_counted(provenance: Mapping[str, Any]) -> Counted:
     ('difference', 'error')
     """
     return counted_by(recorded_reference(provenance), recorded_scores(provenance))
-
-
-_HEADINGS = ("error", "expected error", "Error")
-
-
-_SHARE = r"(about )?([\d.]+(?: ± [\d.]+)?\s%(?: \([^()]*interval [^()]*\))?)"
-
-
-_WORDS = Words.of(
-    (rf"(?:is|was) wrong on {_SHARE}(?: of (?:the|these|its) queries)?", "loses {1}{2} of the score"),
-    (rf"be wrong on {_SHARE}", "lose {1}{2} of the score"),
-    (rf"errs (?:on|in) {_SHARE}", "loses {1}{2} of the score"),
-    (rf"erred on {_SHARE}", "lost {1}{2} of the score"),
-    (rf"err on (at most )?{_SHARE}", "lose {1}{2}{3} of the score"),
-    (rf"{_SHARE} were answered wrongly", "{1}{2} of the score were lost"),
-    (rf"{_SHARE} wrong", "{1}{2} of the score lost"),
-    (rf"{_SHARE} of its answers are right", "its score is {1}{2} of the full one"),
-    ("one wrong answer costs", "a full score lost costs"),
-    ("wrong answers", "score lost"),
-    ("the right ones among them from the wrong ones", "high scores among them from low ones"),
-    ("the probability that an answer is right", "the share of the score that an answer is expected to get"),
-    ("an answer is right", "an answer gets its score"),
-    ("against 1 for right and 0 for wrong", "against the score"),
-    ("share of right answers", "mean score"),
-    ("right answers from wrong ones", "high scores from low ones"),
-    ("a right answer of", "a high score of"),
-    ("a right answer", "an answer of a high score"),
-    ("right answers", "high scores"),
-    ("than a wrong one", "than a low one"),
-    ("above a wrong", "above a low one"),
-    ("right is surer", "the higher is surer"),
-    ("Right is surer", "The higher is surer"),
-    ("errors of single models are", "the score lost by single models is"),
-    ("fewer errors", "less score lost"),
-    ("more errors", "more score lost"),
-    ("the fewest errors", "the least score lost"),
-    ("wrong label", "label that is off"),
-    ("what is wrong in", "what is off in"),
-    ("both wrong", "both without a score"),
-    ("whether its answer is labelled right", "its score"),
-    ("is right as often as", "has the score that"),
-    ("share right", "mean score"),
-    ("accuracy", "mean score"),
-    ("Accuracy", "Mean score"),
-    ("wrong", "lost"),
-    ("errs", "loses score"),
-    ("erred", "lost score"),
-    ("err", "lose score"),
-    ("an error", "a score loss"),
-    ("An error", "A score loss"),
-    ("errors?", "score lost"),
-    ("Errors?", "Score lost"),
-)

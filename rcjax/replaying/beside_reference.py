@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,11 +84,6 @@ def tell_beside(policy: Any, log: Log) -> tuple[str, ...]:
     if beside is None:
         return ()
     return (f"on these queries it {beside.describe()}",)
-
-
-def in_words_of(log: Log, texts: Iterable[str]) -> tuple[str, ...]:
-    """Texts on errors, in the words of what a log counts."""
-    return tuple(texts) if log.rewording is None else tuple(map(log.rewording.say, texts))
 
 
 def _differences(log: Log) -> Log:

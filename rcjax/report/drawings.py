@@ -18,15 +18,14 @@ _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 
 _CAPTIONS = {
-    "reliability": "Share of right answers against calibrated confidence, held out: on the diagonal, a model is right "
-    "as often as its confidence says.",
-    "accuracy_above": "Accuracy of the most confident answers: a line that does not rise towards few answers is of a "
+    "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
+    "accuracy_above": "{success} of the most confident answers: a line that does not rise towards few answers is of a "
     "model whose confidence tells little.",
     "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
     "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
     "They should look alike.",
     "correlations": "Rank correlations of the confidences.",
-    "frontier": "Error and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "frontier": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
 
@@ -38,6 +37,8 @@ def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dic
     """The figures of a diagnosis of a model on a log, as the template takes them."""
     with style():
         drawn = diagnosis_figures(diagnosis, model, log)
+    words = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
+    captions = {name: caption.format(**words) for name, caption in _CAPTIONS.items()}
     single = {name for name, figure in drawn.items() if len(figure.axes) == 1}
     for name in single:
         drawn[name].set_size_inches(*_ONE)
@@ -50,6 +51,6 @@ def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dic
             "width": f"{drawn[name].get_size_inches()[0] * (_ONE_PIXELS if name in single else _PIXELS):.0f}",
             "single": name in single,
         }
-        for name, caption in _CAPTIONS.items()
+        for name, caption in captions.items()
         if name in drawn
     ]

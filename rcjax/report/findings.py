@@ -15,7 +15,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target
-from rcjax.replaying.beside_reference import beside_reference, in_words_of
+from rcjax.replaying.beside_reference import beside_reference
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.select import Selection
 
@@ -94,13 +94,20 @@ class Findings:
     def headline(self) -> str:
         """What the frontier is worth against the baseline, with intervals, and what the policy for the target is."""
         against = self.against
-        start = f"Asking {against.model} for everything is wrong on {percent(against.error)}"
-        start += f" of the queries, at {self.money.full(against.cost)}."
+        start = f"Asking {against.model} for everything {self._does(percent(against.error))}"
+        start += f", at {self.money.full(against.cost)}."
         if self._is_reference:
             start = f"Asking {against.model} for everything costs {self.money.full(against.cost)}."
         aim = [] if self.target is None else [self._for_target(self.target)]
         besides = self._nearly() if self._is_reference else self._to_be_had()
-        return " ".join(in_words_of(self.log, [start, *aim, besides]))
+        return " ".join([start, *aim, besides])
+
+    @property
+    def _noun(self) -> str:
+        return self.log.counted.noun
+
+    def _does(self, share: str) -> str:
+        return self.log.counted.does(share)
 
     @property
     def _is_reference(self) -> bool:
@@ -113,10 +120,10 @@ class Findings:
         errors, costs = np.asarray(self.frontier.error, float), np.asarray(self.frontier.cost, float)
         near = np.where((errors <= _NEARLY) & (costs < 0.995 * self.against.cost), costs, np.inf)
         if not np.isfinite(near).any():
-            return f"No cascade of these models is expected to be wrong on {percent(_NEARLY, 0)} or less and cost less."
+            return f"No cascade of these models is expected to cost less at {percent(_NEARLY, 0)} {self._noun} or less."
         point = int(near.argmin())
         share = percent(float(costs[point]) / self.against.cost, 0)
-        return f"A cascade that is wrong on {self._wrong(point)} costs {share} of that: {self._costs(point)}."
+        return f"A cascade that {self._does(self._wrong(point))} costs {share} of that: {self._costs(point)}."
 
     @cached_property
     def beside(self) -> str | None:
@@ -133,13 +140,13 @@ class Findings:
             fewer = 1 - error / against.error
             if fewer >= 0.005:
                 gains.append(
-                    f"make {percent(fewer, 0)} fewer errors at today’s spend: {self._wrong(against.at_its_cost)}"
+                    f"have {percent(fewer, 0)} less {self._noun} at today’s spend: {self._wrong(against.at_its_cost)}"
                 )
         if against.at_its_error is not None:
             share = float(frontier.cost[against.at_its_error]) / against.cost if against.cost > 0 else 1.0
             if share <= 0.995:
                 gains.append(
-                    f"keep today’s error at {percent(share, 0)} of the cost: {self._costs(against.at_its_error)}"
+                    f"keep today’s {self._noun} at {percent(share, 0)} of the cost: {self._costs(against.at_its_error)}"
                 )
         if gains:
             return f"With a cascade you could {', or '.join(gains)}."
@@ -147,8 +154,8 @@ class Findings:
         cost = float(frontier.cost[best])
         if cost < 0.995 * against.cost:
             share = percent(cost / against.cost, 0)
-            return f"The best cascade is expected to be wrong on {self._wrong(best)}, at {share} of the cost."
-        return "No cascade of these models is expected to do better at its price or its error."
+            return f"The best cascade {self._does(self._wrong(best))}, at {share} of the cost."
+        return f"No cascade of these models is expected to do better at its price or its {self._noun}."
 
     def _for_target(self, target: Target) -> str:
         """What the policy that the page starts with does, beside the baseline, in a sentence."""
@@ -158,9 +165,10 @@ class Findings:
         parts = [f"{percent(cost / against.cost, 0)} of the cost of {against.model}"] if against.cost > 0 else []
         if not self._is_reference:
             than = "" if parts else f" than {against.model}"
-            parts.append(f"{100 * abs(more):.1f} points {'more' if more > 0 else 'fewer'} errors{than}")
-        does = f"is wrong on {self._wrong(chosen)}, at {self._costs(chosen)}"
-        return f"The policy for your target, {target}, {does}: {', '.join(parts)}{self._for_the_same(cost)}."
+            parts.append(f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self._noun}{than}")
+        does = f"{self._does(self._wrong(chosen))}, at {self._costs(chosen)}"
+        aim = f"The policy for your target, {target.describe(self.log.counted)}, {does}"
+        return f"{aim}: {', '.join(parts)}{self._for_the_same(cost)}."
 
     def _for_the_same(self, cost: float) -> str:
         """What the best single model within the money of a policy does; empty where that is the baseline, or none."""
@@ -168,8 +176,8 @@ class Findings:
         best = min(within, key=lambda one: one.error, default=self.against)
         if best.model == self.baseline:
             return ""
-        figures = f"wrong on {percent(best.error)}, at ${self.money.show(best.cost)}"
-        return f"; {best.model}, the best single model for that money, is {figures}"
+        figures = f"{self._does(percent(best.error))}, at ${self.money.show(best.cost)}"
+        return f"; {best.model}, the best single model for that money, {figures}"
 
     def _wrong(self, point: int) -> str:
         """The error of a point, with its interval, and whether that reaches above today’s."""
@@ -177,7 +185,7 @@ class Findings:
         if bands is None:
             return percent(error)
         low, high = np.asarray(bands.error, float)[point].tolist()
-        unsure = ", not surely fewer" if error < self.against.error < high else ""
+        unsure = ", not surely less" if error < self.against.error < high else ""
         return f"{percent(error)} ({100 * bands.level:.0f} % interval {between([low, high])} %{unsure})"
 
     def _costs(self, point: int) -> str:
@@ -199,7 +207,9 @@ class Findings:
         assert bands is not None
         ends = between(np.asarray(bands.error, float)[self.chosen].tolist())
         more = f"{labels_to_halve(self.labels):,} labelled queries, four times as many as now"
-        return f"{more}, would halve the interval of the error of the policy that this page starts with, {ends} %."
+        return (
+            f"{more}, would halve the interval of the {self._noun} of the policy that this page starts with, {ends} %."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -33,9 +32,8 @@ from rcjax.frontier.point_statuses import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier
-from rcjax.policy.reference import BY_ANSWER, Reference
+from rcjax.policy.reference import BY_ANSWER
 from rcjax.policy.rules import split_of
-from rcjax.policy.scores import Scores
 from rcjax.policy.targets import Target
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
@@ -51,19 +49,7 @@ def render(report: Findings) -> str:
     """The page."""
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
-    page = environment.get_template("page.html.jinja").render(context(report))
-    return page if report.log.rewording is None else _said(page, report.log.rewording)
-
-
-def _said(page: str, words: Reference | Scores) -> str:
-    """A page in the words of what is counted: its texts, and the labels that are read aloud; not what is typed."""
-    parts = re.split(r"(<(script|style|code)\b.*?</\2>)", page, flags=re.S)
-    texts = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=label=\")[^\"<>]+(?=\")")
-    # Of three parts each, the second is what is left alone, and the third its kind.
-    return "".join(
-        texts.sub(lambda text: words.say(text[0]), part) if index % 3 == 0 else part * (index % 3 == 1)
-        for index, part in enumerate(parts)
-    )
+    return environment.get_template("page.html.jinja").render(context(report))
 
 
 def context(report: Findings) -> dict[str, Any]:
@@ -96,12 +82,12 @@ def context(report: Findings) -> dict[str, Any]:
         "timed": report.frontier.seconds is not None,
         "second_cost": report.log.second_cost and f"${report.log.second_cost:.4g}",
         "compares": report.frontier.policies.agreements is not None,
-        "aim": str(report.target) if report.target else None,
+        "noun": report.log.counted.noun,
+        "success": report.log.counted.success,
+        "aim": report.target.describe(report.log.counted) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
-        "checks": [_check(check) for check in checks],
-        "remarks": [
-            *remarks(report.diagnosis.models, report.diagnosis.chain),
-        ],
+        "checks": [_check(check, report.log.counted.noun) for check in checks],
+        "remarks": [*remarks(report.diagnosis.models, report.diagnosis.chain, report.log.counted)],
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
@@ -139,7 +125,7 @@ def _frontier(report: Findings) -> tuple[str, np.ndarray, tuple[float, float]]:
         ax = canvas.add_subplot()
         plot_frontier(ax, report.frontier, single)
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
-        what = "Error against cost of the best cascades, with each model alone for comparison"
+        what = f"{report.log.counted.noun.capitalize()} against cost of the best cascades, and each model alone beside"
         drawn = to_svg(canvas, "curve", what)
         cost, error = np.asarray(report.frontier.cost, float), np.asarray(report.frontier.error, float)
         ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
@@ -181,7 +167,6 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "share": percent(float(report.shares[index, j])),
             }
         )
-    said = str if report.log.rewording is None else report.log.rewording.say
     trust = _trust(report, index)
     return {
         "x": round(spot[0], 2),
@@ -200,9 +185,8 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "errors": f"{between([expected['error_low'], expected['error_high']])} %",
         "target": _target(report, index),
         **_waits(expected),
-        "verdict": said(_verdict(report, index)),
+        "verdict": _verdict(report, index),
         **trust,
-        "tried": said(trust["tried"]),
         "rows": rows,
         "policy": document,
     }
@@ -301,7 +285,7 @@ def _tried_itself(report: Findings, index: int) -> str:
     if replayed is None:
         return ""
     wrong, cost = percent(float(replayed.error[index])), report.money.show(float(replayed.cost[index]))
-    sentence = f"This one was wrong on {wrong} of them, at ${cost} per {report.money.name}"
+    sentence = f"This one had {wrong} {report.log.counted.noun} on them, at ${cost} per {report.money.name}"
     if replayed.seconds is None or not np.isfinite(replayed.seconds.mean[index]):
         return f"{sentence}."
     mean, tail = (figure(float(values[index])) for values in (replayed.seconds.mean, replayed.seconds.p95))
@@ -310,7 +294,7 @@ def _tried_itself(report: Findings, index: int) -> str:
 
 def _tried(report: Findings) -> str:
     """How the promise of all policies fared on queries that the tuning did not see."""
-    diagnosis = report.diagnosis
+    diagnosis, noun = report.diagnosis, report.log.counted.noun
     if diagnosis.promise is None:
         return ""
     error = float(np.mean(diagnosis.promise["error"] - diagnosis.promise["predicted_error"]))
@@ -320,10 +304,10 @@ def _tried(report: Findings) -> str:
     came += f", the cost {percent(abs(cost))} {'above' if cost > 0 else 'below'}"
     if diagnosis.held_out:
         return (
-            f"On {diagnosis.n:,} fresh queries the error of the curve’s policies came out {came}, mean over the curve."
+            f"On {diagnosis.n:,} fresh queries the {noun} of the curve’s policies came out {came}, mean over the curve."
         )
     return (
-        "The promise was tried: the error of policies tuned in the same way on four fifths of the log was, on the "
+        f"The promise was tried: the {noun} of policies tuned in the same way on four fifths of the log was, on the "
         f"fifth left out, {came}, mean over the curve. That queries to come are harder than the log, no such trial can "
         "show; only fresh ones can (rcjax report --test)."
     )
@@ -357,9 +341,9 @@ def _at_its_error(report: Findings, against: Against, money: Money) -> str:
     return "–" if against.at_its_error is None else f"${money.show(float(report.frontier.cost[against.at_its_error]))}"
 
 
-def _check(check: Check) -> dict[str, str]:
+def _check(check: Check, noun: str) -> dict[str, str]:
     words = {name: str(value) for name, value in dataclasses.asdict(check).items()}
-    return words | {"title": check_name(check.name), "figure": check_figure(check.figure, check.unit)}
+    return words | {"title": check_name(check.name, noun), "figure": check_figure(check.figure, check.unit)}
 
 
 def _judged(report: Findings) -> str:

@@ -32,7 +32,7 @@ def test_the_headline_has_intervals_and_tells_of_the_target(report):
     low, high = 100 * np.asarray(bands.error, float)[aimed.chosen]
     told = aimed.headline().split("The policy for your target, at most $")[1]
     assert f"(90 % interval {low:.1f}–{high:.1f} %" in told
-    beside = r": \d+ % of the cost of large, \d+\.\d points (more|fewer) errors(; \w+, the best single model .*)?\. "
+    beside = r": \d+ % of the cost of large, \d+\.\d points (more|less) error(; \w+, the best single model .*)?\. "
     assert re.search(beside, told)
 
 

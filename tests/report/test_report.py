@@ -61,17 +61,17 @@ def with_figures(report, error, cost, alone):
         (
             [0.07, 0.1, 0.3],
             [1e-4, 4e-5, 1e-6],
-            "you could make 30 % fewer errors at today’s spend: 7.0 % (90 % interval ",
+            "you could have 30 % less error at today’s spend: 7.0 % (90 % interval ",
         ),
         ([0.07, 0.1, 0.3], [1e-4, 4e-5, 1e-6], "or keep today’s error at 40 % of the cost: $40.0 (90 % interval $"),
-        ([0.12, 0.2, 0.3], [8e-5, 4e-5, 1e-6], "The best cascade is expected to be wrong on 12.0 % (90 % interval "),
+        ([0.12, 0.2, 0.3], [8e-5, 4e-5, 1e-6], "The best cascade errs on 12.0 % (90 % interval "),
         ([0.12, 0.2, 0.3], [1e-4, 4e-5, 1e-6], "No cascade of these models is expected to do better"),
         ([0.05, 0.06, 0.09], [3e-4, 2e-4, 1.5e-4], "No cascade of these models is expected to do better"),
     ],
 )
 def test_the_headline_says_what_is_to_be_had(report, error, cost, expected):
     found = with_figures(report, error, cost, alone=(0.1, 1e-4)).headline()
-    assert found.startswith(f"Asking {MODELS[2]} for everything is wrong on 10.0 % of the queries, at $100 per million")
+    assert found.startswith(f"Asking {MODELS[2]} for everything errs on 10.0 %, at $100 per million")
     assert expected in found
 
 
@@ -87,7 +87,7 @@ def test_of_fresh_queries_the_shares_are_those_seen(logs):
     assert page["tried"].startswith(f"On {test.n_queries} fresh queries")
     for index in (0, found.chosen):
         wrong = 100 * float(rcjax.replay(found.frontier.point(index), test).error)
-        assert page["points"][index]["tried"].startswith(f"This one was wrong on {wrong:.1f} % of them")
+        assert page["points"][index]["tried"].startswith(f"This one had {wrong:.1f} % error on them")
     again = rcjax.diagnose(found.model, test, training=train, replicates=50)
     for name, value in again.promise.items():
         np.testing.assert_array_equal(found.diagnosis.promise[name], value)

@@ -1,0 +1,49 @@
+"""What is counted: the words for it, and what a policy records of a reference and of scores."""
+
+import pytest
+
+from rcjax.policy.reference import Reference, recorded_reference
+from rcjax.policy.scores import Scores, counted_by, recorded_counted, recorded_scores
+
+LARGE = Reference("large", "exact", "differences")
+
+
+def test_a_reference_and_scores_say_what_is_counted():
+    said = {
+        counted_by(None, None).does("3 %"): "errs on 3 %",
+        counted_by(LARGE, None).does("3 %"): "differs from large on 3 %",
+        counted_by(Reference("large", counts="errors"), None).does("3 %"): "errs on 3 %",
+        counted_by(Reference("large", counts="errors"), Scores()).does("3 %"): "loses 3 % of the score",
+        recorded_counted({"scores": {"most": 10}}).noun: "score lost",
+        Reference("{0}\x1b%s").counted.does("3 %"): r"differs from {0}\x1b%s on 3 %",
+    }
+    assert [*said] == [*said.values()]
+
+
+def test_a_policy_records_them():
+    assert recorded_reference({"same_as": LARGE.to_json()}) == LARGE
+    assert recorded_scores({"scores": Scores(10.0).to_json()}) == Scores(10.0)
+    assert (recorded_reference({}), recorded_scores({})) == (None, None)
+    for record in ({"most": 0}, {"most": "ten"}, 10):
+        with pytest.raises(ValueError, match=r"provenance\.scores"):
+            recorded_scores({"scores": record})
+
+
+def test_what_can_be_no_reference_is_refused():
+    for arguments in ((3,), ("",), ("large", None), ("large", "exact", "both")):
+        with pytest.raises(ValueError, match="must be"):
+            Reference(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("record", "where"),
+    [
+        ("large", "provenance.same_as"),
+        ({"same": "exact"}, "provenance.same_as.model"),
+        ({"model": "large", "same": 3}, "provenance.same_as.same"),
+        ({"model": "large", "counts": "both"}, "provenance.same_as.counts"),
+    ],
+)
+def test_what_is_damaged_in_a_record_is_named(record, where):
+    with pytest.raises(ValueError, match=where.replace(".", r"\.")):
+        recorded_reference({"same_as": record})
