@@ -23,7 +23,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.prediction import HeldOut, compare_frontier, held_out, predict
+from rcjax.diagnostics.held_out import HeldOut, held_out
 from rcjax.diagnostics.promise import try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
@@ -52,7 +52,7 @@ def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, dict[str, Any]]:
     held = [HeldOut(model, test)]
     return {
         "fresh": try_promise(frontier, held, train.n_queries),
-        "model": compare_frontier([(each.every, each.log) for each in predict(held)], train.n_queries),
+        "model": try_promise(rcjax.solve_frontier(model), held, train.n_queries),
         "folds": try_promise(frontier, held_out(model, train, folds=True), train.n_queries),
     }
 
@@ -70,9 +70,8 @@ def alarms(log: rcjax.Log, halvings: int) -> str:
         size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
         one, other = (half.take(slice(size)) for half in halves)
         tried = try_on(one, other)
-        checks = {name: list(verdicts.judge_promise(tried[name], size)) for name in ("fresh", "folds")}
-        checks["model"] = list(verdicts.judge_model(tried["model"]))
-        for name in ("fresh", "folds", "model"):
+        checks = {name: list(verdicts.judge_promise(tried[name], size)) for name in ("fresh", "folds", "model")}
+        for name in checks:
             for check, kind in zip(checks[name], ("error", "cost"), strict=True):
                 counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1
     return " | ".join(f"{count['doubtful']} + {count['bad']}" for count in counts.values())

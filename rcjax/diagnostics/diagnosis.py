@@ -13,15 +13,7 @@ from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.prediction import (
-    HeldOut,
-    compare_chain,
-    compare_frontier,
-    held_out,
-    held_out_confidence,
-    is_training_log,
-    predict,
-)
+from rcjax.diagnostics.held_out import HeldOut, held_out, held_out_confidence, is_training_log
 from rcjax.diagnostics.promise import try_promise
 from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
@@ -92,10 +84,6 @@ class Diagnosis:
     """(k, k) the paper's Markov test, log10 p; see `goodness_of_fit.markov.logistic_test`."""
     markov: list[dict[str, Any]]
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
-    chain: dict[str, Any]
-    """The full cascade predicted by either chain, and seen; see `diagnostics.prediction.compare_chain`."""
-    frontier: Mapping[str, Any]
-    """The frontier of all cascades by the model, and seen; see `diagnostics.prediction.compare_frontier`."""
     promise: dict[str, Any] | None = None
     """The frontier that was tuned as its search promises it, and seen, with that `search`; see
     `diagnostics.promise.try_promise`. None where it was not judged."""
@@ -116,10 +104,7 @@ class Diagnosis:
             *verdicts.judge_marginals(self.marginals),
             *verdicts.judge_copulas(self.copulas),
             *verdicts.judge_markov(self.markov),
-            *verdicts.judge_chain(self.chain, self.models),
             *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder, self.counted)),
-            *verdicts.judge_bill(self.promise if self.promise and self.by_model else self.frontier),
-            *verdicts.judge_model(self.frontier, harder, self.counted),
         )
         return tuple(dataclasses.replace(check, affects=affects(check, self.by_model)) for check in checks)
 
@@ -133,7 +118,7 @@ class Diagnosis:
         """What is worth knowing though nothing is wrong."""
         on_promise = verdicts.remarks_on_promise(self.promise, self.held_out)
         on_labels = () if self.labels is None else _remarks_on_labels(self.labels, self.counted.noun)
-        return (*on_labels, *verdicts.remarks(self.models, self.chain, self.counted), *on_promise)
+        return (*on_labels, *on_promise)
 
     @property
     def verdict(self) -> verdicts.Verdict:
@@ -201,16 +186,14 @@ def diagnose(
     unseen, correct = held_out_confidence(held)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
-    copulas, marginals, promise, predictions, dependence, calibration = at_once(
+    copulas, marginals, promise, dependence, calibration = at_once(
         lambda: copula_rows(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, held, training, trained_on, seed, search, frontier),
-        lambda: predict(held),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
     )
     correlations, logistic, markov = dependence
-    chain, by_model = compare_chain(predictions), compare_frontier([(p.every, p.log) for p in predictions], trained_on)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -225,8 +208,6 @@ def diagnose(
         correlations=correlations,
         logistic=logistic,
         markov=markov,
-        chain=chain,
-        frontier=by_model,
         promise=promise,
         labels=_labels(log),
         counted=log.counted,

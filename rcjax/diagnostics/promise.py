@@ -15,13 +15,17 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.diagnostics.prediction import HeldOut, compare_frontier, lambdas
+from rcjax.diagnostics.held_out import HeldOut
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import gone_search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.replaying.replay import replay
 from rcjax.solving.frontiers import solve_frontier
 from rcjax.tuning.select import select_frontier
+
+#: λ times the cost of the dearest model: what one answer of it may cost, in errors.
+SCALED_LAMBDAS = np.geomspace(1e-3, 1.0, 16)
 
 
 def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
@@ -87,3 +91,48 @@ def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
     points = part(jax.tree.map(np.asarray, named), best)
     points["lam"] = np.asarray(lam, np.asarray(frontier.lam).dtype)
     return dataclasses.replace(frontier, bands=None, seconds=None, **jax.device_put(points))
+
+
+def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> dict[str, Any]:
+    """Frontiers of one length, as predicted and as replayed, each on the log beside it: means over the pairs.
+
+    Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, and the half-widths of 95 % bands,
+    `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of the queries
+    judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable (None where
+    there are no others); not the search for the best policy, whose optimism is part of what is to be seen. A refusal
+    counts as an error at its price. What is seen of a cost is the bill where that was promised, as by
+    `select_frontier`, and else at the models' mean costs.
+    """
+    pooled = _means([_replayed_and_predicted(frontier, log) for frontier, log in judged])
+    n = sum(int(log.complete.sum()) for _, log in judged)
+    widen = 1.96 * np.sqrt(1 + (n / trained_on if trained_on else 0.0))
+    bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
+    return pooled | bands
+
+
+def _replayed_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
+    replayed, price = replay(frontier, log), frontier.abstain_price or 0.0
+    # `cost_se` takes the mean costs of the models for known, which depend on how long these queries are.
+    figures = {
+        "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
+        "error_se": replayed.error_se,
+        "cost_se": replayed.spent_se,
+    }
+    predicted = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
+    return {"lam": frontier.lam, **predicted, "error": replayed.error + price * replayed.abstention, **figures}
+
+
+def lambdas(model: CascadeModel) -> np.ndarray:
+    """The sixteen λ (16,) at which promises are tried, for the costs of a model."""
+    return SCALED_LAMBDAS / (float(np.asarray(model.cost).max()) or 1.0)
+
+
+def _means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over the parts; of standard errors ("…_se"), that of a mean of parts that are independent."""
+    columns = {name: [part[name] for part in parts] for name in parts[0]}
+    return {
+        name: np.sqrt((np.nan_to_num(values) ** 2).sum(0)) / len(parts)
+        if name.endswith("_se")
+        else np.mean(values, axis=0)
+        for name, values in columns.items()
+    }

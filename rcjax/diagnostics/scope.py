@@ -22,12 +22,8 @@ SCOPES: Mapping[str, Scope] = {
     "marginal": "modelled",
     "copula": "modelled",
     "Markov property": "modelled",
-    "deferred by all": "modelled",
     "predicted error": "all",
     "predicted cost": "all",
-    "billed cost": "modelled",
-    "error by the model": "modelled",
-    "cost by the model": "modelled",
 }
 
 _WORDS: Mapping[Scope, str] = {
@@ -59,7 +55,5 @@ def concerns(check: Check, asked: Sequence[str], models: Sequence[str], by_model
     scope = SCOPES[check.name]
     if not by_model and (scope == "modelled" or (scope == "weighed" and len(asked) < 2)):
         return False
-    if check.name == "deferred by all":
-        return len(asked) == len(models)
     subjects = [check.subject] if check.subject in models else re.split(" [&|] ", check.subject)
     return set(asked[:-1] if scope == "deciding" else asked).issuperset(subjects if check.subject else [])

@@ -58,12 +58,8 @@ LIMITS: Mapping[str, Limits] = {
     "marginal": Limits(0.03, 0.06),
     "copula": Limits(0.015, 0.03),
     "Markov property": Limits(0.10, 0.25),
-    "deferred by all": Limits(0.02, 0.05),
     "predicted error": Limits(0.01, 0.03),
     "predicted cost": Limits(0.05, 0.15),
-    "billed cost": Limits(0.05, 0.15),
-    "error by the model": Limits(0.01, 0.03),
-    "cost by the model": Limits(0.05, 0.15),
 }
 
 
@@ -237,24 +233,6 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
         yield _check("Markov property", subject, abs(row["tau"]), advice, p_value=row["p_value"], unit="number")
 
 
-def judge_chain(chain: Mapping[str, Any], models: Sequence[str]) -> Iterator[Check]:
-    """Do as many queries reach the last model as the chain predicts?"""
-    if len(models) < 2:
-        return
-    gap = chain["seen"]["deferred"] - chain["exact"]["deferred"]
-    outside = np.abs(gap) > chain["seen"]["deferred_band"]
-    worst = int(np.argmax(np.abs(gap)))
-    predicted, observed = chain["exact"]["deferred"][worst], chain["seen"]["deferred"][worst]
-
-    def advice(_) -> str:
-        return (
-            f"in the full cascade {_percent(observed)} of the queries reach {models[-1]}, where {_percent(predicted)} "
-            "were predicted: the confidences do not depend on each other as the chain says; prefer pairs of models"
-        )
-
-    yield _check("deferred by all", "", float(np.abs(gap).mean()), advice, by_chance=not outside.any())
-
-
 def judge_promise(
     promise: Mapping[str, Any], n: int, harder: bool = False, counted: Counted = ERRORS
 ) -> Iterator[Check]:
@@ -275,21 +253,6 @@ def judge_promise(
             )
 
         yield _check(f"predicted {name}", "", gap.figure, advice, by_chance=gap.by_chance)
-
-
-def judge_model(frontier: Mapping[str, Any], harder: bool = False, counted: Counted = ERRORS) -> Iterator[Check]:
-    """Do error and cost come out as the fitted model predicts them, along its own frontier of all cascades?"""
-    for name in ("error", "cost"):
-        gap = _gap(frontier, name)
-
-        def advice(_, name: str = name, gap: _Gap = gap) -> str:
-            why = "as the models do worse here than on the log fitted to" if harder else "mean over λ"
-            return (
-                f"on queries not seen, {_of(name, 'cascades', gap, counted)} than the fitted model predicts, {why}: "
-                "tune by the labels, as by default, not with --cascade, which promises what it predicts"
-            )
-
-        yield _check(f"{name} by the model", "", gap.figure, advice, by_chance=gap.by_chance)
 
 
 class _Gap(NamedTuple):
@@ -317,20 +280,6 @@ def _of(name: str, whose: str, gap: _Gap, counted: Counted) -> str:
     return f"the {counted.noun} of {whose} is {100 * gap.figure:.1f} points {gap.way}"
 
 
-def judge_bill(frontier: Mapping[str, Any]) -> Iterator[Check]:
-    """Is the bill of policies that are found by the model alone what the mean costs say?"""
-    paid = frontier["cost"] > 0
-    extra = float(np.max(frontier["spent"][paid] / frontier["cost"][paid], initial=1.0)) - 1
-
-    def advice(_) -> str:
-        return (
-            f"queries that are deferred cost more than others: bills are up to {_percent(extra, 0)} above the cost at "
-            "the models' mean costs, as a search by the model has it; rcjax tune goes by bills"
-        )
-
-    yield _check("billed cost", "", extra, advice)
-
-
 def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Iterator[str]:
     """What the check of the promise leaves open."""
     if promise is None:
@@ -339,20 +288,4 @@ def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Ite
         yield (
             "folds of one log are as hard as the rest of it: that queries to come are harder, only fresh ones can show "
             "(--test)"
-        )
-
-
-def remarks(models: Sequence[str], chain: Mapping[str, Any], counted: Counted = ERRORS) -> Iterator[str]:
-    """What is worth knowing though nothing is wrong."""
-    if len(models) == 2:
-        yield (
-            "two models only: how their confidences go together matters little, and one threshold searched on the "
-            "labels themselves does about as well"
-        )
-    gap = float(np.mean(chain["exact"]["error"] - chain["paper"]["error"]))
-    if abs(gap) >= 0.001:
-        yield (
-            f"the paper's factorisation (chain='paper') would promise {abs(100 * gap):.1f} points "
-            f"{'less' if gap > 0 else 'more'} {counted.noun} for the full cascade, at the same thresholds; it is not "
-            "used here"
         )

@@ -53,7 +53,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> dict[str, Figure]:
     """All figures of a diagnosis of `model` on `log`, by name: reliability, accuracy_above, marginals, copulas,
-    correlations and frontier. The diagnosis must be of this very model and log.
+    correlations, and where there is a promise frontier. The diagnosis must be of this very model and log.
     """
     log = log.select(model.models)
     log = log.take(log.complete)
@@ -75,11 +75,12 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
     figure, ax = _single()
     plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names, success=success)
     figures["accuracy_above"] = figure
-    figure, ax = _single()
-    wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(log.query_cost).mean(0)
-    single = {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
-    plot_error_cost(ax, diagnosis.promise or diagnosis.frontier, single, diagnosis.counted.noun)
-    figures["frontier"] = figure
+    if diagnosis.promise is not None:
+        figure, ax = _single()
+        wrong, cost = 1 - np.nanmean(diagnosis.correct, axis=0), np.asarray(log.query_cost).mean(0)
+        single = {name: (cost[j], wrong[j]) for j, name in enumerate(names)}
+        plot_error_cost(ax, diagnosis.promise, single, diagnosis.counted.noun)
+        figures["frontier"] = figure
     if len(names) > 1:
         figures["correlations"] = correlation_figure(diagnosis.correlations, names)
         figures["copulas"] = _copulas(model, confidence, names)

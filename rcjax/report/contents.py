@@ -10,7 +10,7 @@ import numpy as np
 from rcjax._base.files import write_atomically
 from rcjax._core.threads import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
-from rcjax.diagnostics.prediction import held_out, is_training_log
+from rcjax.diagnostics.held_out import held_out, is_training_log
 from rcjax.diagnostics.promise import try_promise
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log

@@ -26,7 +26,7 @@ from rcjax._base.wording import (
     threshold,
 )
 from rcjax._core.thinning import best_as_printed, spread
-from rcjax.diagnostics.verdicts import Check, remarks
+from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.point_statuses import PointStatus
 from rcjax.logs.log import Log
@@ -87,7 +87,6 @@ def context(report: Findings) -> dict[str, Any]:
         "aim": report.target.describe(report.log.counted) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "checks": [_check(check, report.log.counted.noun) for check in checks],
-        "remarks": [*remarks(report.diagnosis.models, report.diagnosis.chain, report.log.counted)],
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),

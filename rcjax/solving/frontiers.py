@@ -1,6 +1,5 @@
 """λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised call."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.record import refuse_early
-from rcjax.solving.lambda_grid import Problem, check_lam, lay_out_problem, select, solve_at, solve_on_grid
+from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.solving.paths import plan_cascades
 
 if TYPE_CHECKING:
@@ -71,24 +70,9 @@ def solve_frontier(
     if abstain_price is not None and chain == "paper":
         raise ValueError("abstain_price goes with chain='exact'")
     refusal = refusal_at(abstain_price, model.cost.dtype)
-    solved = solve_problem(model, lay_out_problem(model, plan, chain, refusal), grid, abstain_price)
-    search = _named(cascades, max_length, plan, model.models)
-    return dataclasses.replace(solved, search=search, chain=chain)
-
-
-def solve_problem(
-    model: CascadeModel, problem: Problem, lam: np.ndarray | None = None, abstain_price: float | None = None
-) -> Frontier:
-    """The frontier of a problem that has been laid out for a model; it does not know what was searched.
-
-    Args:
-        model: the model.
-        problem: what every λ shares.
-        lam: (L,) the λ to solve for; by default a grid.
-        abstain_price: of a refusal, in errors.
-    """
-    points = solve_on_grid(problem) if lam is None else select(solve_at(problem, lam), problem.refusal)
-    return make_frontier(model, points, abstain_price=abstain_price)
+    problem, search = lay_out_problem(model, plan, chain, refusal), _named(cascades, max_length, plan, model.models)
+    points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
+    return make_frontier(model, points, search=search, chain=chain, abstain_price=abstain_price)
 
 
 def _named(

@@ -123,19 +123,6 @@ def candidate_paths(
     return list(dict.fromkeys(paths))
 
 
-def only(plan: CascadePlan, rows: Sequence[int] | np.ndarray) -> CascadePlan:
-    """The plan with some of its paths (M,), by number: what they share is laid out as before.
-
-    As many as the plan has, some of them repeated, share its compiled programmes. Steps of longer paths are not taken.
-    """
-    host = {name: np.asarray(getattr(plan, name)) for name in ("members", "links", "first", "last", "ends", "cuts")}
-    numbers = np.append(rows, len(host["ends"]))
-    fields = {name: host[name][numbers] for name in ("members", "links", "first", "last")}
-    ends = host["ends"][rows]
-    fields |= {"ends": ends, "prefixes": np.array(False), "count": host["cuts"][ends].max() + 1}
-    return dataclasses.replace(plan, **jax.device_put(fields))
-
-
 def pair_indices(plan: CascadePlan, k: int) -> np.ndarray:
     """(P,) the indices of the plan's pairs among all pairs of k models."""
     index = {pair: n for n, pair in enumerate(pairs(k))}

@@ -61,15 +61,6 @@ def test_it_says_how_many_labels_there_are(diagnosis):
 
 
 @pytest.mark.thorough
-def test_what_the_model_predicts_is_held_to_what_labels_and_judges_say(diagnosis, logs):
-    whole, _ = logs
-    all_labels = rcjax.diagnose(rcjax.fit(whole), whole, replicates=50, search=None)
-    np.testing.assert_allclose(diagnosis.frontier["error"], all_labels.frontier["error"], atol=0.05)
-    assert all_labels.labels is None
-    assert np.abs(diagnosis.frontier["error"] - diagnosis.frontier["predicted_error"]).max() < 0.08
-
-
-@pytest.mark.thorough
 def test_figures_of_it(diagnosis, logs):
     figures = pytest.importorskip("rcjax.plots.figures")
     _, partly = logs

@@ -32,11 +32,6 @@ def test_every_check_has_a_scope():
         ("copula", "b & c", "acd", False, False),
         ("Markov property", "a | b | c", "abc", True, True),
         ("Markov property", "a | b | c", "ab", False, False),
-        ("deferred by all", "", "abc", False, False),
-        ("deferred by all", "", "abcd", True, True),
-        ("error by the model", "", "c", False, True),
-        ("error by the model", "", "bc", False, True),
-        ("cost by the model", "", "abc", True, True),
     ],
 )
 def test_a_check_concerns_policies_that_use_what_it_judges(name, subject, asked, by_labels, by_model):
@@ -158,43 +153,21 @@ def test_advice_on_the_markov_property():
     assert "rank correlation +0.15" in advice[1]
 
 
-def chain(gap, band):
-    exact, paper = ({"deferred": np.array([0.3, 0.2]), "error": np.array([0.1, e])} for e in (0.2, 0.15))
-    return {"exact": exact, "paper": paper, "seen": {"deferred": exact["deferred"] + gap, "deferred_band": band}}
-
-
-def test_advice_on_the_chain():
-    assert_advice(verdicts.judge_chain(chain(0.1, 0.05), "abc"), "bad")
-    assert_advice(verdicts.judge_chain(chain(-0.1, 0.2), "abc"), "doubtful")
-    assert_advice(verdicts.judge_chain(chain(0.01, 0.005), "abc"), "fine")
-    (advice,) = assert_advice(verdicts.judge_chain(chain(np.array([0.0, 0.09]), 0.05), "abc"), "doubtful")
-    assert "29.0 % of the queries reach c, where 20.0 %" in advice
-    assert not list(verdicts.judge_chain(chain(0.1, 0.05), "a"))
-
-
-def frontier(error=0.0, cost=0.0, spent=0.0, band=0.001):
-    seen = {
-        "error": np.full(4, 0.2 + error),
-        "cost": np.full(4, 2.0 + cost),
-        "spent": np.full(4, (2 + cost) * (1 + spent)),
-    }
+def frontier(error=0.0, cost=0.0, band=0.001):
+    seen = {"error": np.full(4, 0.2 + error), "cost": np.full(4, 2.0 + cost)}
     bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band)}
     return seen | bands | {"predicted_error": np.full(4, 0.2), "predicted_cost": np.full(4, 2.0)}
 
 
 def test_advice_on_predictions():
-    for of, judge in (
-        ("policies tuned in this way", lambda *judged, **how: verdicts.judge_promise(*judged, 150, **how)),
-        ("cascades", verdicts.judge_model),
-    ):
-        assert_advice(judge(frontier()), "fine", "fine")
-        advice = assert_advice(judge(frontier(0.05, -0.4)), "bad", "bad")
-        assert f"the error of {of} is 5.0 points higher than" in advice[0]
-        assert f"the cost of {of} is 20.0 % lower than" in advice[1]
-        assert_advice(judge(frontier(-0.02, 0.2)), "doubtful", "doubtful")
-        assert_advice(judge(frontier(0.05, 0.4, band=1)), "doubtful", "doubtful")
-        (advice, _) = assert_advice(judge(frontier(0.05), harder=True), "bad", "fine")
-        assert "do worse here" in advice
+    assert_advice(verdicts.judge_promise(frontier(), 150), "fine", "fine")
+    advice = assert_advice(verdicts.judge_promise(frontier(0.05, -0.4), 150), "bad", "bad")
+    assert "the error of policies tuned in this way is 5.0 points higher than" in advice[0]
+    assert "the cost of policies tuned in this way is 20.0 % lower than" in advice[1]
+    assert_advice(verdicts.judge_promise(frontier(-0.02, 0.2), 150), "doubtful", "doubtful")
+    assert_advice(verdicts.judge_promise(frontier(0.05, 0.4, band=1), 150), "doubtful", "doubtful")
+    (advice, _) = assert_advice(verdicts.judge_promise(frontier(0.05), 150, harder=True), "bad", "fine")
+    assert "do worse here" in advice
 
 
 def test_what_chance_can_make_of_a_promise_is_said():
@@ -202,26 +175,9 @@ def test_what_chance_can_make_of_a_promise_is_said():
     assert "chance alone can make that with 150 queries" in advice[0]
 
 
-def test_advice_on_the_bill():
-    assert_advice(verdicts.judge_bill(frontier()), "fine")
-    assert_advice(verdicts.judge_bill(frontier(spent=0.1)), "doubtful")
-    assert "up to 20 % above" in assert_advice(verdicts.judge_bill(frontier(spent=0.2)), "bad")[0]
-
-
 def test_costs_of_nothing_are_predicted_right():
     free = frontier()
-    for name in ("cost", "predicted_cost", "spent"):
+    for name in ("cost", "predicted_cost"):
         free[name] = np.zeros_like(free[name])
-    checks = {check.name: check for check in (*verdicts.judge_promise(free, 9), *verdicts.judge_bill(free))}
-    assert checks["predicted cost"].figure == checks["billed cost"].figure == 0
-
-
-def test_remarks():
-    (pair, factorisation) = verdicts.remarks("ab", chain(0.0, 0.1))
-    assert pair.startswith("two models only")
-    assert "2.5 points less" in factorisation
-    same = chain(0.0, 0.1)
-    assert not list(verdicts.remarks("abc", same | {"paper": same["exact"]}))
-
-
-# -- many models
+    checks = {check.name: check for check in verdicts.judge_promise(free, 9)}
+    assert checks["predicted cost"].figure == 0

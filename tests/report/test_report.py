@@ -129,8 +129,6 @@ def test_the_verdict_on_a_policy_is_of_what_it_asks(report):
             ("separation", small, 0 in asked[:-1]),
             ("copula", pair, chain),
             ("Markov property", triple, chain),
-            ("deferred by all", "", chain),
-            ("error by the model", "", chain),
         ):
             assert report.concerns(dataclasses.replace(check, name=name, subject=subject), at) == concerned, name
 
@@ -151,21 +149,6 @@ def test_the_badge_is_the_worst_verdict_on_the_policy(report):
             if own
             else "This policy is not affected"
         ), index
-
-
-@pytest.mark.thorough
-def test_a_model_that_is_off_is_no_verdict_on_policies_by_the_labels(report):
-    """What the page promises is counted on labels: predictions that are 30 points off do not touch it."""
-    frontier = report.diagnosis.frontier | {"predicted_error": report.diagnosis.frontier["error"] + 0.3}
-    off = dataclasses.replace(report, diagnosis=dataclasses.replace(report.diagnosis, frontier=frontier))
-    page, before = context(off), context(report)
-    place = [check["name"] for check in page["checks"]].index("error by the model")
-    assert page["checks"][place]["verdict"] == "bad"
-    assert "only policies found with --cascade, and" in page["checks"][place]["affects"]
-    for point, same, members in zip(page["points"], before["points"], report.frontier.members, strict=True):
-        assert (place in point["concerned"]) == (members.sum() > 2)
-        if members.sum() <= 2:
-            assert point["trust"] == same["trust"]
 
 
 @pytest.mark.thorough

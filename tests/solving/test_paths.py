@@ -1,6 +1,5 @@
 """The plan of a set of cascades: what it says, and that plans of one shape are alike."""
 
-import functools
 import itertools
 from types import SimpleNamespace
 
@@ -9,9 +8,6 @@ import numpy as np
 import pytest
 from cascade_references import random_models, take
 
-from rcjax._core.compilation import compiled
-from rcjax.solving.at_lambda import lay_out, optimise, points_at
-from rcjax.solving.frontiers import solve_frontier
 from rcjax.solving.paths import make_plan, only, pair_indices, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -104,48 +100,6 @@ def test_pair_indices():
 @pytest.fixture(scope="module")
 def triple(float64):
     return take(random_models(53, 3, 1), 0)
-
-
-@functools.cache
-def solver():
-    """Of some of a plan's paths: (the number of the best of them, thresholds, members, loss), for each λ."""
-
-    def solve(model, those, places):
-        tables = lay_out(model.marginals, model.copulas, model.cost, (those.left, those.right, places))
-        solved = points_at(model.marginals, tables, optimise(tables, LAM, those, "exact"), those, "exact")
-        return solved.path, solved.policies.thresholds, solved.policies.members, solved.expected.loss(LAM)
-
-    return compiled(solve)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("rows", [[3, 4, 5], [0, 1, 6], [6, 6, 6], [2, 5, 2]])
-def test_the_optimum_of_some_paths_is_that_of_these_alone(triple, rows):
-    paths = everything(3)
-    plan = make_plan(paths, 3)
-    path, thresholds, members, loss = solver()(triple, only(plan, rows), pair_indices(plan, 3))
-    chosen = [paths[row] for row in dict.fromkeys(rows)]
-    names = [tuple(triple.models[j] for j in each) for each in chosen]
-    alone = solve_frontier(triple, lam=LAM, cascades=names)
-    # `solve_frontier` gives each λ the best of all its solutions, which can only be better.
-    best = np.asarray(alone.error + alone.lam * alone.cost)
-    np.testing.assert_allclose(loss, best, rtol=0, atol=1e-6)
-    assert (np.asarray(loss) >= best - 1e-9).all()
-    for number, used, cut in zip(np.asarray(path), np.asarray(members), np.asarray(thresholds), strict=True):
-        # A path is not cut short, as what is left of it may not be among them.
-        assert tuple(np.flatnonzero(used)) == paths[rows[number]]
-        assert (cut[~used] == 1).all()
-        assert cut[np.flatnonzero(used)[-1]] == 0
-
-
-@pytest.mark.parametrize("rows", [[0], [3], [6], [5, 1], [6, 3]])
-def test_steps_of_longer_paths_are_not_taken(rows):
-    plan = make_plan(everything(3), 3)
-    count = int(only(plan, rows).count)
-    assert int(plan.count) == 4
-    assert count == sum(1 for end in range(4) if (np.asarray(plan.cuts)[np.asarray(plan.ends)[rows]] >= end).any())
-    lengths = [len(everything(3)[row]) for row in rows]
-    assert count <= {1: 0, 2: 3, 3: 4}[max(lengths)]
 
 
 def test_some_of_the_paths_keep_the_layout_of_the_plan():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.diagnostics.prediction import held_out
+from rcjax.diagnostics.held_out import held_out
 from rcjax.diagnostics.promise import try_promise
 from rcjax.policy.record import with_record
 from rcjax.policy.spec import Spec

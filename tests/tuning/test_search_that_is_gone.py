@@ -8,7 +8,7 @@ import pytest
 from command_line import run, succeed, write_log
 
 import rcjax
-from rcjax.diagnostics.prediction import held_out
+from rcjax.diagnostics.held_out import held_out
 from rcjax.diagnostics.promise import try_promise
 from rcjax.policy.spec import Spec
 from rcjax.tuning.retune import held_out_gain, recorded_tuning
