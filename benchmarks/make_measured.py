@@ -23,7 +23,7 @@ ORDER = (
     *("budgets", "peers", "selection", "agreement"),
     *("labels_areas_100", "labels_areas_300"),
     *("paper", "coverage", "labels_intervals"),
-    *("guarantee", "labels_guarantee", "latency", "latency_prices", "drift"),
+    *("guarantee", "labels_guarantee", "latency", "drift"),
     *("abstention", "few_values", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
     *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "attack", "fuzz"),
     *("menus", "sweeps", "gpu", "big_logs"),

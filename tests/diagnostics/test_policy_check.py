@@ -175,7 +175,7 @@ def test_the_interval_of_the_tuning_is_the_promise(policy, logs):
     assert drifted(found) == {"error"}
     assert found.error["interval"] == [0.0, 0.001]
     (told,) = (each.advice for each in found.checks if each.verdict == "bad")
-    assert "(0.0 % to 0.1 %) were expected" in told
+    assert "(0.0 % to 0.1 %) was expected" in told
 
 
 def test_an_interval_alarms_no_sooner_than_its_ends_and_the_replay_allow(policy, logs):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cascade_references import random_models, take
 
-from rcjax.solving.paths import make_plan, only, pair_indices, plan_cascades
+from rcjax.solving.paths import make_plan, pair_indices, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -100,17 +100,6 @@ def test_pair_indices():
 @pytest.fixture(scope="module")
 def triple(float64):
     return take(random_models(53, 3, 1), 0)
-
-
-def test_some_of_the_paths_keep_the_layout_of_the_plan():
-    plan = make_plan(everything(3), 3)
-    part = jax.tree.map(np.asarray, only(plan, [4, 6]))
-    for name in ("heads", "steps", "left", "right"):
-        np.testing.assert_array_equal(getattr(part, name), getattr(plan, name))
-    for name in ("members", "links", "first", "last"):
-        np.testing.assert_array_equal(getattr(part, name), np.asarray(getattr(plan, name))[[4, 6, -1]])
-    np.testing.assert_array_equal(part.ends, np.asarray(plan.ends)[[4, 6]])
-    assert not part.prefixes
 
 
 # -- what a search goes through
