@@ -3,7 +3,7 @@
 Drawn at random, not thinned to quantiles, so that they are a sample, and whole queries, so that the policy can be
 replayed on them. Per model the raw log-probabilities in single precision, in which a later log is compared too, so that
 what was tied stays tied; whether the answers were right, as bits, and where not all have a label, which do (queries
-with labels go first, and labels that were drawn unevenly are thinned to a fair sample); and the costs in half
+with labels go first); and the costs in half
 precision, as multiples of their mean, without what waiting is worth; where the log tells them the seconds too, as parts
 of the longest. In base64, as JSON knows neither infinities nor compact numbers. No text is kept: of the answers, where
 the log has them, which are equal; and of the queries' names a hash, by which queries of another log are known to have

@@ -135,8 +135,8 @@ def certify(
     gained anything on real logs (`python -m benchmarks.guarantee`).
 
     Raises InfeasibleError where not even the first policy passes, with what can be guaranteed instead; ValueError for
-    no target, or one out of range, and for `judged` without `tuned_on`; LogError for a log that is not held out, for
-    labels that were drawn unevenly, and as `replay` does.
+    no target, or one out of range, and for `judged` without `tuned_on`; LogError for a log that is not held out, and
+    as `replay` does.
 
     >>> import rcjax
     >>> train, held_out = rcjax.sample_log(900, seed=0).split(1 / 3, seed=0)
