@@ -68,15 +68,6 @@ def import_(
         Any,
         full_score("The full score, where scores stay scores. [default: 1]"),
     ] = None,
-    signal: Annotated[
-        str | None,
-        typer.Option(
-            show_default=False,
-            metavar="NAME",
-            help="Confidence: **own** (the file's), **choice**, **mean** (of tokens) or **votes**. [default: the first "
-            "of these that a model's answers allow]",
-        ),
-    ] = None,
     rename: Annotated[
         list[str] | None,
         typer.Option(show_default=False, metavar="OLD=NEW", help="Another name for a model; may be given again."),
@@ -98,14 +89,9 @@ def import_(
             help="Tokens of a call, where the files count none. [default: a token per four characters]",
         ),
     ] = None,
-    answers: Annotated[
-        bool, typer.Option("--answers/--no-answers", help="Say in the log what was answered, to be compared.")
-    ] = True,
     prompts: Annotated[
         bool,
-        typer.Option(
-            "--prompts", help="Say in the log what was asked, and all that was answered, for a person to label it."
-        ),
+        typer.Option("--prompts", help="Say in the log what was asked, for a person to label it."),
     ] = False,
     strict: Annotated[
         bool,
@@ -124,8 +110,8 @@ def import_(
     """Make one log of evaluations that other programs ran.
 
     Many files become one log: models by name (`openai/gpt-4o-mini` is `gpt-4o-mini` where that stays unique), queries
-    by what names them in their format. Prompts are not copied, and of long answers the beginning alone. With
-    `--prices`, the log holds money. Logs of calls do not tell right from wrong: give labels when you tune (`--labels`).
+    by what names them in their format. With `--prices`, the log holds money. Logs of calls do not tell right from
+    wrong: give labels when you tune (`--labels`).
     """
     if wide and format_ not in (None, "wide"):
         raise typer.BadParameter(f"is of the format wide, not {format_}", param_hint="--wide")
@@ -135,14 +121,16 @@ def import_(
         from rcjax.cli.console import busy
         from rcjax.cli.import_tables import show_import
         from rcjax.importing.evaluations import How, import_evaluations
-        from rcjax.importing.writing import require_kind, write_table
+        from rcjax.importing.rows import KINDS, write_table
+        from rcjax.logs.errors import LogError
         from rcjax.logs.summaries import summarise
 
-        require_kind(out)
+        if out.suffix.lower() not in ("", *KINDS):
+            raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
         require_plausible_prices(prices, really)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
         form = "wide" if wide else format_
-        how = How(form, scorer, right_from, signal, renamed, columns, tokens, answers, split, strict, prompts)
+        how = How(form, scorer, right_from, renamed, columns, tokens, split, strict, prompts)
         how = how if score_max is None else replace(how, score_max=score_max)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)

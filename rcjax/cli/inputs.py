@@ -112,7 +112,7 @@ def read_for(
         reading: `reference`, `score_max` and `wrong`, as `read_log` takes them; by default as it was tuned.
     """
     from rcjax.logs.errors import MissingPricesError
-    from rcjax.logs.reading import read_answers
+    from rcjax.logs.reading import read_log
 
     if isinstance(subject, AnyPolicy):
         stored, transform = subject.prices, subject.transform
@@ -121,7 +121,7 @@ def read_for(
     task = "choice" if transform == "choice" else "generation"
     options = {"models": subject.models, "task": task, "labels": labels, "answers": answers}
     options |= _as_tuned(subject, reading or {})
-    read = partial(read_file, read_answers, path, "the others are left out", **options)
+    read = partial(read_file, read_log, path, "the others are left out", **options)
     try:
         return read(prices=prices)
     except MissingPricesError:
@@ -141,7 +141,7 @@ def is_training_log(
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
     from rcjax.collecting.same_answers import same_by
     from rcjax.logs.errors import LogError
-    from rcjax.logs.reading import read_answers
+    from rcjax.logs.reading import read_log
     from rcjax.tuning.retune import recorded_tuning
 
     if not isinstance(subject, AnyPolicy):
@@ -161,7 +161,7 @@ def is_training_log(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 options["same"] = None if log.reference is None else same_by(log.reference.same)
-                log = read_answers(path, prices=prices or tuning.prices, **options)
+                log = read_log(path, prices=prices or tuning.prices, **options)
         except LogError:
             return False
     return log.digest == provenance["digest"]
@@ -206,14 +206,14 @@ def _read(
 ) -> Log:
     """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
     from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.reading import read_answers
+    from rcjax.logs.reading import read_log
     from rcjax.tuning.retune import recorded_tuning
 
     tuning = recorded_tuning(policy)
     task = "choice" if tuning.spec.transform == "choice" else "generation"
     read = partial(
         read_file,
-        read_answers,
+        read_log,
         path,
         _OTHERS,
         task=task,

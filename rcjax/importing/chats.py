@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rcjax.importing.answers import ImportedAnswer
 from rcjax.importing.confidences import TokenSignals, of_content
-from rcjax.importing.foreign_answers import ImportedAnswer
 
 #: Why there is nothing to judge or to compare in a reply that calls tools, refuses, or is empty.
 UNANSWERED = "without a text"
@@ -66,23 +66,6 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages)
 
 
-def looked_up(record: Mapping[str, Any], path: str) -> Any:
-    """What stands at a path of names with dots between them; None where there is nothing.
-
-    >>> looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), looked_up({}, "metadata")
-    (7, None)
-    """
-    if path in record:
-        return record[path]
-    names = path.split(".")
-    for end in range(1, len(names)):
-        inner = record.get(".".join(names[:end]))
-        value = looked_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
-        if value is not None:
-            return value
-    return None
-
-
 def replies_of(body: Mapping[str, Any], answer: ImportedAnswer, cost: float | None = None) -> list[ImportedAnswer]:
     """The answers of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
 
@@ -110,7 +93,7 @@ def replies_of(body: Mapping[str, Any], answer: ImportedAnswer, cost: float | No
             text=text,
             finish=finish,
             failure=None if text else UNANSWERED,
-            **(of_content(content, text) if content and text else TokenSignals({}))._asdict(),
+            **(of_content(content, text) if content and text else TokenSignals())._asdict(),
         )
         for text, content, finish in parts
     ]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,18 +13,27 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.wording import count, not_likeliest
-from rcjax.importing.confidences import SIGNALS, UNTOLD, Confident, ImportedSignal, alone_signal, has_samples
-from rcjax.importing.foreign_answers import ImportedAnswer
-from rcjax.importing.foreign_scores import label_of
-from rcjax.importing.frames import any_score, as_frame
+from rcjax.importing.answers import How, ImportedAnswer
 from rcjax.importing.gathering import Attempts, gather
-from rcjax.importing.how import How
+from rcjax.importing.rows import as_frame, label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
 from rcjax.logs.price_lists import priced_by
 from rcjax.logs.prices import priced_words, read_prices
 from rcjax.logs.scoring import Scoring
+
+#: Where the confidence of an answer may come from, in words.
+SIGNALS = {
+    "own": "what the files tell: of lm-eval the likelihood of the choice among all, or the share of the repeats",
+    "choice": "the probability of the choice made",
+    "mean": "the mean log-probability of the tokens",
+}
+
+_UNTOLD = "1 for each answer, as the files tell none: only whether answers agree tells"
+
+#: How APIs call the end of a reply that a limit of tokens has cut off.
+_CUT = ("length", "max_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True)
@@ -57,55 +65,23 @@ class Evaluations:
         return self.assumed if self.left_out is None else (*self.assumed, self.left_out)
 
 
-_CHOICE = next(signal for signal in SIGNALS if signal.name == "choice")
-
-
 def read_evaluations(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    format: str | None = None,
-    prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    scorer: str | None = None,
-    right_from: float | None = None,
-    signal: str | None = None,
-    rename: Mapping[str, str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    tokens: tuple[float, float] | None = None,
-    answers: bool = True,
-    split: str = "test",
-    strict: bool = False,
-    prompts: bool = False,
-    score_max: float = 1.0,
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, prices: Any = None, **how: Any
 ) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
     Formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM, OpenTelemetry and OpenAI's
     batches, and tables with columns of any name; see the page [From evaluations](importing.md). What was answered is in
-    a column `answer`, of long texts the beginning and a hash, so that the answers of models can be compared. Where a
-    model gave several to a query (epochs, repeats), each has a row, with a column `sample`. Where files do not tell
-    right from wrong, `correct` is empty; where some answers are neither, a column `score`, from 0 to 1, stands in its
-    place. Answers that are left out (failed, without a score or a confidence), and
-    files and samples that cannot be read, are counted in a `LeftOutWarning`. A model of whose answers no confidence is
-    told has 1 for each, as long as there are answers to compare.
+    a column `answer`. Where a model gave several to a query (epochs, repeats), each has a row, with a column `sample`.
+    Where files do not tell right from wrong, `correct` is empty; where some answers are neither, a column `score`, from
+    0 to 1, stands in its place. Answers that are left out (failed, without a score or a confidence), and files and
+    samples that cannot be read, are counted in a `LeftOutWarning`.
 
     Args:
         files: paths of files, or of folders of them.
-        format: `inspect`, `lm-eval`, `helm`, `promptfoo`, `litellm`, `otel`, `openai-batch`, `table` or `wide`; None:
-            told by the content of each file, but for `wide`, a table with columns `m`, `m|cost`, `m|answer` of each
-            model.
         prices: what tokens cost, as `read_log` takes it: the table then holds money.
-        scorer: whose scores count, where a file has several: a scorer, a filter or a metric.
-        right_from: from which score on an answer is right, on any scale; None: scores stay scores.
-        signal: what the confidence is: `own` (the file's), `choice`, `mean` (of the tokens) or `votes`, which make one
-            row of several answers; None: the first of these that most answers of a model allow.
-        rename: new names of models, by the old ones.
-        columns: the names of a table's columns, by ours; of logs of calls, `query` is the path of what names the query.
-        tokens: (sent, received) of a call, where the files count none; None: one per four characters.
-        answers: whether the table says what was answered; samples need it.
-        split: whose instances of HELM count, as its own accuracy has it: `test`, `valid` or `train`.
-        strict: raise where a file or a sample cannot be read; else it is left out, where others can.
-        prompts: whether the table says what was asked (`prompt`), and all that was answered (`text`).
-        score_max: the full score, where scores stay scores.
+        how: the choices that files leave, by the names of `How`: `format`, `scorer`, `right_from`, `score_max`,
+            `rename`, `columns`, `tokens`, `split`, `strict`, `prompts`.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -116,9 +92,7 @@ def read_evaluations(
     {'query': '1', 'model': 'small', 'correct': 1, 'logprob': -0.105..., 'cost': 2.0}
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    how = How(format, scorer, right_from, signal, rename or {}, columns or {}, tokens, answers, split)
-    how = dataclasses.replace(how, strict=strict, prompts=prompts, score_max=score_max)
-    evaluations = import_evaluations(paths, how, prices)
+    evaluations = import_evaluations(paths, How(**how), prices)
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
         warnings.warn(remark, LeftOutWarning, stacklevel=2)
     if evaluations.priced is not None:
@@ -142,43 +116,37 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
             "give one of --score-max (score_max=), where scores stay scores, and --right-from (right_from=)"
         )
     rates = None if prices is None else read_prices(prices)
-    if how.signal is not None and how.signal not in (names := [signal.name for signal in SIGNALS]):
-        raise LogError(f"signal {how.signal!r:.60} is unknown: choose {', '.join(names)}")
     gathered = gather(paths, how)
-    answers = gathered.answers
     left_out: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
-    models_by_signal: dict[str, list[str]] = {}
-    sampled = [model for model, queries in answers.items() if how.signal is None and has_samples(_sounds(queries))]
-    if sampled and not how.answers:
-        what = f"{listed(sampled)} answered each query several times, and only their answers tell which of them agree"
-        raise LogError(f"{what}: keep the answers, or make one row of them, with --signal votes (signal='votes')")
-    for model, queries in answers.items():
-        sounds = _sounds(queries)
-        signal = alone_signal(sounds) if model in sampled else _signal(model, sounds, how)
-        if sounds:
-            models_by_signal.setdefault(signal.says, []).append(model)
-        rows += _rows_of(model, _apart(queries) if model in sampled else queries, signal, how, left_out)
-    if not answers:
-        raise LogError("no answers in the files: are they of calls of models?")
+    by_signal: dict[str | None, list[str]] = {}
+    sampled: list[str] = []
+    for model, queries in gathered.answers.items():
+        used = _used(queries, left_out)
+        if len({answer.query for answer, _ in used}) < len(used):
+            sampled.append(model)
+        signal = _signal(model, [answer for answer, _ in used])
+        by_signal.setdefault(signal, []).extend([model] if used else [])
+        rows += _rows(model, used, signal, how, left_out)
     if not rows:
-        why = _reasons(left_out) if left_out else f"none has a score of {how.scorer!r:.60}: choose another scorer"
-        raise LogError(f"no answer can be used: {why}")
+        why = _reasons(left_out) or f"none has a score of {how.scorer!r:.60}: choose another scorer"
+        raise LogError(f"no answer can be used: {why}" if gathered.answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
     frame, more = as_frame(rows, rates, how, sampled=bool(sampled))
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        more.append(f"{what}, whose confidence is how many agree; --signal votes makes one row of them")
-    more += _not_likeliest(rows, [*models_by_signal.get(_CHOICE.says, ())]) + _of_ends(rows)
-    more += _of_labels(rows) + _of_scores(rows, how)
-    signals = [f"the confidence of {listed(models)} is {says}" for says, models in models_by_signal.items()]
-    lost = f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None
+        more.append(f"{what}, whose confidence is how many agree")
+    signals = [
+        f"the confidence of {listed(those)} is {_UNTOLD if signal is None else SIGNALS[signal]}"
+        for signal, those in by_signal.items()
+        if those
+    ]
     models = frame["model"].unique(maintain_order=True).to_list()
     return Evaluations(
         frame,
-        (*signals, *more),
-        lost,
+        (*signals, *more, *_remarks(rows, by_signal.get("choice", ()), how)),
+        f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         damage=gathered.damage,
         unreadable=(*gathered.lost_files, *gathered.lost_samples),
         priced=priced_words(rates, models),
@@ -186,151 +154,86 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     )
 
 
-def _of_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What there is to say of answers of which the files do not tell whether they are right."""
-    bare = sum(row["correct"] is None for row in rows)
-    if not bare:
-        return []
-    what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
-    return [f"{what}, to be filled by --labels, or by hand (rcjax label)"]
+def _used(queries: Mapping[str, Attempts], left_out: Counter[str]) -> list[tuple[ImportedAnswer, str]]:
+    """The answers that did not fail, each with its place: all where most queries have several, else the first."""
+    every = [[several[number] for number in sorted(several)] for several in queries.values()]
+    left_out.update(answer.failure for several in every for answer, _ in several if answer.failure is not None)
+    sound = [[one for one in several if one[0].failure is None] for several in every]
+    sound = [several for several in sound if several]
+    repeated = [len(several) - 1 for several in sound if several[1:]]
+    if 2 * len(repeated) > len(sound):
+        return [one for several in sound for one in several]
+    if repeated:
+        left_out["repeated answers to a query"] += sum(repeated)
+    return [several[0] for several in sound]
 
 
-def _of_scores(rows: Sequence[Mapping[str, Any]], how: How) -> list[str]:
-    """What there is to say of scores that are neither right nor wrong."""
-    if not any_score(rows):
-        return []
-    names = sorted({row["scorer"] for row in rows if row["scorer"] is not None})
-    by = f", by {listed(names)}," if names else ""
-    whole = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
-    half = f"--right-from {0.5 * how.score_max:g}"
-    return [f"scores from 0 to 1{by} are in the column score{whole}; {half} in their place for right and wrong"]
+def _signal(model: str, answers: Sequence[ImportedAnswer]) -> str | None:
+    """The signal that most answers of a model tell; None where they tell none, and can be compared."""
+    told = Counter(answer.signal for answer in answers if answer.signal is not None)
+    if told or not answers or any(answer.text or answer.key for answer in answers):
+        return max(told, key=told.__getitem__, default=None)
+    unusable = Counter(answer.unusable for answer in answers if answer.unusable)
+    why = f" ({_reasons(unusable)})" if unusable else ""
+    which = f"model {brief(model)}: no confidence can be read from its {count(len(answers), 'answer')}{why}"
+    advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
+    raise LogError(f"{which}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
-def _of_ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What there is to say of answers that were cut off."""
-    cut = Counter(row["model"] for row in rows if row["finish"] in _CUT)
-    return [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
+def _rows(
+    model: str,
+    used: Sequence[tuple[ImportedAnswer, str]],
+    signal: str | None,
+    how: How,
+    left_out: Counter[str],
+) -> list[dict[str, Any]]:
+    """The rows of one model; `left_out` counts the answers that make none, by the reason."""
+    rows = []
+    for answer, place in used:
+        logprob = 0.0 if signal is None else answer.logprob if answer.signal == signal else None
+        where = f"{place}, model {model}, query {brief(answer.query)}"
+        right = None if logprob is None else label_of(answer.score, how.right_from, how.score_max, where)
+        if logprob is None:
+            left_out["without a confidence" + (f" ({answer.unusable})" if answer.unusable else "")] += 1
+        elif right is None and answer.judged:
+            left_out["without a score"] += 1
+        else:
+            rows.append(
+                {name: getattr(answer, name) for name in _KEPT}
+                | {"model": model, "sample": answer.attempt, "correct": right, "logprob": logprob}
+                | {"answer": " ".join((answer.text or "").split()) or None, "answer_key": answer.key}
+            )
+    return rows
 
 
-#: How APIs call the end of a reply that a limit of tokens has cut off.
-_CUT = ("length", "max_tokens", "max_output_tokens")
+#: What a row takes over from an answer as it is.
+_KEPT = (
+    *("query", "scorer", "prompt", "finish", "likeliest", "input_tokens", "output_tokens", "calls"),
+    *("characters", "cost", "seconds"),
+)
 
 
-def _not_likeliest(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> list[str]:
-    """Of each of the models, in how many answers the choice given is not the likeliest, if in any."""
-    answers = Counter(row["model"] for row in rows)
-    others = Counter(row["model"] for row in rows if row["likeliest"] is not None)
-    return [not_likeliest(model, others[model], answers[model]) for model in models if others[model]]
+def _remarks(rows: Sequence[Mapping[str, Any]], by_choice: Sequence[str], how: How) -> list[str]:
+    """What there is to say of choices, cut answers, labels that are missing, and scores."""
+    answers, others, cut = (
+        Counter(row["model"] for row in rows if kept(row))
+        for kept in (lambda row: True, lambda row: row["likeliest"] is not None, lambda row: row["finish"] in _CUT)
+    )
+    remarks = [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
+    remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
+    if bare := sum(row["correct"] is None for row in rows):
+        what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
+        remarks.append(f"{what}, to be filled by --labels, or by hand (rcjax label)")
+    if any(row["correct"] not in (None, 0, 1) for row in rows):
+        names = sorted({row["scorer"] for row in rows if row["scorer"] is not None})
+        by = f", by {listed(names)}," if names else ""
+        whole = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
+        half = f"--right-from {0.5 * how.score_max:g}"
+        remarks.append(
+            f"scores from 0 to 1{by} are in the column score{whole}; {half} in their place for right and wrong"
+        )
+    return remarks
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
-
-
-def _sounds(queries: Mapping[str, Attempts]) -> list[list[ImportedAnswer]]:
-    """The answers to each query that did not fail, of queries that have some."""
-    return [sound for sound in map(_sound, queries.values()) if sound]
-
-
-def _apart(queries: Mapping[str, Attempts]) -> list[tuple[str, Attempts]]:
-    """Each attempt by itself."""
-    return [(query, {number: one}) for query, several in queries.items() for number, one in sorted(several.items())]
-
-
-def _rows_of(
-    model: str,
-    queries: Mapping[str, Attempts] | list[tuple[str, Attempts]],
-    signal: ImportedSignal,
-    how: How,
-    left_out: Counter[str],
-) -> Iterator[dict[str, Any]]:
-    """The rows of one model; `left_out` counts the answers that make none, by the reason."""
-    for query, attempts in queries.items() if isinstance(queries, Mapping) else queries:
-        left_out.update(answer.failure for answer, _ in attempts.values() if answer.failure is not None)
-        sound = _sound(attempts)
-        confident = signal.read(sound) if sound else None
-        if confident is None:
-            if sound:
-                left_out[_lacking(sound, signal)] += 1
-            continue
-        place = next(where for answer, where in attempts.values() if answer is confident.answer)
-        where = f"{place}, model {model}, query {brief(query)}"
-        right = label_of(confident.answer.score, how.right_from, how.score_max, where)
-        if right is None and confident.answer.judged:
-            left_out["without a score"] += 1
-            continue
-        if signal.name != "votes" and len(sound) > 1:
-            left_out["repeated answers to a query"] += len(sound) - 1
-        yield _row(query, model, right, confident, sound if signal.name == "votes" else None)
-
-
-def _lacking(answers: Sequence[ImportedAnswer], signal: ImportedSignal) -> str:
-    """That there is no confidence, and why, where a file holds something in its place."""
-    why = next((answer.unusable for answer in answers if answer.unusable is not None), None)
-    return "without a confidence" if why is None or signal.name == "votes" else f"without a confidence ({why})"
-
-
-def _sound(attempts: Attempts) -> list[ImportedAnswer]:
-    """The answers that did not fail, by their attempt."""
-    return [answer for answer, _ in (attempts[number] for number in sorted(attempts)) if answer.failure is None]
-
-
-def _row(
-    query: str, model: str, right: float | None, confident: Confident, samples: list[ImportedAnswer] | None
-) -> dict[str, Any]:
-    """A row of the table; of votes, all samples are paid for."""
-    paid = samples or [confident.answer]
-
-    def total(field: str) -> float | None:
-        values = [getattr(answer, field) for answer in paid]
-        return None if None in values else sum(values)
-
-    characters = [answer.characters for answer in paid]
-    lengths = None if None in characters else [sum(part) for part in zip(*characters, strict=True)]  # type: ignore[misc]
-    return {
-        "query": query,
-        "model": model,
-        "sample": confident.answer.attempt,
-        "correct": right,
-        "scorer": confident.answer.scorer,
-        "logprob": confident.logprob,
-        "answer": confident.answer.text,
-        "answer_key": confident.answer.key,
-        "prompt": confident.answer.prompt,
-        "text": confident.answer.text,
-        "finish": confident.answer.finish,
-        "input_tokens": total("input_tokens"),
-        "output_tokens": total("output_tokens"),
-        "cost": total("cost"),
-        "seconds": None
-        if any(answer.seconds is None for answer in paid)
-        else max(answer.seconds or 0.0 for answer in paid),
-        "lengths": lengths,
-        "calls": len(paid),
-        "likeliest": confident.answer.likeliest,
-    }
-
-
-def _signal(model: str, answers: Sequence[Sequence[ImportedAnswer]], how: How) -> ImportedSignal:
-    """The signal that most answers of a model allow, the first of equals; none where they can only be compared.
-
-    Args:
-        model: its name, for messages.
-        answers: its answers to each query, without those that failed.
-        how: which signal is asked for, and whether answers are kept.
-    """
-    signals = [signal for signal in SIGNALS if how.signal in (None, signal.name)]
-    counts = [sum(signal.read(attempts) is not None for attempts in answers) for signal in signals]
-    if any(counts) or not answers:
-        return signals[max(range(len(signals)), key=lambda index: (counts[index], -index))]
-    comparable = any(answer.text or answer.key for several in answers for answer in several)
-    if how.signal is None and how.answers and comparable:
-        return UNTOLD
-    which = "no confidence can be read" if how.signal is None else f"the signal {how.signal} cannot be read"
-    unusable = Counter(answer.unusable for several in answers for answer in several if answer.unusable)
-    why = f" ({_reasons(unusable)})" if unusable else ""
-    advice = (
-        "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5), "
-        "or with several samples of each answer (epochs, repeats), whose votes count"
-    )
-    raise LogError(f"model {brief(model)}: {which} from its {count(len(answers), 'answer')}{why}: {advice}")

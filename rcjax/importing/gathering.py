@@ -10,17 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rcjax._base.wording import count
-from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer
-from rcjax.importing.formats import format_named, format_of, usable_files
-from rcjax.importing.how import How
+from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
+from rcjax.importing.answers import DamageError, Format, How, ImportedAnswer, require, require_sound
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed, near
+
+#: In the order in which they are asked; any table is of the last one.
+FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
 
 #: The answers of a model to a query, by their attempt, each with its place.
 Attempts = dict[int, tuple[ImportedAnswer, str]]
 
-#: Messages about damage that a warning quotes.
-_QUOTED = 3
+_HEAD = 1 << 16
+
+_SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+_QUOTED = 3  # messages about damage that a warning quotes
 
 
 @dataclass
@@ -51,12 +56,10 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
 
     Raises LogError where a person must choose something, where nothing can be read, or with `how.strict` anything not.
     """
-    if not paths:
-        raise LogError("no files: give at least one")
+    require(bool(paths), "no files", "give at least one")
     gathered = Gathered()
-    for path in usable_files([Path(path) for path in paths]):
-        if not path.is_file():
-            raise LogError(f"{path} is missing: give a file")
+    for path in _usable([Path(path) for path in paths]):
+        require(path.is_file(), f"{path} is missing", "give a file")
         lost: list[DamageError] = []
         any_answer = False
         for answer in _read(path, how):
@@ -80,12 +83,50 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
 
 def _read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file; damage to the whole of it, or to its rest, comes last."""
-    choices = Choices(how.scorer, tuple(how.columns.items()), how.split)
+    by_name = {one.name: one for one in FORMATS}
+    known = how.format is None or how.format in by_name
+    require(known, f"format {how.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
     try:
-        reader = format_of(path) if how.format is None else format_named(how.format)
-        yield from reader.read(path, choices)
+        yield from (format_of(path) if how.format is None else by_name[how.format]).read(path, how)
     except DamageError as damage:
         yield damage
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file, by its content. Raises DamageError where it is of none, or is empty."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError as problem:
+        raise DamageError(f"{path}: cannot be read: {problem.strerror}: give a file") from None
+    require_sound(bool(head), path.name, "the file is empty: was it written completely?")
+    for one in FORMATS:
+        if one.recognises(path, head):
+            return one
+    names = ", ".join(one.files for one in FORMATS)
+    raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
+
+
+def _usable(paths: Sequence[Path]) -> list[Path]:
+    """The files among the paths, and those in the folders among them that some format may know, in order."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = [file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()]
+        recognised = [file for file in inside if _is_evaluation(file)]
+        require(bool(recognised), str(path), "no file in this folder is of a format that is known")
+        files += recognised
+    return files
+
+
+def _is_evaluation(file: Path) -> bool:
+    """Whether a file of a folder is an evaluation: a table would have to be named; a damaged archive is told."""
+    try:
+        return file.suffix == ".eval" or format_of(file).name != table.name
+    except LogError:
+        return False
 
 
 def _put(answers: dict[str, dict[str, Attempts]], answer: ImportedAnswer, where: str) -> None:
@@ -106,9 +147,8 @@ def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
     short = {model: model.rpartition("/")[2] or model for model in models}
     meant = {old: [model for model in models if old in (model, short[model])] for old in rename}
     for old, those in meant.items():
-        if len(those) != 1:
-            which = f"several models, {listed(those)}" if those else f"no model{near(old, models)}; there are "
-            raise LogError(f"rename {brief(old)}: names {which}{'' if those else listed(models)}")
+        which = f"several models, {listed(those)}" if those else f"no model{near(old, models)}; there are "
+        require(len(those) == 1, f"rename {brief(old)}", f"names {which}{'' if those else listed(models)}")
     renamed = {those[0]: rename[old] for old, those in meant.items()}
     others = Counter(short[model] for model in models if model not in renamed)
     names = {

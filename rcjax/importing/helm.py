@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.confidences import TokenSignals, of_content
-from rcjax.importing.foreign_answers import (
-    Choices,
+from rcjax.importing.answers import (
     DamageError,
+    How,
     ImportedAnswer,
     pieces,
     require,
     require_sound,
     seconds_of,
 )
+from rcjax.importing.confidences import TokenSignals, of_content
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -34,7 +34,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return path.name == _STATE or all(key in head for key in (b'"adapter_spec"', b'"request_states"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a run, one per instance, perturbation and trial."""
     state, stats = _parsed(path), _parsed(path.with_name(_STATS))
     try:
@@ -49,7 +49,7 @@ def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]
         alone = request.get("reference_index") is None
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         key = _key({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
-        return [_answer(request, key, figures.get(key, {}), (model, scenario), choices, where)]
+        return [_answer(request, key, figures.get(key, {}), (model, scenario), how, where)]
 
     for number, request in enumerate(requests, 1):
         where = f"{path.name}, request {number}"
@@ -86,7 +86,7 @@ def _answer(
     key: tuple[str, str, int],
     figures: Mapping[str, float],
     named: tuple[str, str],
-    choices: Choices,
+    how: How,
     where: str,
 ) -> ImportedAnswer:
     model, scenario = named
@@ -101,8 +101,8 @@ def _answer(
         query="/".join(part for part in (scenario, instance, perturbation) if part),
         model=model,
         attempt=trial + 1,
-        **(_scored(figures, choices.scorer, where) if figures else {}),
-        failure=_failure((request.get("instance") or {}).get("split"), choices.split, result),
+        **(_scored(figures, how.scorer, where) if figures else {}),
+        failure=_failure((request.get("instance") or {}).get("split"), how.split, result),
         text=text,
         **_confidence(content, text, offered)._asdict(),
         input_tokens=figures.get("num_prompt_tokens"),
@@ -115,7 +115,7 @@ def _answer(
 
 def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> TokenSignals:
     if not any(token.get("logprob") for token in content):  # HELM writes 0 for what a model did not tell
-        return TokenSignals({})
+        return TokenSignals()
     return of_content([{**token, "token": token["text"]} for token in content], text, offered)
 
 

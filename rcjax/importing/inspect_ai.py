@@ -14,17 +14,17 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax._base.json_stream import members
-from rcjax.importing.chats import messages_of, prompt_of
-from rcjax.importing.confidences import TokenSignals, of_choice, of_content
-from rcjax.importing.foreign_answers import (
-    Choices,
+from rcjax.importing.answers import (
     DamageError,
+    How,
     ImportedAnswer,
     pieces,
     require,
     require_sound,
     seconds_of,
 )
+from rcjax.importing.chats import messages_of, prompt_of
+from rcjax.importing.confidences import TokenSignals, of_choice, of_content
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -54,7 +54,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
     evaluation = None
@@ -65,7 +65,7 @@ def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
         yield from pieces(
-            where, "Inspect", lambda one=sample, of=evaluation, where=where: [_answer(one, of, choices, where)]
+            where, "Inspect", lambda one=sample, of=evaluation, where=where: [_answer(one, of, how, where)]
         )
 
 
@@ -136,12 +136,12 @@ def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: head, samples()
 
 
-def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], choices: Choices, where: str) -> ImportedAnswer:
+def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, where: str) -> ImportedAnswer:
     scores = _scores(sample.get("scores") or {})
     output = sample.get("output") or {}
     first = (output.get("choices") or [{}])[0]
     logprobs = (first.get("logprobs") or {}).get("content") or []
-    scorer = _chosen(scores, choices.scorer, where) if scores else None
+    scorer = _chosen(scores, how.scorer, where) if scores else None
     value, answer = (None, None) if scorer is None else scores[scorer]
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
     text = answer or output.get("completion") or ""
@@ -201,13 +201,13 @@ def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str |
     try:
         tokens = read_tokens(content, said)
     except TokensError as problem:
-        return TokenSignals({}, problem.why)
+        return TokenSignals(unusable=problem.why)
     except SignalError:
-        return TokenSignals({})
+        return TokenSignals()
     for token in reversed(tokens):
         if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
             return of_choice([token], offered, chosen_choice(answer, offered))
-    return TokenSignals({})
+    return TokenSignals()
 
 
 def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str, float]:

@@ -28,7 +28,7 @@ def choice_made(
             character (`acc_norm`) or byte, or of the largest above that without the question (`acc_mutual_info`).
         mutual: whether the second half is without the question.
 
-    Gives fields of an `Answer`: `text`, `logprobs`, and `unusable` where they are no confidence.
+    Gives fields of an `Answer`: `text`, `logprob` and `signal`, and `unusable` where they are no confidence.
 
     >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
     >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["text"]
@@ -46,7 +46,7 @@ def choice_made(
         return {"unusable": f"{metric} goes by the lengths of the choices, which the file does not tell"}
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
-    return {"text": _letter(index), "logprobs": {"own": _among_all(likelihoods, index)}}
+    return {"text": _letter(index), "logprob": _among_all(likelihoods, index), "signal": "own"}
 
 
 def _logprob(value: Any) -> float | None:

@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import looked_up, messages_of, prompt_of, query_of, replies_of
-from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, require_sound, seconds_of
-from rcjax.importing.json_records import answers_of
+from rcjax.importing.answers import DamageError, How, ImportedAnswer, answers_of, require_sound, seconds_of
+from rcjax.importing.chats import messages_of, prompt_of, query_of, replies_of
 
 name, files = "litellm", "LiteLLM (standard logging payloads)"
 
@@ -28,16 +27,16 @@ def recognises(path: Path, head: bytes) -> bool:
     return begins in (b"{", b"[") and all(key in head for key in (b'"call_type"', b'"response_cost"', b'"model_group"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a log, one per call."""
-    by = dict(choices.columns).get("query")
+    by = how.columns.get("query")
     return answers_of(path, "LiteLLM", lambda record, where: _answers(record, by, where))
 
 
 def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[ImportedAnswer]:
     payload = record.get("standard_logging_object", record)
     messages = messages_of(payload.get("messages"))
-    named = query_of(messages) if by is None else looked_up(payload, by)
+    named = query_of(messages) if by is None else _looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
     answer = ImportedAnswer(str(named), payload.get("model_group") or payload["model"], attempt=None)
     failure = _failure(payload, messages)
@@ -74,3 +73,20 @@ def _duration(payload: Mapping[str, Any]) -> float | None:
     if isinstance(begin, int | float) and isinstance(end, int | float):
         return end - begin
     return payload.get("response_time")
+
+
+def _looked_up(record: Mapping[str, Any], path: str) -> Any:
+    """What stands at a path of names with dots between them; None where there is nothing.
+
+    >>> _looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _looked_up({}, "metadata")
+    (7, None)
+    """
+    if path in record:
+        return record[path]
+    names = path.split(".")
+    for end in range(1, len(names)):
+        inner = record.get(".".join(names[:end]))
+        value = _looked_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
+        if value is not None:
+            return value
+    return None

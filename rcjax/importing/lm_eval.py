@@ -7,14 +7,15 @@ without the question where mutual information was asked for; text holds the repl
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, pieces, require, require_sound
-from rcjax.importing.json_records import records
+from rcjax.importing.answers import DamageError, How, ImportedAnswer, pieces, records, require, require_sound
 from rcjax.importing.likelihoods import choice_made
+from rcjax.signals import normalise_answer
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 
@@ -36,23 +37,23 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") and all(key in head for key in (b'"doc_id"', b'"resps"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a file, one per document; of a text with several replies, one per reply."""
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
+    """The answers of a file, one per document."""
     task, model = _named(path)
     filters: dict[str, None] = {}
 
     def answers(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
         filtered = str(row.get("filter", _UNFILTERED))
         filters[filtered] = None
-        if choices.scorer not in (None, *_metrics(row), filtered):
+        if how.scorer not in (None, *_metrics(row), filtered):
             return []
         require(
-            len(filters) == 1 or choices.scorer in filters,
+            len(filters) == 1 or how.scorer in filters,
             where,
             f"each document stands there for several filters, {', '.join(filters)}: choose one, "
             "with --scorer (scorer=)",
         )
-        return [*_answers(row, f"{task}/{row['doc_id']}", model, choices.scorer, where)]
+        return [*_answers(row, f"{task}/{row['doc_id']}", model, how.scorer, where)]
 
     for where, row in records(path, "lm-eval"):
         if isinstance(row, DamageError):
@@ -121,15 +122,22 @@ def _answers(
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies else ""
     answer = answer if isinstance(answer, str) else None
-    sent = [None if prompt is None else (prompt, len(text or "")) for text in texts]  # a reply may be null
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
-        fields = {"scorer": metric, "text": answer, "prompt": asked, "characters": next(iter(sent), None)}
-        yield ImportedAnswer(query, model, score=score, **fields)
-        return
-    others = [text for number, text in enumerate(texts) if number != texts.index(answer)]
-    for attempt, (text, length) in enumerate(zip([answer, *others], sent, strict=True), 1):
-        fields = {"scorer": metric, "text": text, "prompt": asked, "characters": length}
-        yield ImportedAnswer(query, model, attempt, score if text == answer else None, **fields)
+        texts = texts[:1]
+    sent = None if prompt is None else (len(texts) * prompt, sum(len(text or "") for text in texts))
+    fields = {"scorer": metric, "text": answer, "prompt": asked, "characters": sent, "calls": len(texts)}
+    yield ImportedAnswer(query, model, score=score, **fields, **_share(texts, answer or ""))
+
+
+def _share(texts: Sequence[str | None], answer: str) -> dict[str, Any]:
+    """How many of several replies give the answer, as its confidence; nothing of one reply, or an empty answer.
+
+    >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a")
+    ({'logprob': -0.69..., 'signal': 'own'}, {})
+    """
+    same = [normalise_answer(text or "") == normalise_answer(answer) for text in texts]
+    confident = len(texts) > 1 and normalise_answer(answer)
+    return {"logprob": math.log(sum(same) / len(same)), "signal": "own"} if confident else {}
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:

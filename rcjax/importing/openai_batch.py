@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rcjax.importing.answers import DamageError, How, ImportedAnswer, answers_of
 from rcjax.importing.chats import replies_of
-from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer
-from rcjax.importing.json_records import answers_of
 
 name, files = "openai-batch", "OpenAI's batches (their output)"
 
@@ -24,7 +23,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return begins in (b"{", b"[") and all(key in head for key in (b'"custom_id"', b'"response"', b'"error"'))
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file, one per line."""
     return answers_of(path, "OpenAI", lambda record, where: _answers(record))
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rcjax.importing.answers import DamageError, How, ImportedAnswer, answers_of, require_sound, seconds_of
 from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of
-from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, require_sound, seconds_of
-from rcjax.importing.json_records import answers_of
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
 
@@ -34,9 +33,9 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"resourceSpans"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file, one per span of a call of a model."""
-    by = dict(choices.columns).get("query")
+    by = how.columns.get("query")
     return answers_of(path, "OpenTelemetry", lambda record, where: _answers(record, by, where))
 
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.confidences import of_numbers
-from rcjax.importing.foreign_answers import (
-    Choices,
+from rcjax.importing.answers import (
     DamageError,
+    How,
     ImportedAnswer,
     pieces,
     require,
     require_sound,
     seconds_of,
 )
+from rcjax.importing.confidences import of_numbers
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 
@@ -35,7 +35,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"evalId"' in head and b'"results"' in head
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     """The answers of a file; a provider that answered the same prompt again did so in another attempt."""
     try:
         rows = parsed(path.read_bytes())["results"]["results"]
@@ -45,7 +45,7 @@ def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]
     attempts: Counter[tuple[str, str]] = Counter()
 
     def numbered(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
-        answer = _answer(row, choices, where)
+        answer = _answer(row, how, where)
         attempts[answer["query"], answer["model"]] += 1
         return [ImportedAnswer(**answer, attempt=attempts[answer["query"], answer["model"]])]
 
@@ -54,7 +54,7 @@ def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer | DamageError]
         yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
 
 
-def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, Any]:
+def _answer(row: Mapping[str, Any], how: How, where: str) -> dict[str, Any]:
     provider, response = row["provider"], row.get("response") or {}
     usage = response.get("tokenUsage") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
@@ -63,8 +63,8 @@ def _answer(row: Mapping[str, Any], choices: Choices, where: str) -> dict[str, A
     return {
         "query": _identity(prompt, row.get("vars")),
         "model": provider.get("label") or provider["id"],
-        "score": _score(row, choices.scorer, where),
-        "scorer": choices.scorer,
+        "score": _score(row, how.scorer, where),
+        "scorer": how.scorer,
         "failure": "with an error" if row.get("failureReason") == _ERROR else None,
         "text": text,
         "prompt": prompt,

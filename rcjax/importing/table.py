@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from rcjax.importing.foreign_answers import Choices, DamageError, ImportedAnswer, require
+from rcjax.importing.answers import DamageError, How, ImportedAnswer, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed, near
@@ -65,9 +65,9 @@ def _as_text(value: Any) -> str | None:
     return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer]:
     """The answers of a table, a row each."""
-    theirs = dict(choices.columns)
+    theirs = how.columns
     unknown = [own for own in theirs if own not in (*_NEEDED, *OPTIONAL)]
     require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed((*_NEEDED, *OPTIONAL))}")
     columns: dict[str, str] = {}
@@ -111,7 +111,8 @@ def answer_of(values: Mapping[str, Any], where: str) -> ImportedAnswer:
         scorer=values.get("scorer"),
         text=None if values.get("answer") is None else str(values["answer"]),
         key=None if values.get("answer_key") is None else str(values["answer_key"]),
-        logprobs={} if logprob is None else {"own": logprob},
+        logprob=logprob,
+        signal=None if logprob is None else "own",
         unusable=NO_LOGPROB if stated is not None and logprob is None else None,
         input_tokens=_number(values, "input_tokens", where),
         output_tokens=_number(values, "output_tokens", where),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.importing import table
-from rcjax.importing.foreign_answers import Choices, ImportedAnswer, require
+from rcjax.importing.answers import How, ImportedAnswer, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.dialects import SEPARATED, open_text
 from rcjax.logs.errors import LogError
@@ -40,9 +40,9 @@ def recognises(path: Path, head: bytes) -> bool:
     return False
 
 
-def read(path: Path, choices: Choices) -> Iterator[ImportedAnswer]:
+def read(path: Path, how: How) -> Iterator[ImportedAnswer]:
     """The answers of a table, by row and model."""
-    theirs = dict(choices.columns)
+    theirs = how.columns
     unknown = [field for field in theirs if field not in ("query", "prompt", *_TELLS)]
     require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(('query', *_TELLS))}")
     columns: list[str] = []

@@ -11,4 +11,4 @@ from rcjax.logs.log import (
     UnlabelledWarning as UnlabelledWarning,
 )
 from rcjax.logs.prices import read_prices as read_prices
-from rcjax.logs.reading import read_answers as read_answers, read_log as read_log
+from rcjax.logs.reading import read_log as read_log

@@ -17,8 +17,6 @@ class Beside(NamedTuple):
     answers: Any
     needed: bool
     """Whether models need labels."""
-    fewest: int
-    """Models that the log must have."""
     sameness: Sameness | None = None
     """What tells whether answers are those of a reference."""
     scoring: Scoring = RIGHT_OR_WRONG

@@ -17,17 +17,14 @@ from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 _FEWEST_LABELS = 2  # of a model
 
 
-def models_named(
-    held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str, fewest: int
-) -> tuple[str, ...]:
-    """The models, by first appearance or as wanted.
+def models_named(held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
+    """The models, by first appearance or as wanted: where nobody named them, two at least.
 
     Args:
         held: what was read.
         every: all models of the log, by first appearance.
         wanted: the models that somebody named; None for all.
         where: the log, for messages.
-        fewest: models that there must be.
     """
     for name in wanted or ():
         if name not in every and voting_model(name) in every:
@@ -39,13 +36,13 @@ def models_named(
     if unused and (wanted is not None or not held.models):
         why = "its calls failed, or did not go to all models"
         raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
-    if len(names) < fewest:
+    if wanted is None and len(names) < 2:
         raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
     return names
 
 
 def labelled_models(
-    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str, fewest: int
+    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str
 ) -> tuple[str, ...]:
     """The models that have labels enough; others are left out with a warning, unless somebody named them.
 
@@ -54,7 +51,6 @@ def labelled_models(
         names: the models of which some are taken.
         wanted: the models that somebody named; None for all.
         where: the log, for messages.
-        fewest: models that there must be.
     """
     labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
     if not any(labels.values()):
@@ -71,7 +67,7 @@ def labelled_models(
     if rare:
         what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
         raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
-    if len(names) < fewest:
+    if wanted is None and len(names) < 2:
         what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
         raise LogError(f"{where}: {what}: {TO_LABEL}")
     return names

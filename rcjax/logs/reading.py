@@ -72,8 +72,8 @@ def read_log(
             pyarrow or any other that narwhals knows).
         prices: what tokens cost, which goes before a column `cost`: anything that `read_prices` takes. Of a list of
             LiteLLM or OpenRouter, a `PricesWarning` says which entries were taken.
-        models: the models to keep, in this order; without it all are kept, sorted by mean cost, ties by first
-            appearance.
+        models: the models to keep, in this order, one at least; without it all are kept, of which there must be two,
+            sorted by mean cost, ties by first appearance.
         task: "choice" or "generation": what the raw confidence is of.
         labels: a file or dataframe that tells right from wrong: by `query`, `model` and `correct` (and `sample`, where
             the log has it), or by `query` and `answer`, a right answer, with which the log's
@@ -129,40 +129,8 @@ def read_log(
     refuse_votes(votes)
     counted = sameness_of(reference, same)
     scoring = scoring_of(score_max, wrong, labels)
-    beside_it = Beside(labels, answers, not unlabelled, fewest=2, sameness=counted, scoring=scoring)
+    beside_it = Beside(labels, answers, not unlabelled, sameness=counted, scoring=scoring)
     return _read(source, prices, models, task, beside_it)
-
-
-def read_answers(
-    source: Any,
-    models: Iterable[str],
-    *,
-    prices: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    task: Literal["generation", "choice"] = "generation",
-    labels: Any = None,
-    answers: Any = None,
-    reference: str | Reference | None = None,
-    same: Same | None = None,
-    score_max: float = 1.0,
-    wrong: str | None = None,
-) -> Log:
-    """Read what some models answered, as `read_log` does, except that one model is enough.
-
-    There is nothing to tune on one model, but a policy that asks only one can be replayed.
-
-    Args:
-        source, prices, task, labels, answers, reference, same, score_max, wrong: as `read_log` takes them.
-        models: the models to keep, in this order.
-
-    >>> import polars as pl
-    >>> table = {"query": [1, 2], "model": ["small"] * 2, "correct": [0, 1], "confidence": [0.4, 0.9]}
-    >>> read_answers(pl.DataFrame(table | {"cost": [1.0, 3.0]}), ["small"]).cost.tolist()
-    [2.0]
-    """
-    counted = sameness_of(reference, same)
-    scoring = scoring_of(score_max, wrong, labels)
-    beside = Beside(labels, answers, True, fewest=1, sameness=counted, scoring=scoring)
-    return _read(source, prices, models, task, beside)
 
 
 def _read(
@@ -185,11 +153,11 @@ def _read(
     held, name = gathered.held, gathered.name
     replaced = settle_labels(held)
     reference = None if sameness is None else sameness.settle(held, name)
-    names = models_named(held, gathered.models, wanted, name, beside.fewest)
+    names = models_named(held, gathered.models, wanted, name)
     require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
     differences = reference is not None and reference.counts == "differences"
     if beside.needed and not differences:
-        names = labelled_models(held, names, wanted, name, beside.fewest)
+        names = labelled_models(held, names, wanted, name)
     if models is None:
         names = by_cost(held, names)
     columns = [held.models[model] for model in names]

@@ -24,13 +24,6 @@ def prices(tmp_path):
     return path
 
 
-def without(tmp_path, ending, prices):
-    """The same log without what was answered."""
-    out = tmp_path / f"without.{ending}"
-    succeed("import", *EVAL, "--prices", prices, "--no-answers", "--out", out)
-    return out
-
-
 @in_turn("ending", ["csv", "tsv", "parquet", "jsonl", "ndjson"])
 def test_what_is_written_is_a_log(ending, tmp_path, prices):
     out = tmp_path / f"log.{ending}"
@@ -41,7 +34,6 @@ def test_what_is_written_is_a_log(ending, tmp_path, prices):
     assert log.models == ("small", "large")
     assert log.answer is not None  # agreement can be tried at once
     assert "answer for rcjax tune to compare" in " ".join(shown.replace(",", "").split())
-    assert rcjax.read_log(without(tmp_path, ending, prices), task="choice").answer is None
     assert log.cost.tolist() == pytest.approx([(50 * 0.1 + 3 * 0.4) / 1e6, (50 * 2.5 + 3 * 10.0) / 1e6], rel=1e-6)
 
 

@@ -6,16 +6,11 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, strategies as st
 from misses import in_turn
 
 import rcjax
-from rcjax.importing.evaluations import How, import_evaluations
-from rcjax.importing.foreign_scores import label_of
-from rcjax.importing.frames import kept_text
 from rcjax.logs.errors import LogError
 from rcjax.logs.summaries import summarise
-from rcjax.policy.answers import comparable
 
 ROWS = {
     "id": [1, 2, 1, 2],
@@ -88,44 +83,33 @@ def test_names_of_models(write):
     ]
 
 
-def test_votes_of_a_table(write):
-    votes = {
-        "id": [1, 1, 1, 2, 2, 2],
-        "engine": ["m"] * 6,
-        "ok": [1, 0, 1, 0, 0, 0],
-        "answer": ["Paris", "Lyon", " paris", "x", "y", "z"],
-        "attempt": [1, 2, 3, 1, 2, 3],
-        "confidence": None,
-        "input_tokens": [10] * 6,
-        "output_tokens": [1] * 6,
-    }
-    frame = read(write(**votes), signal="votes")
-    assert frame["correct"].to_list() == [1, 0]
-    assert frame["logprob"].to_list() == pytest.approx([math.log(2 / 3), math.log(1 / 3)])
-    assert frame["input_tokens"].to_list() == [30, 30]  # every sample is paid for
-    with pytest.raises(LogError, match="the signal mean cannot be read from its 2 answers"):
-        read(write(**votes), signal="mean")
-    apart = read(write(**votes))
-    assert apart["sample"].to_list() == [1, 2, 3] * 2
-    assert apart["answer"].to_list() == [answer.strip() for answer in votes["answer"]]
-    assert apart["correct"].to_list() == votes["ok"]
-    assert apart["logprob"].to_list() == [0.0] * 6  # one answer by itself tells nothing
-    assert apart["input_tokens"].to_list() == [10] * 6
-    sure = read(write(**votes | {"confidence": [0.5, 0.6, 0.7] * 2}))
-    assert sure["logprob"].to_list() == pytest.approx([math.log(p) for p in [0.5, 0.6, 0.7] * 2])
-
-
-def test_samples_make_the_votes_that_one_row_has(write, tmp_path):
-    """A log with a row for each sample comes to the same votes as the log with one row of all."""
+def test_samples_make_the_votes_that_their_answers_have(write):
+    """Each answer has a row, and whoever reads the log counts how many agree; every sample is paid for."""
     rows = {"id": [1, 1, 1, 2, 2, 2], "ok": [1, 0, 1, 0, 0, 1], "answer": ["a", "b", "A ", "x", "y", "y"]}
     both = {name: values * 2 for name, values in rows.items()}
     both |= {"engine": ["m"] * 6 + ["n"] * 6, "attempt": [1, 2, 3] * 4, "confidence": None}
     both |= {"input_tokens": [10] * 12, "output_tokens": [1] * 12}
-    prices = {"m": (1, 1), "n": (2, 2)}
-    one, apart = (read(write(**both), signal=signal, prices=prices) for signal in ("votes", None))
-    whole, votes = rcjax.read_log(one), rcjax.read_log(apart, models=["m", "n"])
-    for name in ("logprob", "correct", "query_cost"):
-        assert np.allclose(np.asarray(getattr(whole, name)), np.asarray(getattr(votes, name)))
+    apart = read(write(**both), prices={"m": (1, 1), "n": (2, 2)})
+    assert apart["sample"].to_list() == [1, 2, 3] * 4
+    assert apart["answer"].to_list() == [answer.strip() for answer in both["answer"]]
+    assert apart["correct"].to_list() == both["ok"]
+    assert apart["logprob"].to_list() == [0.0] * 12  # one answer by itself tells nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rcjax.logs.LeftOutWarning)
+        votes = rcjax.read_log(apart)
+    assert np.asarray(votes.correct).tolist() == [[True, True], [False, False]]
+    np.testing.assert_allclose(votes.logprob, [[math.log(2 / 3)] * 2] * 2, rtol=1e-6)
+    np.testing.assert_allclose(votes.query_cost, [[33e-6, 66e-6]] * 2, rtol=1e-6)
+    sure = read(write(**both | {"confidence": [0.5, 0.6, 0.7] * 4}))
+    assert sure["logprob"].to_list() == pytest.approx([math.log(p) for p in [0.5, 0.6, 0.7] * 4])
+
+
+def test_few_repeated_answers_are_left_out_and_counted(write):
+    repeated = write(id=[1, 1, 2, 3], engine=["m"] * 4, attempt=[2, 1, 1, 1])
+    with pytest.warns(rcjax.logs.LeftOutWarning, match="1 answer left out: 1 repeated answers to a query"):
+        frame = rcjax.importing.read_evaluations(repeated, columns=COLUMNS)
+    assert frame["correct"].to_list() == [0, 1, 0]
+    assert "sample" not in frame.columns
 
 
 def test_no_confidence_is_told_with_what_would_give_one(write):
@@ -147,7 +131,6 @@ def test_tokens_that_were_not_counted(write):
     ("how", "message"),
     [
         ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, otel, "),
-        ({"signal": "mood"}, "signal 'mood' is unknown: choose own, choice, mean, votes"),
         ({"columns": {"right": "ok"}}, "column right: is none of ours"),
         ({"columns": COLUMNS | {"correct": "okay"}}, "no column okay"),
         ({"prices": {"small": (1, 1)}}, "model large: no price"),
@@ -183,17 +166,6 @@ def test_answers_without_a_score_are_left_out_and_counted(write):
     assert frame.height == 3
 
 
-@in_turn(
-    ("score", "right"),
-    [("C", True), ("i", False), ("N", False), (1, True), (0.0, False), (True, True), ("true", True), ("No", False),
-     ("1.0", True), (None, None), (math.nan, None), ("nan", None)],
-)  # fmt: skip
-def test_scores(score, right):
-    assert label_of(score, None, 1, "here") == right
-    if right is not None:
-        assert label_of(score, 0.5, 1, "here") == right
-
-
 def test_a_summary_counts_what_all_answered(write):
     summary = summarise(read(write(id=[1, 2, 1, 3])))
     assert (summary["queries"], summary["answered_by_all"]) == (3, 1)
@@ -214,41 +186,8 @@ def test_what_was_answered_is_kept_and_compared(write):
     assert "answer" not in read(write()).columns  # where files tell none
 
 
-def test_answers_are_left_out_where_nobody_wants_them(write):
-    assert "answer" not in read(write(**ANSWERS), answers=False).columns
-    votes = {"id": [1, 1, 2, 2], "engine": ["m"] * 4, "attempt": [1, 2, 1, 2], "answer": ["a", "b", "c", "c"]}
-    with pytest.raises(LogError, match=r"m answered each query several times, and only .* --signal votes"):
-        read(write(**votes), answers=False)
-    assert "answer" not in read(write(**votes), answers=False, signal="votes").columns
-
-
 def test_keys_of_a_table_are_kept_as_they_are(write):
     frame = read(write(key=["Seine ", "b", "Seine", "B"]), columns={**COLUMNS, "answer_key": "key"})
     assert frame["answer_key"].to_list() == ["Seine", "b", "Seine", "B"]
     log = rcjax.read_log(frame, prices={"small": (1.0, 1.0), "large": (5.0, 5.0)})
     assert (log.compare, np.asarray(log.answer).tolist()) == ("key", [[0, 0], [0, 1]])
-
-
-def test_of_long_texts_the_beginning_is_kept_and_equal_ones_stay_equal(write):
-    story = "Once upon a time there were 1,000 princes " + "and one more " * 30
-    told = [story, story + "x", story.replace("1,000", "1000").replace(" and", "  AND") + "!", story + "y"]
-    path = write(answer=told)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rcjax.logs.LeftOutWarning)
-        notes = import_evaluations([path], How(columns=COLUMNS)).notes
-    assert any("of 4 long texts the beginning and a hash" in note for note in notes)
-    frame = read(path)
-    assert frame["answer"].str.len_chars().max() < 110
-    assert frame["answer"].str.starts_with("once upon a time there were 1000 princes").all()
-    prices = {"small": (1.0, 1.0), "large": (5.0, 5.0)}
-    for task in ("generation", "choice"):
-        assert np.asarray(rcjax.read_log(frame, prices=prices, task=task).answer).tolist() == [[0, 0], [0, 1]]
-
-
-@given(st.text(max_size=400), st.text(max_size=400))
-def test_answers_that_are_kept_are_equal_where_the_answers_are(one, other):
-    for text in (one, one * 40):
-        for again in (other, f"  {text}. ", text.upper(), text.replace(" ", "\n\n")):
-            assert (comparable(text, "text") == comparable(again, "text")) == (
-                comparable(kept_text(text), "text") == comparable(kept_text(again), "text")
-            )

@@ -11,7 +11,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
-from rcjax.importing.formats import format_of
+from rcjax.importing.gathering import format_of
 from rcjax.logs.errors import LogError
 
 FILES = Path(__file__).parent / "files"
@@ -56,7 +56,7 @@ def test_litellm():
     for row in frame.iter_rows(named=True):
         payload = told[row["model"], row["prompt"]]
         choice = payload["response"]["choices"][0]
-        assert row["text"] == row["answer"] == choice["message"]["content"]
+        assert row["answer"] == choice["message"]["content"]
         assert row["logprob"] == pytest.approx(choice["logprobs"]["content"][0]["logprob"])
         assert (row["input_tokens"], row["output_tokens"]) == (payload["prompt_tokens"], payload["completion_tokens"])
         assert row["cost"] == payload["response_cost"]
@@ -68,7 +68,7 @@ def test_litellm_as_an_array_with_queries_of_ones_own():
     evaluations = imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.requester_metadata.id"})
     assert evaluations.frame["query"].to_list() == ["sum-0", "sum-1", "sum-2"] * 2
     assert evaluations.frame["logprob"].to_list() == [0.0] * 6  # asked without log-probabilities
-    assert any("whether models agree is all that tells" in note for note in evaluations.assumed)
+    assert any("only whether answers agree tells" in note for note in evaluations.assumed)
     assert "prompt" not in evaluations.frame.columns
     with pytest.raises(LogError, match=r"line 1, entry 1: nothing at metadata.my_id, which is to name the query"):
         imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.my_id"})
@@ -93,7 +93,7 @@ def test_otel():
         assert row["model"] == span["gen_ai.request.model"]["stringValue"]
         said = json.loads(span["gen_ai.output.messages"]["stringValue"])[0]["parts"][0]["content"]
         asked = json.loads(span["gen_ai.input.messages"]["stringValue"])[1]["parts"][0]["content"]
-        assert (row["text"], row["prompt"]) == (said, f"system: Be brief.\nuser: {asked}")
+        assert (row["answer"], row["prompt"]) == (said, f"system: Be brief.\nuser: {asked}")
         assert row["input_tokens"] == int(span["gen_ai.usage.input_tokens"]["intValue"])
         assert row["seconds"] == pytest.approx(span["seconds"])
 
@@ -122,7 +122,7 @@ def test_former_conventions(attributes, tmp_path):
     path = tmp_path / "spans.json"
     path.write_text(json.dumps(older_span(**{"gen_ai.request.model": "m"} | attributes | usage)))
     (row,) = imported(path, prompts=True).frame.rows(named=True)
-    assert (row["prompt"], row["text"], row["seconds"]) == ("Who?", "I", 0.25)
+    assert (row["prompt"], row["answer"], row["seconds"]) == ("Who?", "I", 0.25)
     assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (3, 1, 0.5)
 
 
@@ -183,7 +183,7 @@ def test_wide():
     for row in frame.iter_rows(named=True):
         cells, name = next(one for one in table if one["sample_id"] == row["query"]), f"org/{row['model']}"
         assert row["correct"] == float(cells[name])
-        assert str([row["text"]]) == cells[f"{name}|model_response"]
+        assert str([row["answer"]]) == cells[f"{name}|model_response"]
         assert str([row["prompt"]]) == cells["prompt"]
         assert row["cost"] == float(cells[f"{name}|total_cost"])
 

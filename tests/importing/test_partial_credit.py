@@ -10,7 +10,7 @@ from misses import in_turn
 
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
-from rcjax.importing.foreign_scores import label_of
+from rcjax.importing.rows import label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.summaries import summarise
 

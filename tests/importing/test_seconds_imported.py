@@ -4,7 +4,7 @@ import pytest
 
 from rcjax import LogError
 from rcjax.importing import helm, inspect_ai, promptfoo, read_evaluations
-from rcjax.importing.foreign_answers import Choices
+from rcjax.importing.answers import How
 
 HEAD = "query,model,correct,confidence,cost"
 
@@ -44,11 +44,11 @@ def test_other_programs_tell_it_in_their_own_way():
         "success": True,
         "latencyMs": 340,
     }
-    assert promptfoo._answer(row, Choices(), "here")["seconds"] == pytest.approx(0.34)
+    assert promptfoo._answer(row, How(), "here")["seconds"] == pytest.approx(0.34)
     cached = row | {"response": {"output": "B", "cached": True}}
-    assert promptfoo._answer(cached, Choices(), "here")["seconds"] is None
+    assert promptfoo._answer(cached, How(), "here")["seconds"] is None
     sample = {"id": 1, "output": {"completion": "B", "time": 1.25}, "scores": {"match": {"value": "C", "answer": "B"}}}
-    assert inspect_ai._answer(sample, {"task": "t", "model": "m"}, Choices(), "here").seconds == 1.25
+    assert inspect_ai._answer(sample, {"task": "t", "model": "m"}, How(), "here").seconds == 1.25
     request = {"result": {"success": True, "cached": False, "request_time": 0.1, "completions": [{"text": "B"}]}}
-    answer = helm._answer(request, ("1", "", 0), {"exact_match": 1.0}, ("m", "s"), Choices(), "here")
+    answer = helm._answer(request, ("1", "", 0), {"exact_match": 1.0}, ("m", "s"), How(), "here")
     assert answer.seconds == 0.1

@@ -8,7 +8,7 @@ import pytest
 from log_samples import HEADER, assert_same, refusal, write
 from misses import in_turn
 
-from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_answers, read_log
+from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_log
 
 QUERIES = 8
 
@@ -234,4 +234,4 @@ def test_counts_of_labels_and_of_judges_in_words():
 
 def test_one_model_is_enough_for_a_replay():
     with pytest.warns(UnlabelledWarning):
-        assert read_answers(table(), ["small"]).labelled.sum() == 4
+        assert read_log(table(), models=["small"]).labelled.sum() == 4

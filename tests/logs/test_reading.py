@@ -17,7 +17,7 @@ from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, tabl
 from misses import in_turn
 from tiers import examples
 
-from rcjax.logs import IncompleteLogWarning, Log, LogError, MissingPricesError, read_answers, read_log, read_prices
+from rcjax.logs import IncompleteLogWarning, Log, LogError, MissingPricesError, read_log, read_prices
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -159,11 +159,11 @@ def test_blank_lines_and_byte_order_mark_are_no_rows(tmp_path):
 
 
 def test_one_model_is_enough_for_a_replay():
-    one = read_answers(costed().filter(model="small"), ["small"])
+    one = read_log(costed().filter(model="small"), models=["small"])
     assert_same(one, read_log(costed()).select(["small"]))
-    assert_same(one, read_answers(costed(), ["small"]))
+    assert_same(one, read_log(costed(), models=["small"]))
     with pytest.raises(LogError, match="no model 'tiny'"):
-        read_answers(costed(), ["tiny"])
+        read_log(costed(), models=["tiny"])
 
 
 # --- choosing models ---
