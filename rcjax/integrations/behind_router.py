@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, make_lineup
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits, Settings
+from rcjax.serving.models_file import ServedModel
 
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
@@ -87,20 +88,6 @@ def _is_policy(entry: Mapping[str, Any]) -> bool:
 
 def _misconfigured(message: str) -> ApiError:
     return ApiError(500, visible(message), "misconfigured", lasting=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _RouterModel:
-    """A model of the router, as a lineup has it."""
-
-    name: str
-    signal: str | None
-    price: tuple[Decimal, Decimal] | None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def served(self) -> str:
-        return self.name
 
 
 class RoutedAnswer(Responder):
@@ -251,7 +238,9 @@ class Desk:
             what = f"{source.path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
             raise ValueError(f"{what}: give the model another model_name than the policy")
         prices = known_prices(policy)
-        models = {name: _RouterModel(name, source.signal, _price(prices.get(name))) for name in policy.models}
+        models = {
+            name: ServedModel(name, name, _price(prices.get(name)), signal=source.signal) for name in policy.models
+        }
         settings = Settings(
             {source.name: source.path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE)
         )

@@ -34,24 +34,32 @@ _DEAREST = Decimal("1e18")
 MOST_SAMPLES = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """One model of a `models.toml`."""
+@dataclass(frozen=True)
+class ServedModel:
+    """What is to be told of a model that is asked in service."""
 
     name: str
     """Its name in logs and policies."""
     served: str
     """Its name at the endpoint."""
+    price: tuple[Decimal, Decimal] | None
+    """Money per million input and output tokens; None where the policy's own holds."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `chat.completions.create`."""
+    signal: str | None = None
+    """The name of the signal, or of the check, that its confidence is read by; None for the usual one."""
+
+
+@dataclass(frozen=True)
+class ModelSettings(ServedModel):
+    """One model of a `models.toml`."""
+
     price: tuple[Decimal, Decimal]
     """Money per million input and output tokens."""
     base_url: str | None = None
     """Of the endpoint; None is OpenAI's."""
     key_env: str | None = None
     """The environment variable that holds the key."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Of `chat.completions.create`."""
-    signal: str | None = None
-    """The name of the signal, or of the check, that its confidence is read by; None for the command's."""
     samples: int | None = None
     """How many answers `rcjax collect` asks for, to each question; None for as many as the command says."""
 
@@ -144,8 +152,8 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
         _require_signal(signal, where)
     price = _price(entry["input"], f"{where}: input"), _price(entry["output"], f"{where}: output")
     served = _text(entry, "model", where) or name
-    rest = dict(options), signal, _samples(entry.get("samples"), where)
-    return ModelSettings(name, served, price, base_url, _text(entry, "key_env", where), *rest)
+    reached = base_url, _text(entry, "key_env", where), _samples(entry.get("samples"), where)
+    return ModelSettings(name, served, price, dict(options), signal, *reached)
 
 
 def _require_signal(name: str, where: str) -> None:

@@ -39,15 +39,6 @@ def path(tmp_path):
 # Writing
 
 
-def test_a_line_is_there_at_once_and_whole(path):
-    with CallLog(path) as log:
-        for i in range(3):
-            log.write(call(i, "small"))
-            assert len(path.read_text().splitlines()) == i + 1
-            assert json.loads(path.read_text().splitlines()[-1])["query"] == str(i)
-        log.close()
-
-
 def test_values_that_json_has_no_number_for(path):
     write(path, call(1, "größe\n", logprob=-math.inf, answer='a "b" \n\u2028 \ud800'), call(2, "x", logprob=None))
     first, second = (json.loads(line) for line in path.read_bytes().split(b"\n")[:2])
@@ -82,13 +73,6 @@ def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
     assert [json.loads(line)["query"] for line in lines[2:4]] == ["1", "1"]
     write(path, call(2, "small"))
     assert b"\n\n" not in path.read_bytes()
-
-
-def test_a_full_disk_is_an_error(path, monkeypatch):
-    with CallLog(path) as log:
-        monkeypatch.setattr(os, "write", lambda file, line: len(line) - 1)
-        with pytest.raises(OSError, match="is the disk full"):
-            log.write(CALL)
 
 
 def test_a_call_after_a_full_disk_is_on_a_line_of_its_own(path, monkeypatch):

@@ -1,20 +1,14 @@
-"""A service from end to end: thousands of queries, failures, money to the cent, a log to tune on; and killed."""
+"""A service from end to end: thousands of queries, failures, money to the cent, a log to tune on."""
 
 import asyncio
 import json
-import os
-import signal as signals_of_the_system
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
-from chat_server import KEY, Response, Server, serving, sure
+from chat_server import Response, serving, sure
 
 import rcjax
 from rcjax import signals
@@ -180,85 +174,3 @@ def test_two_thousand_queries_with_failures(tmp_path):
     assert (retuned.rules, retuned.calibrations) == (expected.rules, expected.calibrations)
     assert retuned.expected == expected.expected
     assert retuned.models == policy.models
-
-
-CHILD = """
-import asyncio, sys
-from openai import AsyncOpenAI
-from rcjax import signals
-from rcjax.serving.call_log import CallLog
-from rcjax.policy import load_policy
-from rcjax.serving.cascade import Cascade
-
-policy, calls, port, key, start, stop = sys.argv[1:]
-
-async def main():
-    client = AsyncOpenAI(api_key=key, base_url=f"http://127.0.0.1:{port}/v1")
-    with CallLog(calls) as log:
-        options = {"signal": signals.Choice(("A", "B")), "log": log, "shadow": 1.0, "concurrency": 16}
-        await Cascade(load_policy(policy), client, **options).ask_all((i, str(i)) for i in range(int(start), int(stop)))
-
-asyncio.run(main())
-"""
-
-
-class Background:
-    """A server in a thread of its own, which outlives the process that asks it."""
-
-    def __init__(self, behave):
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-        starting = asyncio.start_server(Server(behave), "127.0.0.1", 0)
-        self.listening = asyncio.run_coroutine_threadsafe(starting, self.loop).result()
-        self.port = self.listening.sockets[0].getsockname()[1]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.loop.call_soon_threadsafe(self.listening.close)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-
-
-@pytest.mark.skipif(not hasattr(signals_of_the_system, "SIGKILL"), reason="this system has no SIGKILL")
-@pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning", "ignore::rcjax.logs.LeftOutWarning")
-def test_killed_in_the_middle_it_loses_at_most_the_calls_in_flight(tmp_path):
-    world = World(400, seed=1)
-    policy = tuned(rcjax.read_log(world.table(), prices=PRICES, task="choice"))
-    assert policy.models == tuple(PRICES)
-    policy.save(tmp_path / "policy.json")
-    behind = Unreliable(world, delay=0.01)
-    calls = tmp_path / "calls.jsonl"
-
-    def start(first, last):
-        arguments = [tmp_path / "policy.json", calls, there.port, KEY, first, last]
-        return subprocess.Popen([sys.executable, "-c", CHILD, *map(str, arguments)])
-
-    with Background(behind) as there:
-        child = start(0, world.n)
-        deadline = time.monotonic() + 60
-        while not calls.exists() or calls.read_bytes().count(b"\n") < 150:
-            assert time.monotonic() < deadline
-            assert child.poll() is None
-            time.sleep(0.005)
-        os.kill(child.pid, signals_of_the_system.SIGKILL)
-        child.wait()
-        answered = {*behind.sent}
-        logged = [json.loads(line) for line in calls.read_bytes().splitlines() if line.endswith(b"}")]
-        there_already = {(int(row["query"]), row["model"]) for row in logged if row["error"] is None}
-        assert there_already <= answered
-        assert 150 <= len(logged) < 3 * world.n
-        assert len(answered - there_already) <= 16
-        log = rcjax.read_log(calls, prices=PRICES, task="choice", labels=world.labels)
-        assert int(np.asarray(log.answered).sum()) == len(there_already)
-        whole = [query for query, complete in zip(log.queries, log.complete, strict=True) if complete]
-        assert len(whole) > 20
-
-        # Started again with what is missing, the log holds all.
-        assert start(min({*range(world.n)} - {*whole}), world.n).wait(120) == 0
-    log = rcjax.read_log(calls, prices=PRICES, task="choice", labels=world.labels)
-    lost = {(i, model) for i in range(world.n) for model in PRICES if behind.lost(i, model)}
-    reference = rcjax.read_log(world.table(without=lost), prices=PRICES, task="choice")
-    assert log.take(np.argsort(log.queries)).digest == reference.digest

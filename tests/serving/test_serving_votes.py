@@ -6,11 +6,9 @@ import math
 import threading
 import warnings
 
-import polars as pl
 import pytest
 from chat_server import Response, completion, serving, sure
 from gateway_service import PRICES, gateway, make_policy
-from sampled_logs import sampled_frame
 
 import rcjax
 from rcjax import signals
@@ -223,20 +221,6 @@ def test_a_function_that_fails_is_told(broken):
     with pytest.warns(CascadeWarning, match=r"answer_key failed: .*: such answers vote for nothing"):
         result, _ = ask("Mars", "Pluto", "Mars", policy=voting_policy(provenance=KEYED), answer_key=half_broken)
     assert (result.model, result.text) == ("small", "Mars")
-
-
-@pytest.mark.thorough
-def test_votes_by_keys_are_those_of_the_log(tmp_path):
-    """A log with keys, the policy of its votes, and a service that makes the keys: the same shares."""
-    frame = sampled_frame(60).with_columns(answer_key=pl.col("answer").str.to_uppercase()).drop("answer")
-    tuned = rcjax.tune(rcjax.read_log(frame, models=["small", "large"]), cascade=["small", "large"], lam=0.001)
-    assert tuned.policy.models == ("small", "large")
-    log = rcjax.read_log(frame, models=["small", "large"])
-    for query in range(8):
-        said = frame.filter((pl.col("query") == query) & (pl.col("model") == "small"))["answer_key"].to_list()
-        texts = [f"{text.lower()} {number}" for number, text in enumerate(said)]
-        result, _ = ask(*texts, policy=tuned.policy, answer_key=lambda text: text[:-2].upper())
-        assert result.calls[0].logprob == pytest.approx(float(log.logprob[query, 0]), rel=1e-5)
 
 
 def test_a_service_asks_the_model_of_its_file():

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from typing import Any, ClassVar
 
-from uvicorn import Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rcjax.serving.gateway.api_errors import ApiError
@@ -152,16 +150,3 @@ class Connection(HttpToolsProtocol):
         self._timer = None
         if self._transport is not None and not self._is_at_work():
             self._transport.close()
-
-
-class SoftServer(Server):
-    """Uvicorn's server, which at its end takes the connections that wait already: others would be reset."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take who waits, then end."""
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-        await super().shutdown(sockets)
-
-
-_TURNS = 20  # of the event loop, in each of which uvloop takes one connection of each socket

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import load_policy
@@ -20,40 +20,11 @@ from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.clients import DirectClient, direct_client
 from rcjax.serving.gateway.settings import Settings
-from rcjax.serving.models_file import ModelSettings, read_models
+from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.serving.voting import refuse_voting_models, votes_apart
 from rcjax.signals import Check, Signal
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
-
-
-class ServedModel(Protocol):
-    """What is to be told of a model; `rcjax.serving.models_file.ModelSettings` tells it."""
-
-    @property
-    def name(self) -> str:
-        """In policies and logs."""
-        ...
-
-    @property
-    def served(self) -> str:
-        """At its endpoint."""
-        ...
-
-    @property
-    def price(self) -> tuple[Decimal, Decimal] | None:
-        """Money per million input and output tokens; None where the policy's own holds."""
-        ...
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Of `chat.completions.create`."""
-        ...
-
-    @property
-    def signal(self) -> str | None:
-        """The name of the signal; None for that of the policy."""
-        ...
 
 
 class Clients:

@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
-from uvicorn import Config
+from uvicorn import Config, Server
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.gateway.connections import Connection, SoftServer as Server
+from rcjax.serving.gateway.connections import Connection
 from rcjax.serving.gateway.lineup import Clients, read_lineup
 from rcjax.serving.gateway.metrics import FOLDER
 from rcjax.serving.gateway.reloading import in_words

@@ -210,33 +210,6 @@ def failing(status=500, headers=None, **error):
     return lambda request, _: Response({"error": {"message": "", **error}}, status, headers or {})
 
 
-ERRORS = [
-    ({"model": "larger"}, None, openai.NotFoundError, 404, "model_not_found"),
-    ({"n": 0}, None, openai.BadRequestError, 400, "invalid_value"),
-    ({}, failing(400, code="context_length_exceeded"), openai.BadRequestError, 400, "context_length_exceeded"),
-    ({}, failing(422), openai.UnprocessableEntityError, 422, "upstream_refused"),
-    ({}, failing(429), openai.RateLimitError, 429, "upstream_rate_limited"),
-    ({}, failing(429, code="insufficient_quota"), openai.RateLimitError, 429, "insufficient_quota"),
-    ({}, failing(500), openai.InternalServerError, 502, "upstream_failed"),
-    ({}, failing(401, code="invalid_api_key"), openai.InternalServerError, 502, "invalid_api_key"),
-    ({}, lambda request, headers: Response(b"<html>"), openai.InternalServerError, 502, "upstream_failed"),
-]
-
-
-@pytest.mark.thorough
-@in_turn("fields, behave, kind, status, code", ERRORS)
-@in_turn("model", ["policy", "small"])
-@in_turn("way", ["create", "stream"])
-def test_errors(client, service, way, model, fields, behave, kind, status, code):
-    if behave is not None:
-        service.server.behave = behave
-    with pytest.raises(kind) as caught:
-        getattr(client, way)(**{"model": model, **fields})
-    assert (caught.value.status_code, caught.value.code) == (status, code)
-    assert caught.value.type
-    assert caught.value.message
-
-
 def test_a_client_waits_as_long_as_it_is_told(service, monkeypatch):
     """Where the upstream says so, and where the gateway has no place."""
     waits = []

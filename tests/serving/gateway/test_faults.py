@@ -39,35 +39,6 @@ def refused(status, **headers):
 
 
 ANSWERS = {"small": letter("A", UNSURE), "middle": letter("B", UNSURE), "large": letter("C", SURE)}
-BROKEN = {
-    "refuses": refused(500),
-    "limits": refused(429),
-    "hangs up": Response({}, hang=True),
-    "is slow": Response(sure("B", SURE), delay=30.0),
-    "sends no JSON": Response(b"<html>"),
-    "sends much": Response(b"[" * 3_000_000),
-    "sends no choices": Response({}),
-    "sends no text": Response(completion(None)),
-    "sends no events": Response([b": nothing\n\n"]),
-    "breaks off": Response([*events_of(sure("B", SURE))[:1]], hang=True),
-}
-
-
-@pytest.mark.thorough
-@in_turn("fault", BROKEN)
-@in_turn("stream", [False, True])
-def test_a_model_with_a_fault_is_skipped_and_logged_once(fault, stream):
-    limits = {"timeout": 0.3, "retries": 1, "deadline": 20.0}
-    with gateway(behave=by_model(**{**ANSWERS, "middle": BROKEN[fault]}), limits=limits) as service:
-        reply = service.ask(stream=stream)
-        assert reply.status == 200
-        assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == "C"
-        assert reply.headers["x-rcjax-models"] == "small,middle,large"
-        until(lambda: len(service.log_rows()) >= 3)  # the last call ends when its stream has been read out
-        rows = service.log_rows()
-    assert [row["model"] for row in rows] == list(MODELS)
-    assert [row["error"] is None for row in rows] == [True, False, True]
-    assert KEY not in json.dumps(rows) + reply.body.decode()
 
 
 @in_turn(

@@ -4,7 +4,6 @@ import json
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -14,7 +13,6 @@ from policy_samples import make_ladder
 from test_the_loop import run
 
 from rcjax.policy import Policy, Rule
-from rcjax.serving import exchange
 
 WHOLE = make_policy()
 PAIR = Policy(
@@ -122,30 +120,6 @@ def tuned_on(queries):
 def question(service, i):
     body = {"model": [*KINDS][i % 3], "messages": [{"role": "user", "content": f"question {i // 3}"}]}
     return service.post(body, x_rcjax_query=f"q{i}")
-
-
-class Jumping(datetime):
-    """A clock that goes back an hour, and forward a day, at every look."""
-
-    looks = 0
-
-    @classmethod
-    def now(cls, tz=None):
-        cls.looks += 1
-        return datetime.now(UTC) + (timedelta(hours=-1) if cls.looks % 2 else timedelta(days=cls.looks))
-
-
-def test_a_clock_that_jumps_costs_nothing(monkeypatch):
-    """Deadlines and seconds are by a clock that does not."""
-    monkeypatch.setattr(exchange, "datetime", Jumping)
-    with gateway(behave=behave) as service:
-        replies = [question_of(service, i) for i in range(20)]
-        service.settle()
-        rows = service.log_rows()
-    assert {reply.status for reply in replies} == {200}
-    assert {*Counter((row["query"], row["model"]) for row in rows).values()} == {1}
-    assert len(rows) == sum(len(reply.json["rcjax"]["models"]) for reply in replies)
-    assert all(0 <= row["seconds"] < 30 for row in rows)
 
 
 def question_of(service, i):

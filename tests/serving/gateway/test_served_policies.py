@@ -4,14 +4,12 @@ import json
 import math
 import re
 import threading
-from collections import Counter
 
 import pytest
 from chat_server import Response, completion, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
 from openai import OpenAI
-from policy_samples import make_ladder
 
 from rcjax.policy import Rule
 from rcjax.serving.gateway.settings import Refusals
@@ -176,32 +174,6 @@ def test_a_policy_that_refuses(own, stream):
     assert len(rows) == 1
 
 
-def test_a_mixture():
-    """Each query goes to one of the policies, by its id, always the same."""
-    always = {"small": (Rule(1.0, "answer"),)}
-    cheap = make_policy(
-        models=("small",),
-        calibrations={"small": make_policy().calibrations["small"]},
-        rules=always,
-        cost={"small": 1e-5},
-        expected={"error": 0.3, "cost": 1e-5},
-    )
-    mixture = make_ladder((cheap, make_policy(expected={"error": 0.1, "cost": 1e-4})), 0.5)
-    upstream = Upstream()
-    upstream.unsure = ("small",)
-    body = {"model": "policy", "messages": [{"role": "user", "content": "?"}]}
-    with gateway(mixture, upstream) as service:
-        for query in map(str, range(20)):
-            chosen = mixture.choose(query)
-            replies = [service.post({**body, "stream": stream}, x_rcjax_query=query) for stream in (False, True)]
-            model = "small" if len(chosen.models) == 1 else "middle"
-            assert [reply.headers["x-rcjax-model"] for reply in replies] == [model] * 2
-            assert replies[1].text == ANSWERS[model]
-        counts = Counter(row["query"] for row in service.log_rows())
-        assert service.post({**body, "tools": [{}]}).json["model"] == "large"
-    assert {*counts.values()} == {2, 4}
-
-
 def test_the_model_for_what_is_not_judged(by_choice):
     """The largest of the policy, or the one that the user names."""
     by_choice.server.behave.failing = ()
@@ -261,18 +233,6 @@ def test_options_that_are_not_those_of_the_log_are_told():
         assert service.server.requests[-1]["temperature"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("own", "sent"), [("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")]
-)
-def test_the_two_names_of_the_most_tokens_never_go_together(own, sent):
-    with gateway(behave=Upstream(), tables={"small": f"options = {{ {own} = 9 }}"}) as service:
-        service.ask()
-        service.ask(**{sent: 5})
-        service.ask(**{own: 6})
-    limits = [{name: one[name] for name in (own, sent) if name in one} for one in service.server.requests]
-    assert limits == [{own: 9}, {sent: 5}, {own: 6}]
-
-
 @pytest.mark.parametrize("query", ["q1", "a/b=c?d%20e", "x" * 200])
 def test_ids_of_queries(by_choice, query):
     upstream = by_choice.server.behave
@@ -291,14 +251,6 @@ def test_options_that_the_signal_needs_otherwise_are_told():
         assert "x-rcjax-replaced" not in service.ask(temperature=0.7).headers
         assert "x-rcjax-replaced" not in service.ask(model="small", temperature=0).headers
         assert service.server.requests[-1]["temperature"] == 0
-
-
-@in_turn("query", ["", " ", "a b", "x" * 201, "é"])
-def test_ids_that_can_be_none(by_choice, query):
-    before = len(by_choice.server.requests)
-    reply = by_choice.post({"model": "policy", "messages": [{"role": "user", "content": "?"}]}, x_rcjax_query=query)
-    assert (reply.status, reply.json["error"]["param"]) == (400, "x-rcjax-query")
-    assert len(by_choice.server.requests) == before
 
 
 @pytest.mark.parametrize(

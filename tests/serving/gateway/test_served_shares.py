@@ -1,14 +1,9 @@
 """Rules for a share of the queries in service: the same query is treated alike."""
 
-import asyncio
-
-import pytest
-from chat_server import Response, serving, sure
+from chat_server import Response, sure
 from gateway_service import SURE, UNSURE, gateway, make_policy as make_served
 
-from rcjax import signals
 from rcjax.policy import Defer, Rule
-from rcjax.serving.cascade import Cascade
 
 
 def split_policy():
@@ -23,21 +18,6 @@ def behave(request, headers):
 
 def passed_on(policy, query):
     return isinstance(policy.step("small", logprob=UNSURE, query=query), Defer)
-
-
-@pytest.mark.thorough
-def test_a_cascade_passes_on_a_share_and_treats_a_query_alike():
-    policy = split_policy()
-
-    async def main():
-        async with serving(behave) as (_, client):
-            cascade = Cascade(policy, client, signal=signals.Choice())
-            return [await cascade.ask_all((i, "?") for i in range(200)) for _ in range(2)]
-
-    once, again = asyncio.run(main())
-    assert [one.model for one in once] == [one.model for one in again]
-    assert [one.model == "large" for one in once] == [passed_on(policy, i) for i in range(200)]
-    assert sum(one.model == "large" for one in once) == pytest.approx(60, abs=20)
 
 
 def test_a_service_passes_on_a_share_and_treats_a_query_alike():
