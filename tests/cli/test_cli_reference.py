@@ -42,7 +42,7 @@ def test_tune_counts_what_differs_and_says_so(folder):
     assert "how often it errs cannot be known without labels" in told
     policy = load_policy(folder / "policy.json")
     assert policy.provenance["same_as"] == {"model": "large", "same": "answer", "counts": "differences"}
-    assert policy.expected["error"] <= 0.12
+    assert policy.expected["error"] <= 0.12 * (1 + 1e-9)
     assert policy.provenance["tuning"]["target"] == {"max_error": 0.12}
 
 
@@ -69,7 +69,7 @@ def test_evaluate_check_and_retune_need_nothing_but_the_policy(folder):
     assert again.exit_code == 0, (again.stderr, again.exception)
     retuned = load_policy(folder / "again.json")
     assert retuned.provenance["same_as"]["model"] == "large"
-    assert retuned.expected["error"] <= 0.12
+    assert retuned.expected["error"] <= 0.12 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_tune_counts_what_is_lost_and_says_so(folder):
     assert "Counted is the score that is lost, as a share of the full score, 10" in told
     policy = load_policy(folder / "policy.json")
     assert policy.provenance["scores"] == {"most": 10.0}
-    assert policy.expected["error"] <= 0.4
+    assert policy.expected["error"] <= 0.4 * (1 + 1e-9)
 
 
 def test_a_column_of_errors_leads_to_the_same_policy(folder):
@@ -52,7 +52,7 @@ def test_a_column_of_errors_leads_to_the_same_policy(folder):
     document, policy = json.loads(result.stdout), load_policy(folder / "policy.json").to_json()
     assert document["counted"] == "score lost"
     assert document["policy"]["expected"]["error"] == pytest.approx(policy["expected"]["error"], abs=1e-5)
-    assert [*document["policy"]["rules"]] == [*policy["rules"]]
+    assert [rung["models"] for rung in document["policy"]["rungs"]] == [rung["models"] for rung in policy["rungs"]]
 
 
 @pytest.mark.thorough
