@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.collect_run import Begun, Collection, run_collection
+from rcjax.cli.collect_run import Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson, GraderNames, Rubric
@@ -45,14 +44,6 @@ def collect(
     again: Annotated[
         bool, typer.Option("--again", help="Ask anew for answers of the log that are to something else than now.")
     ] = False,
-    new_out: Annotated[
-        Path | None,
-        typer.Option(
-            show_default=False,
-            metavar="FILE",
-            help="Write to this log, which begins with the answers of --out that are to the same as now.",
-        ),
-    ] = None,
     limit: Annotated[
         int | None, typer.Option(show_default=False, min=1, metavar="N", help="A random sample of so many questions.")
     ] = None,
@@ -129,24 +120,12 @@ def collect(
             what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
             raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
         inputs = [("QUESTIONS", questions), ("--models", models), ("--rubric", rubric)]
-        logs = [("--out", out), ("--new-out", new_out)]
-        require_distinct(logs, inputs)
-        _require_logs(logs, again)
+        require_distinct([("--out", out)], inputs)
+        require_writable(out)
+        if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
+            raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
         asked = draw(read_questions(questions, Sheet(system, template)), limit, seed)
-        begun = Begun(out, again, new_out)
-        run_collection(Collection(plan, asked, begun, concurrency, dry_run, json_))
-
-
-def _require_logs(logs: Sequence[tuple[str, Path | None]], again: bool) -> None:
-    """Refuse logs that could not be written, and options that contradict each other."""
-    for option, path in logs:
-        require_writable(path)
-        if path is not None and path.suffix.lower() not in (".jsonl", ".ndjson"):
-            raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint=option)
-    (_, out), (_, new_out) = logs
-    if new_out is not None and (again or out is None):
-        what = "leaves the answers of --out as they are: give --out, and no --again"
-        raise typer.BadParameter(what, param_hint="--new-out")
+        run_collection(Collection(plan, asked, out, again, concurrency, dry_run, json_))
 
 
 def _require_signal(name: str | None) -> None:

@@ -25,31 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """The log that a run goes on with."""
-
-    path: Path | None
-    again: bool = False
-    """Answers in it that are to something else than is asked now are asked for anew."""
-    new: Path | None = None
-    """The log that is written in its place, and begins with its other answers."""
-
-
-@dataclass(frozen=True, slots=True)
 class Collection:
     """What `rcjax collect` was told to do."""
 
     plan: Plan
     questions: list[Question]
-    begun: Begun
+    out: Path | None
+    """The log that is written, or gone on with."""
+    again: bool
+    """Answers in it that are to something else than is asked now are asked for anew."""
     concurrency: int
     dry_run: bool
     as_json: bool
-
-    @property
-    def out(self) -> Path | None:
-        """The log that is written."""
-        return self.begun.new or self.begun.path
 
 
 def run_collection(collection: Collection) -> None:
@@ -86,31 +73,26 @@ async def _work(collection: Collection) -> dict[str, Any]:
     crew = Crew(collection.plan, purse)
     try:
         crew.graders.require(collection.questions)
-        begun = collection.begun
         if not collection.dry_run and collection.out is not None:
             file = AnswerFile(collection.out)  # before anything is read in it: nobody else writes to it from here on
             try:
-                there = file.answers if begun.new is None or begun.path is None else read_answer_file(begun.path)
-                return await _go_on(collection, crew, file, there)
+                return await _go_on(collection, crew, file)
             finally:
                 file.close()
-        there = AnswerRows() if begun.path is None else read_answer_file(begun.path)
+        there = AnswerRows() if collection.out is None else read_answer_file(collection.out)
         return _estimated(collection, crew, _holding(collection, crew, there))
     finally:
         await crew.close()
 
 
-async def _go_on(collection: Collection, crew: Crew, file: AnswerFile, there: AnswerRows) -> dict[str, Any]:
+async def _go_on(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
     """The estimate, then the run, which begins with the answers that are there."""
     from rcjax.cli.collect_tables import show_estimate
-    from rcjax.collecting.changes import begin_log
 
-    answers = _holding(collection, crew, there)
+    answers = _holding(collection, crew, file.answers)
     document = _estimated(collection, crew, answers)
     if not collection.as_json:
         show_estimate(document, before=True)
-    if collection.begun.new is not None:
-        begin_log(file, answers)
     _set_aside(collection, crew, file)
     crew.purse.spent = file.answers.spent
     came = await _ask(collection, crew, file)
@@ -119,18 +101,15 @@ async def _go_on(collection: Collection, crew: Crew, file: AnswerFile, there: An
 
 def _holding(collection: Collection, crew: Crew, answers: AnswerRows) -> AnswerRows:
     """The answers that the run begins with. Raises LogError where some are to something else than is asked now."""
-    from rcjax.collecting.answer_file import AnswerRows
     from rcjax.collecting.changes import changes, refuse, set_aside
     from rcjax.collecting.plan import assume_signals
 
-    path, again, new = collection.begun.path, collection.begun.again, collection.begun.new
-    if path is None:
+    if collection.out is None:
         return answers
     differing = changes(assume_signals(crew, collection.questions, answers), collection.questions, answers)
-    if not (again or new):
-        refuse(differing, path)
-    answers = set_aside(answers, differing)
-    return answers if new is None else AnswerRows({row["call"]: row for row in answers.answered.values()})
+    if not collection.again:
+        refuse(differing, collection.out)
+    return set_aside(answers, differing)
 
 
 def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
@@ -138,7 +117,7 @@ def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
     from rcjax.collecting.changes import changes
     from rcjax.collecting.plan import assume_signals
 
-    if not collection.begun.again:
+    if not collection.again:
         return
     asked = assume_signals(crew, collection.questions, file.answers)
     for change in changes(asked, collection.questions, file.answers):
@@ -146,7 +125,6 @@ def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
 
 
 def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
-    from rcjax.collecting.changes import without_digest
     from rcjax.collecting.estimate import as_document, estimate, reach
     from rcjax.collecting.plan import assume_signals
 
@@ -161,10 +139,6 @@ def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[
     if others:
         what = "of the log are to other questions than these (ids made of the content change with it and the template)"
         notes.append(f"{count(others, 'answer')} {what}")
-    untold = without_digest(collection.questions, answers)
-    if untold:
-        what = "do not tell what was asked, as earlier versions wrote them"
-        notes.append(f"{count(untold, 'answer')} {what}: whether it was the same as now is not known")
     return {
         "notes": notes,
         "questions": len(collection.questions),

@@ -20,7 +20,6 @@ from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief
 from rcjax.serving.call_log import ASKED_ANEW
-from rcjax.serving.recorded import digest_of_others, recorded_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Ans
             "question (its choices and template included) of digest": row.get("question_digest"),
             "signal": record.get("signal"),
             "check of digest": record.get("check"),
-            "options": None if record.get("options") is None else recorded_options(record["options"]),
-            "other options of digest": None if record.get("options") is None else _others(record),
+            "options": record.get("options"),
+            "other options of digest": None if record.get("options") is None else record.get("others", ""),
         }
         now = ways.get(row["model"], {}) | put[row["query"]]
         what = next((what for what, value in then.items() if value is not None and now.get(what, value) != value), None)
@@ -92,13 +91,8 @@ def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
         "signal": record["signal"],
         "check of digest": record.get("check"),
         "options": record["options"],
-        "other options of digest": _others(record),
+        "other options of digest": record.get("others", ""),
     }
-
-
-def _others(record: Mapping[str, Any]) -> str:
-    """The digest of options that a row does not keep; earlier versions kept most of them."""
-    return record.get("others") or digest_of_others(record["options"]) or ""
 
 
 def _shown(value: Any) -> str:
@@ -114,27 +108,13 @@ def refuse(differing: Sequence[Change], path: Path) -> None:
     what = f"its answers were asked for with the {first.what} {_shown(first.then)}, not {_shown(first.now)}"
     kinds = Counter(change.what.partition(" of digest")[0] for change in differing)
     several = ", ".join(f"{number:,} by the {kind}" for kind, number in kinds.items())
-    ways = "--again asks for them anew, --new-out FILE begins another log with the answers that hold"
+    ways = "--again asks for them anew, another --out begins another log"
     raise LogError(f"{where}: {what}; {count(len(differing), 'answer')} differ so ({several}): {ways}")
 
 
 def set_aside(answers: AnswerRows, differing: Iterable[Change]) -> AnswerRows:
     """The same rows, in which the answers that differ are calls that are paid for and no answers."""
     return AnswerRows({**answers.rows, **{change.row["call"]: change.set_aside for change in differing}})
-
-
-def begin_log(file: AnswerFile, answers: AnswerRows) -> None:
-    """Begin a log with the answers of another one. Raises LogError where there is something in it already."""
-    if file.answers.rows or file.answers.broken:
-        raise LogError(f"{file.path} is there already: give it as --out to go on with it, or another --new-out")
-    for row in answers.answered.values():
-        file.write(row)
-
-
-def without_digest(questions: Iterable[Question], answers: AnswerRows) -> int:
-    """How many answers to these questions do not tell what was asked."""
-    queries = {question.query for question in questions}
-    return sum(row["query"] in queries and row.get("question_digest") is None for row in answers.answered.values())
 
 
 def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:

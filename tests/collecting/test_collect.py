@@ -1,7 +1,6 @@
 """`rcjax collect` against a server that fails in every way: nothing is lost, nothing is paid for twice."""
 
 import json
-import os
 import tempfile
 import time
 from collections import Counter
@@ -9,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from chat_server import KEY, Response, completion, served, sure
+from chat_server import KEY, Response, completion, served
 from collecting_runs import answers, collect, lines
 from command_line import run
 from hypothesis import given, settings, strategies as st
@@ -48,23 +47,6 @@ def test_the_same_command_again_asks_nothing(place):
     assert result.exit_code == 0
     assert server.requests == []
     assert (place / "answers.jsonl").read_bytes() == before
-
-
-def test_a_new_model_alone_is_asked(place):
-    collect(place, Models(), names=["tiny", "large"])
-    result, server = collect(place, Models(), names=["tiny", "small", "large"])
-    assert result.exit_code == 0
-    assert {request["model"] for request in server.requests} == {"org/small"}
-    assert len(answers(place)) == 60
-
-
-def test_a_larger_sample_holds_the_smaller_one(place):
-    collect(place, Models(), "--limit", 5, names=["tiny"])
-    asked = {row["query"] for row in answers(place)}
-    assert len(asked) == 5
-    collect(place, Models(), "--limit", 9, names=["tiny"])
-    assert asked < {row["query"] for row in answers(place)}
-    assert len(answers(place)) == 9
 
 
 def test_who_is_down_does_not_hold_up_the_others(place):
@@ -143,12 +125,6 @@ def test_without_log_probabilities_the_signal_is_another_one(place):
     assert json.loads(rows[0]["asked"])["signal"] == "stated"
 
 
-def test_log_probabilities_that_are_dropped_are_told(place):
-    result, _ = collect(place, Models(logprobs=False), "--signal", "choice", names=["tiny"])
-    assert result.exit_code == 1
-    assert "has no log-probabilities" in result.stdout
-
-
 def test_tokens_that_are_not_counted_are_estimated(place):
     result, _ = collect(place, Models(usage=False), "--signal", "choice", names=["tiny"], n=4)
     assert result.exit_code == 0
@@ -201,24 +177,6 @@ def test_the_key_is_nowhere(place):
     assert not any("Question 1?" in text for text in [(place / "answers.jsonl").read_text(), *printed])
 
 
-def test_the_key_of_openai_goes_to_openai_alone(place, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-for-openai-alone")
-    monkeypatch.delenv("KEY_OF_THE_TEST")
-    heads = []
-
-    def behave(request, headers):
-        heads.append(headers["authorization"])
-        return Response(sure("A", -0.1))
-
-    asked = write_questions(place / "questions.jsonl", questions(2))
-    with served(behave, key="none") as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny"])
-        models.write_text(models.read_text().replace('key_env = "KEY_OF_THE_TEST"\n', ""))
-        result = run("collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice")
-    assert result.exit_code == 0, result.stdout
-    assert {*heads} == {"bearer none"}
-
-
 def test_a_key_that_is_not_set(place, monkeypatch):
     monkeypatch.delenv("KEY_OF_THE_TEST")
     result, server = collect(place, Models())
@@ -239,15 +197,6 @@ def test_a_dry_run_asks_nothing(place):
     assert all(row["likely_cost"] <= row["most_cost"] for row in by_model.values())
     assert by_model["large"]["likely_cost"] / by_model["tiny"]["likely_cost"] == pytest.approx(100, rel=0.1)
     assert 0 < document["reach"] < 1
-
-
-def test_the_estimate_is_near_what_it_costs(place):
-    behave = Models()
-    result, _ = collect(place, behave, "--signal", "choice", "--json", n=60)
-    document = json.loads(result.stdout)
-    likely = sum(row["likely_cost"] for row in document["estimate"])
-    assert float(behave.charged) == pytest.approx(likely, rel=0.3)
-    assert behave.charged <= sum(row["most_cost"] for row in document["estimate"])
 
 
 def test_a_probe_says_what_models_can_do(place):
@@ -271,36 +220,6 @@ def test_a_probe_says_what_models_can_do(place):
     assert large["signals"] == ["choice", "verification", "votes", "stated", "mean"]
     assert "does not answer" in shown
     assert [request["model"] for request in server.requests[:6]].count("org/large") <= 2
-
-
-def test_one_log_has_one_way_to_ask_a_model(place):
-    collect(place, Models(), names=["tiny"])
-    result, _ = collect(place, Models(), "--signal", "stated", names=["tiny"])
-    assert result.exit_code == 1
-    assert "its answers were asked for with the signal 'choice', not 'stated'" in result.stderr
-    result, _ = collect(place, Models(), names=["tiny"], more="options = { temperature = 0.5 }")
-    assert result.exit_code == 1
-    assert "--again asks for them anew, --new-out FILE begins another log" in result.stderr
-
-
-@pytest.mark.thorough
-def test_the_policy_tells_how_its_models_were_asked(place):
-    collect(place, Models(), n=60, names=["tiny", "large"], more="options = { temperature = 0.0 }")
-    log = rcjax.read_log(place / "answers.jsonl", task="choice")
-    assert log.asked["tiny"]["choices"] == ["A", "B"]
-    out = place / "policy.json"
-    result = run("tune", place / "answers.jsonl", "--task", "choice", "--max-error", "20%", "--no-bands", "--out", out)
-    assert result.exit_code == 0, result.stderr
-    policy = rcjax.load_policy(out)
-    asked = policy.provenance["asked"]["large"]
-    assert (asked["signal"], asked["options"]) == ("choice", {"max_tokens": 16, "temperature": 0.0})
-    assert rcjax.retune(policy, log.take(slice(40))).policy.provenance["asked"] == policy.provenance["asked"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a terminal")
-def test_progress_is_shown_on_a_terminal_alone(place):
-    result, _ = collect(place, Models(), names=["tiny"])
-    assert "━" not in result.stderr
 
 
 @in_turn(

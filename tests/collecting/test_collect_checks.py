@@ -8,7 +8,6 @@ import pytest
 from chat_server import Response, completion, served
 from checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
 from command_line import run
-from misses import in_turn
 from models_of_a_test import write_models, write_questions
 
 import rcjax
@@ -92,32 +91,3 @@ def test_a_check_that_never_works_ends_the_run():
     assert "the confidence of 10 replies in a row cannot be read: the check failed: it ended with status 3" in words
     assert "check command:./check.py fails: no confidence in 10 answers, as it failed (10)" in words
     assert len(lines()) == 10
-
-
-@in_turn(
-    ("signal", "says"),
-    [
-        ("python:no_such:f", "python:no_such:f: cannot be run: there is no module no_such"),
-        ("python:of_a_test:no_such", "the module of_a_test has no no_such"),
-        ("command:./of_a_test.py", "./of_a_test.py cannot be executed: chmod +x ./of_a_test.py"),
-        ("command:./with space", "put a path with spaces into quotes, command:'./with space'"),
-        ("command:./no_such", "there is no program ./no_such"),
-        ("regex:(", "'regex:(': no regular expression"),
-        ("sure", "'sure' is no signal: give choice, verification, votes, stated, mean, or a check: json, regex:"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_before_anything_is_asked(signal, says):
-    write_program(Path("with space"), "print(1)")
-    result = collect(signal, ["a"])
-    words = " ".join(result.stderr.replace("│", " ").split())
-    assert result.exit_code in (1, 2)
-    assert says in words, words
-    assert "Traceback" not in result.stderr
-    assert not Path("answers.jsonl").exists() or not Path("answers.jsonl").read_text()
-
-
-def test_checks_that_are_built_in_need_nothing():
-    result = collect("json", ["passes", "{}"])
-    assert result.exit_code == 0, result.stderr
-    assert {row["logprob"] for row in lines().values()} == {"-inf"}
-    assert {json.loads(row["asked"])["check"] for row in lines().values()} == {"schemas"}

@@ -10,8 +10,6 @@ from collecting_runs import answers, collect, lines
 from command_line import run
 from models_of_a_test import Models, money, questions, write_models
 
-import rcjax
-
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
@@ -78,25 +76,6 @@ def test_a_judge_that_fails_can_be_asked_later(place):
     assert behave.asked == Counter()
     assert behave.judged == 12
     assert all(row["correct"] is not None for row in answers(place))
-
-
-def test_a_judge_has_a_column_of_its_own(place):
-    """Verdicts into judged leave the labels as they are, and are read as those of a judge."""
-    collect(place, Models(), "--grade", "regex:^A", names=["tiny", "large"])
-    labels = [row["correct"] for row in answers(place)]
-    line = ["grade", place / "answers.jsonl", "--grade", "contains", "--into", "judged_b", "--json"]
-    document = json.loads(run(*line).stdout)
-    rows = answers(place)
-    assert [row["correct"] for row in rows] == labels
-    assert {row["judged_b"] for row in rows} <= {True, False}
-    assert {row["graded_by_judged_b"] for row in rows} == {"contains"}
-    assert {row["graded_by"] for row in rows} != {"contains"}
-    assert document["graded"] == len(rows) == document["changed"]
-    assert json.loads(run(*line).stdout)["changed"] == 0
-    assert run("grade", place / "answers.jsonl", "--into", "judgement").exit_code == 2
-    log = rcjax.read_log(place / "answers.jsonl", task="choice")
-    assert log.hand is not None
-    assert log.hand.judges == ("judged_b",)
 
 
 def test_grading_again_asks_no_model(place):

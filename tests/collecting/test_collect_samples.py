@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 import tiers
-from chat_server import completion, served, sure
+from chat_server import served, sure
 from command_line import run
 from misses import in_turn
 from models_of_a_test import Models, lot, questions, write_models, write_questions
@@ -73,24 +73,6 @@ def test_every_sample_is_asked_once_paid_for_and_graded(place):
     assert float(behave.charged) <= sum(row["most_cost"] for row in document["estimate"])
 
 
-@pytest.mark.thorough
-def test_the_log_is_tuned_by_how_many_agree(place):
-    collect(place, Varied(), "--samples", 3, n=60, more="options = { temperature = 0.7 }")
-    log = rcjax.read_log(place / "answers.jsonl", task="choice")
-    assert log.models == ("tiny", "large")
-    assert log.complete.all()
-    paid = [row["cost"] for row in answers(place) if row["model"] == "tiny"]
-    assert float(log.cost[0]) == pytest.approx(3 * sum(paid) / len(paid), rel=1e-6)
-    # A service asks for votes as the log did.
-    assert log.asked is not None
-    vote = log.asked["tiny"]
-    assert (vote["signal"], vote["samples"], vote["compare"]) == ("votes", 3, "choice")
-    assert vote["options"]["temperature"] == 0.7
-    assert vote["prices"] == {"input": 0.1, "output": 0.3}
-    told = run("tune", place / "answers.jsonl", "--task", "choice", "--lam", 1000, "--no-bands", "--json")
-    assert json.loads(told.stdout)["models"] == ["tiny", "large"]
-
-
 def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
     collect(place, Varied())
     assert "sample" not in answers(place)[0]
@@ -108,28 +90,6 @@ def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
         (f"q{i}", name, 1) for i in (20, 21) for name in ("tiny", "large")
     )
     assert rcjax.read_log(place / "answers.jsonl", task="choice").n_queries == 20
-
-
-def test_a_model_of_the_file_has_its_own_number(place):
-    asked = write_questions(place / "questions.jsonl", questions(10))
-    with served(Varied()) as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny"], "samples = 4")
-        models.write_text(models.read_text() + write_models(place / "other.toml", url, ["large"]).read_text())
-        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice"
-        assert run(*line, "--samples", 2).exit_code == 0
-    assert keys(answers(place)) == each(10, tiny=4, large=2)
-
-
-@pytest.mark.parametrize("budget", [0.0003, 0.002, 0.004])
-def test_the_budget_counts_every_sample(place, budget):
-    behave = Varied()
-    result, _ = collect(place, behave, "--samples", 5, "--budget", budget, "--json", names=["tiny"])
-    document = json.loads(result.stdout)
-    assert behave.charged <= Decimal(str(budget))
-    assert document["budget_spent"] or len(answers(place)) == 100
-    # The first questions have all their samples, but for those that were under way at the end.
-    whole = [number for number in Counter(row["query"] for row in answers(place)).values() if number == 5]
-    assert len(whole) >= len(answers(place)) // 5 - 8
 
 
 def start(place, url):
@@ -156,14 +116,6 @@ def test_after_kills_no_sample_is_missing_or_there_twice(place):
     lost = [row for row in lines(place) if row["error"]]
     assert sum(behave.asked.values()) - 360 <= len(lost)
     assert behave.charged <= sum(Decimal(str(row["at_most"])) for row in lines(place))
-
-
-def test_grading_again_grades_every_sample(place):
-    collect(place, Varied(), "--samples", 3)
-    result = run("grade", place / "answers.jsonl", "--grade", "contains", "--again", "--json")
-    assert json.loads(result.stdout)["graded"] == 120
-    assert keys(answers(place)) == each(20, tiny=3, large=3)
-    assert {row["graded_by"] for row in answers(place)} == {"contains"}
 
 
 @in_turn(
@@ -202,52 +154,3 @@ def test_samples_need_no_confidence_of_their_own(place, signal):
         log = rcjax.read_log(place / "answers.jsonl", task="choice")
     assert log.asked["tiny"]["samples"] == 3
     assert {round(3 * math.exp(share)) for share in log.logprob.ravel().tolist()} == {2, 3}
-
-
-def test_samples_and_several_answers_as_one_are_not_mixed(place):
-    class Several(Varied):
-        def answer(self, name, prompt, counts):
-            choice = completion("A", None, counts)
-            return choice | {"choices": choice["choices"] * 5}
-
-    collect(place, Several(), n=2, signal="votes")
-    result, server = collect(place, Varied(), "--samples", 2, signal="votes", n=2)
-    assert result.exit_code == 1
-    assert "model tiny: in the log that is there signal votes took several answers as one" in " ".join(
-        result.stderr.split()
-    )
-    assert server.requests == []
-
-
-@in_turn("number", ["0", "-1", "1001", "two", "1.5"])
-def test_a_number_of_samples_that_is_none(number, place):
-    result, server = collect(place, Varied(), "--samples", number)
-    assert result.exit_code == 2
-    assert "--samples" in result.stderr
-    assert server.requests == []
-
-
-def test_who_states_is_told_of_samples(place):
-    class Stating(Varied):
-        def answer(self, name, prompt, counts):
-            return completion("80%" if "percentage" in prompt else "A", None, counts)
-
-    asked = write_questions(place / "questions.jsonl", questions(3))
-    with served(Stating()) as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny"])
-        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl"
-        first = run(*line)
-    assert "signal stated; --samples 5 has the share of five answers that agree" in " ".join(first.stdout.split())
-
-
-def test_a_sample_that_stands_there_twice_counts_once(place):
-    collect(place, Varied(), "--samples", 2, n=10)
-    path = place / "answers.jsonl"
-    again = answers(place)[0] | {"call": "another"}
-    path.write_text(path.read_text() + json.dumps(again) + "\n")
-    with pytest.warns(LeftOutWarning, match="1 repeated answers"):
-        log = rcjax.read_log(path, task="choice")
-    assert log.models == ("tiny", "large")
-    path.write_text(path.read_text() + json.dumps(again | {"call": "third", "sample": None, "query": "q99"}) + "\n")
-    with pytest.raises(rcjax.LogError, match=r"row 42, model .*: sample is missing"):
-        rcjax.read_log(path, task="choice")

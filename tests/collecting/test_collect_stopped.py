@@ -6,7 +6,6 @@ import time
 import pytest
 from chat_server import served
 from collecting_runs import answers, collect, lines, start, wait_for
-from command_line import run
 from models_of_a_test import Models, questions, write_questions
 
 import rcjax
@@ -100,18 +99,3 @@ def test_a_full_disk_loses_nothing_that_was_paid_for(place):
     assert process.returncode == 0, told
     assert len(answers(place)) == 800
     assert done <= 800
-
-
-def test_two_runs_do_not_write_to_one_file(place):
-    behave = Models(delay=0.3)
-    write_questions(place / "questions.jsonl", questions(60))
-    with served(behave) as (_, url):
-        process = start(place, url)
-        wait_for(behave, 4, process)
-        result = run(
-            "collect", place / "questions.jsonl", "--models", place / "models.toml", "--out", place / "answers.jsonl"
-        )
-        assert result.exit_code == 1
-        assert "another rcjax collect writes to it" in result.stderr
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)

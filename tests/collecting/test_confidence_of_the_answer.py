@@ -87,12 +87,6 @@ def test_an_answer_has_its_own_confidence_and_a_run_says_how_many_are_not_the_li
     assert "temperature 0 would be better" in words(result.stdout)
 
 
-def test_a_probe_says_it_too(place):
-    shown, document = probe(place, sampled)
-    assert "small: 1 of 1 answer gives another choice than the likeliest one" in words(shown)
-    assert json.loads(document)["models"][0]["not_likeliest"] == 1
-
-
 def test_tokens_of_something_else_are_told_of(place):
     def behave(request, headers):
         return with_tokens("A", token("B", -0.1, ("B", -0.1), ("A", -2.4)))

@@ -1,7 +1,6 @@
 """What a run says before its first call, beside what it came to: money, time and calls, once it has seen some."""
 
 import json
-import time
 
 import pytest
 from chat_server import completion
@@ -80,19 +79,6 @@ def test_judges_are_counted_before_and_after_there_are_some(place):
 
 def rows_of(place):
     return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
-
-
-def test_how_long_it_takes_is_said_once_it_is_known(place):
-    behave = Models(delay=0.1)
-    how = ("--signal", "choice", "--concurrency", "2")
-    first, _ = collect(place, behave, *how, "--json", n=12, names=("tiny", "small"))
-    assert json.loads(first.stdout)["seconds"] is None
-    start = time.monotonic()
-    second, _ = collect(place, behave, *how, "--json", n=52, names=("tiny", "small"))
-    took = time.monotonic() - start
-    assert 0.4 * 40 * 0.1 / 2 < json.loads(second.stdout)["seconds"] < 1.5 * took
-    third, _ = collect(place, behave, *how, n=60, names=("tiny", "small"))
-    assert "about 0 s" in third.stderr or "about 1 s" in third.stderr
 
 
 def test_the_slowest_model_tells_how_long_a_run_still_takes():

@@ -127,21 +127,6 @@ def _by_large(models):
     return "--grade", "judge:large", "--models", models
 
 
-def test_a_judge_without_a_reference(place):
-    log = place / "calls.jsonl"
-    with CallLog(log, prompts=True) as calls:
-        for one in both("1", asked=ASKED):
-            calls.write(one, [{"role": "user", "content": "B or C?"}])
-    behave = Judge()
-    with served(behave) as (_, url):
-        models = write_models(place / "models.toml", url, ["large"])
-        out = place / "verdicts.jsonl"
-        result = run("grade", log, *_by_large(models), "--into", "judged", "--out", out)
-    assert result.exit_code == 0, result.stderr
-    assert [row["judged"] for row in rows_of(out)] == [False, False]
-    assert len(behave.shown) == 2
-
-
 @in_turn(
     "files, words",
     [

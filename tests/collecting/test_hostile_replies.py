@@ -17,7 +17,7 @@ from models_of_a_test import ENVIRONMENT, write_models, write_questions
 
 from rcjax.collecting.graders import beside, registry
 from rcjax.collecting.graders.attempt import Attempt, NoVerdictError
-from rcjax.collecting.graders.judge import Judge, rubric, verdict
+from rcjax.collecting.graders.judge import Judge, verdict
 from rcjax.collecting.graders.registry import COMPARISONS, make_graders
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -210,15 +210,6 @@ def test_a_grader_that_fails_on_all_is_left_alone(place):
     assert len(answers(place)) == 20
 
 
-def test_a_reply_is_a_line_before_it_is_graded(place):
-    (place / "looks.py").write_text(
-        "from pathlib import Path\ndef right(text, reference):\n"
-        "    return text in Path('answers.jsonl').read_text().splitlines()[-1]\n"
-    )
-    collect(place, {f"{i}?": f"said {i}" for i in range(5)}, "--grade", "python:looks:right")
-    assert [row["correct"] for row in answers(place).values()] == [True] * 5
-
-
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @in_turn(("command", "sent"), [("collect", signal.SIGINT), ("grade", signal.SIGTERM)])
 def test_a_grader_that_never_ends_can_be_stopped(command, sent, place):
@@ -280,7 +271,3 @@ def test_a_pattern_that_right_answers_spoil_is_told(place):
     assert asyncio.run(grade("3")) is True
     with pytest.raises(NoVerdictError, match="failed: OverflowError"):
         asyncio.run(grade("9" * 30))
-
-
-def test_a_rubric_can_be_sent_whatever_was_replied():
-    assert rubric(attempt("\ud800"), "{answer}") == "?"

@@ -148,8 +148,3 @@ def test_samples_are_nested_and_in_order(n, seed, small, large):
     few, many = draw(questions, min(small, large), seed), draw(questions, max(small, large), seed)
     assert len(few) == min(small, large, n)
     assert [question for question in many if question in few] == few
-
-
-def test_samples_differ_by_seed():
-    questions = [Question(f"q{i}", ()) for i in range(100)]
-    assert len({tuple(question.query for question in draw(questions, 10, seed)) for seed in range(5)}) == 5

@@ -132,16 +132,6 @@ def test_scores_of_a_function_are_a_log_to_tune(place, monkeypatch):
     assert more.exit_code == 0, more.stderr
 
 
-@pytest.mark.usefixtures("own_settings")
-def test_right_and_wrong_say_nothing_of_scores(place, monkeypatch):
-    grader = write_grader(place, monkeypatch, "text in right")
-    result, _ = collect(place, Models(), "--grade", grader, "--json", names=["tiny"], n=20)
-    document = json.loads(result.stdout)
-    assert "scored" not in document
-    assert {row["correct"] for row in answers(place)} == {True, False}
-    assert not any("score" in note for note in document["notes"])
-
-
 class Marks(Models):
     """The largest model gives 10 points for a right answer and 4 for another."""
 

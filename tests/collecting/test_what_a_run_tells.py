@@ -1,18 +1,11 @@
 """What `rcjax collect`, `grade` and `label` tell: requests, graders, what is missing, and a next step that helps."""
 
 import json
-import re
-import time
-from types import SimpleNamespace
 
 import pytest
 from chat_server import served
 from command_line import run
 from models_of_a_test import Models, questions, write_models, write_questions
-
-from rcjax.cli import console
-from rcjax.cli.collect_progress import progress
-from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -63,20 +56,6 @@ def test_graders_and_what_they_left_are_told(place):
         assert 0 < sum(both) < 16
 
 
-def test_a_pipe_is_told_how_far_grading_is(place, monkeypatch):
-    monkeypatch.setattr(console, "EVERY", 0.05)
-    (place / "slow.py").write_text(
-        "import time\n\ndef right(answer, reference):\n    time.sleep(0.3)\n    return True\n"
-    )
-    monkeypatch.syspath_prepend(place)
-    asked = write_questions(place / "questions.jsonl", questions(12))
-    with served(Models()) as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny"])
-        run("collect", asked, "--models", models, "--out", place / "a.jsonl")
-    told = run("grade", place / "a.jsonl", "--grade", "python:slow:right", "--again").stderr
-    assert re.search(r"grading: [1-9]\d? of 12, \d+ %, about \d s left", told), told
-
-
 @pytest.mark.parametrize(
     ("document", "step"),
     [
@@ -94,16 +73,6 @@ def test_the_next_step_does_not_end_as_the_run_did(document, step):
     usual = {"stopped": {}, "silent": [], "budget_spent": False, "ungraded": 0, "answers": 90, "answered_by_all": 9}
     usual |= {"out": "a.jsonl", "signals": {"tiny": "stated"}, "models": [model]}
     assert _next(usual | document).startswith(step)
-
-
-def test_a_pipe_is_told_how_far_a_run_is(monkeypatch, capfd):
-    halfway = SimpleNamespace(tallies={"tiny": Tally(to_do=30, done=10, failed=2), "large": Tally(to_do=10, done=10)})
-    monkeypatch.setattr(console, "EVERY", 0.05)
-    with progress(halfway):
-        time.sleep(0.3)
-    lines = capfd.readouterr().err.splitlines()
-    assert lines
-    assert lines[0].startswith("asking: 20 of 40, 50 %, about 0 s left, 2 failed")
 
 
 def test_a_table_to_label_says_which_questions_and_answers_are_missing(place):
