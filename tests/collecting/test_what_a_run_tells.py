@@ -73,15 +73,3 @@ def test_the_next_step_does_not_end_as_the_run_did(document, step):
     usual = {"stopped": {}, "silent": [], "budget_spent": False, "ungraded": 0, "answers": 90, "answered_by_all": 9}
     usual |= {"out": "a.jsonl", "signals": {"tiny": "stated"}, "models": [model]}
     assert _next(usual | document).startswith(step)
-
-
-def test_a_table_to_label_says_which_questions_and_answers_are_missing(place):
-    log = place / "log.csv"
-    lines = [f"{i},{model},-0.{1 + i % 7},0.001" for i in range(40) for model in ("small", "large")]
-    log.write_text("\n".join(["query,model,logprob,cost", *lines]) + "\n")
-    told = in_words(run("label", log, "--n", 10, "--out", place / "one.csv"))
-    assert "10 of the 10 show no question: give --questions FILE, and another --out" in told
-    assert "10 of the 10 show no answer: give --answers FILE, and another --out" in told
-    asked = write_questions(place / "asked.jsonl", [{"query": str(i), "prompt": f"Question {i}?"} for i in range(40)])
-    told = in_words(run("label", log, "--n", 10, "--out", place / "two.csv", "--questions", asked))
-    assert "show no question" not in told
