@@ -25,6 +25,9 @@ T = TypeVar("T")
 Check = Callable[[Any, str], T]  # takes a value and its place in the file, returns the value as it is stored
 
 
+SCHEMA_VERSION = 1  # of all files of ours
+
+
 _HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
 
 
@@ -105,9 +108,9 @@ def name(value: Any, where: str) -> str:
 
 
 def choice(value: Any, allowed: tuple[str, ...], where: str) -> str:
-    """One of the words allowed; others may be from a newer rcjax."""
+    """One of the words allowed."""
     if type(value) is not str or value not in allowed:
-        what = f"this rcjax knows {', '.join(allowed)} only (upgrade it for more)"
+        what = f"this rcjax knows {', '.join(allowed)} only"
         require(name(value, where) in allowed, where, what, value)
     return value
 
@@ -230,15 +233,13 @@ def thawed(value: Any) -> Any:
     return [thawed(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def header(data: Any, kind: str, newest: int) -> None:
+def header(data: Any, kind: str) -> None:
     """The beginning of every file of ours: an object that tells its format and the version of its schema."""
     require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
     form, version = data.get("format"), data.get("schema_version")
     require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
-    require(type(version) is int and version > 0, "schema_version", "must be a whole number", version)
-    if version > newest:
-        advice = f"this rcjax reads up to {newest}: upgrade rcjax"
-        raise ValueError(f"schema_version: this file has schema version {shown(version)}, {advice}")
+    if version != SCHEMA_VERSION or type(version) is not int:
+        raise ValueError(f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}")
 
 
 @contextmanager

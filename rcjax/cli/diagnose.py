@@ -25,7 +25,6 @@ from rcjax.cli.options import (
     ScoreMax,
     Task,
     TaskOption,
-    VotesOption,
     WrongColumn,
     counted,
     scoring,
@@ -51,7 +50,6 @@ def diagnose(
     wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     models: Models = None,
-    votes: VotesOption = None,
     copula: CopulaFamily = None,
     cascade: Annotated[
         Any,

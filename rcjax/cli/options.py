@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
-from rcjax.cli.parsers import family, fraction, money, names, no_votes, positive, seconds_limit
+from rcjax.cli.parsers import family, fraction, money, names, positive, seconds_limit
 
 if TYPE_CHECKING:
     from rcjax.policy.reference import Reference
@@ -347,17 +347,6 @@ Models = Annotated[
         metavar="A,B,…",
         help="Use these models, in this order. [default: by cost]",
         rich_help_panel=SEARCH,
-    ),
-]
-
-
-VotesOption = Annotated[
-    Any,
-    typer.Option(
-        "--votes",
-        parser=no_votes,
-        hidden=True,
-        help="Gone: votes as models beside their own were measured to bring nothing.",
     ),
 ]
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import typer
 
-from rcjax.policy.record import VOTES_ARE_GONE
-
 _KINDS = ("all", "full", "adaptive")
 
 
@@ -141,8 +139,3 @@ def family(text: str) -> str:
         except ValueError as unknown:
             raise typer.BadParameter(str(unknown).partition(", or a subclass")[0] + ", and auto") from None
     return text
-
-
-def no_votes(text: str) -> Any:
-    """Refuse an option that is gone, whatever its value."""
-    raise typer.BadParameter(f"{VOTES_ARE_GONE}: leave it out")

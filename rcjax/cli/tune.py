@@ -34,7 +34,6 @@ from rcjax.cli.options import (
     SecondCost,
     Task,
     TaskOption,
-    VotesOption,
     WrongColumn,
     checked,
     counted,
@@ -46,7 +45,6 @@ from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
 from rcjax.cli.parsers import as_search, fraction, models_to_read, money, names
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
-from rcjax.policy.record import EXPECTED_IS_GONE
 from rcjax.policy.spec import Spec
 
 if TYPE_CHECKING:
@@ -126,12 +124,6 @@ Judged = Annotated[
 ]
 
 
-Posterior = Annotated[
-    bool,
-    typer.Option("--posterior", hidden=True, help="Gone: policies of least expected loss were measured to lose."),
-]
-
-
 Bands = Annotated[
     bool,
     typer.Option(
@@ -187,7 +179,6 @@ def tune(
     score_max: ScoreMax = None,
     wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
-    votes: VotesOption = None,
     models: Models = None,
     cascade: Cascade = None,
     abstain_price: AbstainPrice = None,
@@ -198,7 +189,6 @@ def tune(
     judged: Judged = False,
     max_seconds: MaxSeconds = None,
     second_cost: SecondCost = None,
-    posterior: Posterior = False,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -212,7 +202,6 @@ def tune(
     inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct(options, [*inputs, ("--held-out", held_out)])
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
-    _require(not posterior, f"{EXPECTED_IS_GONE}: leave it out", "--posterior")
     spec = Spec(
         targets=() if target is None else (target,),
         search="selected" if cascade is None else as_search(cascade),

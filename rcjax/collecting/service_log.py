@@ -110,7 +110,7 @@ def read_shadow_calls(path: Path) -> ShadowCalls:
     calls = ShadowCalls()
     for row, where in _lines(path):
         if row.get("call_log") != VERSION:
-            raise LogError(f"{where}: no call of a service, or one of a newer rcjax: give the log as it was written")
+            raise LogError(f"{where}: no call of a service: give the log as it was written")
         calls.add(row, where)
     if not calls.rows:
         raise LogError(

@@ -32,7 +32,7 @@ from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
-from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, tell_search
+from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
 
@@ -360,8 +360,6 @@ def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: RetuningGain | 
             f"{missing:,} of {log.n_queries:,} queries lack the answer of some model: the check is right if that does "
             "not depend on the query, and not if models were asked only where others were unsure"
         )
-    if gain is not None:
-        yield from tell_search(policy)
     if retuning and gain is None:
         why = "the policy does not tell its λ" if policy.expected.get("lam") is None else "one model, or few queries"
         if recorded_tuning(policy).spec.max_seconds is not None:

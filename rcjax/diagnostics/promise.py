@@ -17,7 +17,6 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax.diagnostics.held_out import HeldOut
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.searches import gone_search
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.replaying.replay import replay
@@ -62,12 +61,10 @@ def search_again(frontier: Frontier, model: CascadeModel, log: Log, lam: np.ndar
         lam: (L,) in errors per unit of money.
         seed: of the folds of the search.
 
-    Raises ValueError for `minimise`, whose objective a frontier does not hold, and for a search that is gone.
+    Raises ValueError for `minimise`, whose objective a frontier does not hold.
     """
     if frontier.search == "minimised":
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
-    if gone := gone_search(frontier):
-        raise ValueError(f"{gone}: tune again, or give held-out queries instead")
     price = frontier.abstain_price
     if frontier.search == "selected":
         # Folds of their own: those dealt by the same seed would be the ones that are left out already.

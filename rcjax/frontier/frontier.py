@@ -18,7 +18,7 @@ from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
 from rcjax.frontier.choosing import point_for
 from rcjax.frontier.hull import lower_hull, thinned
-from rcjax.frontier.point_files import has_shares, points_from_json, points_to_json
+from rcjax.frontier.point_files import points_from_json, points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
 from rcjax.frontier.policy_provenance import describe_tuning
@@ -31,7 +31,7 @@ from rcjax.policy.counted import Counted
 from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.record import CHAINS, read_limits, search_record
+from rcjax.policy.record import CHAINS, search_record
 from rcjax.policy.scores import recorded_counted
 from rcjax.policy.targets import Target
 
@@ -40,12 +40,7 @@ from rcjax.policy.targets import Target
 _MOST_RUNGS, _ON = 20, 1e-9
 
 
-_FORMAT, _SCHEMA = "rcjax-frontier", 4
-
-
-# Schema versions that older versions read: of a frontier that does nothing for a share of the queries, that compares no
-# answers besides, and none of whose models may refuse either.
-_WITHOUT_SHARES, _WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 3, 2, 1
+_FORMAT = "rcjax-frontier"
 
 
 @partial(
@@ -54,7 +49,7 @@ _WITHOUT_SHARES, _WITHOUT_AGREEMENT, _WITHOUT_ABSTENTION = 3, 2, 1
         *("lam", "error", "cost", "status", "policies"),
         *("model", "bands", "abstain_price", "abstention", "seconds", "reserve"),
     ),
-    meta_fields=("search", "chain", "compare", "cascades"),
+    meta_fields=("search", "chain", "compare"),
 )
 @dataclasses.dataclass(frozen=True)
 class Frontier:
@@ -81,8 +76,8 @@ class Frontier:
     """The fitted model, on the scale of whose confidences the thresholds are."""
     bands: Bands | None = None
     """How sure we are of each point, where `bootstrap` has told."""
-    search: Search | Literal["selected", "expected", "minimised"] = "all"
-    """What was searched: see `solve_frontier`; or how: `select_frontier`, `minimise`, "expected" in files of before."""
+    search: Search | Literal["selected", "minimised"] = "all"
+    """What was searched: see `solve_frontier`; or how: `select_frontier`, `minimise`."""
     chain: Chain = "exact"
     """The factorisation under which it was solved."""
     abstain_price: float | None = None
@@ -93,8 +88,6 @@ class Frontier:
     """How the answers of its log were compared, for policies that compare answers."""
     seconds: Seconds | None = None
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
-    cascades: Search | None = None
-    """Among which cascades policies of least expected loss were searched, in files of before; else None."""
     reserve: jax.Array | None = None
     """(L,) money per query that a budget keeps in hand, as a bill is known but roughly; None: nothing."""
 
@@ -277,30 +270,22 @@ class Frontier:
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.abstain_price is not None:
             head["abstain_price"] = self.abstain_price
-        head |= self._limits
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
             points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         if self.seconds is not None:
             points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]
-        version = _WITHOUT_ABSTENTION if self.abstention is None else _WITHOUT_AGREEMENT
         if self.policies.agreements is not None:
-            version, head["compare"] = _WITHOUT_SHARES, self.compare or "text"
-        version = _SCHEMA if any(has_shares(point) for point in points) else version
+            head["compare"] = self.compare or "text"
         return {
             "format": _FORMAT,
-            "schema_version": version,
+            "schema_version": check.SCHEMA_VERSION,
             "models": list(self.models),
             **head,
             "frontier": points,
             "model": self.model.to_json(),
         }
-
-    @property
-    def _limits(self) -> dict[str, Any]:
-        """What the search was limited to, as JSON values, as far as it was."""
-        return {} if self.cascades is None else {"cascades": plain(self.cascades)}
 
     def _host(self) -> dict[str, Any]:
         """The points as numpy's arrays by name, copied from the device once."""
@@ -323,20 +308,19 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
 def frontier_from_json(data: Any) -> Frontier:
     """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
-    check.header(data, _FORMAT, _SCHEMA)
+    check.header(data, _FORMAT)
     with check.inside("model"):
         model = model_from_json(data.get("model"))
     names = list(model.models)
-    check.require(data.get("models", names) == names, "models", f"must be the model's, {names}", data.get("models"))
+    check.require(data.get("models") == names, "models", f"must be the model's, {names}", data.get("models"))
     frontier = make_frontier(
         model,
         points_from_json(model.models, data.get("frontier")),
-        search=search_record(data.get("search", "all"), "search", model.models),
-        chain=cast(Chain, check.choice(data.get("chain", "exact"), CHAINS, "chain")),
+        search=search_record(data.get("search"), "search", model.models),
+        chain=cast(Chain, check.choice(data.get("chain"), CHAINS, "chain")),
         abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
         compare=check.optional(data.get("compare"), "compare", _comparison),
     )
-    frontier = dataclasses.replace(frontier, **read_limits(data, "", model.models))
     reserve = [point["reserve"] for point in data["frontier"] if "reserve" in point]
     if reserve:
         frontier = dataclasses.replace(frontier, reserve=jax.device_put(np.array(reserve)))

@@ -74,11 +74,6 @@ def _splits_to_json(
     return {"splits": splits} if splits else {}
 
 
-def has_shares(point: Mapping[str, Any]) -> bool:
-    """Whether a point, as JSON values, does something for a share of the queries."""
-    return "splits" in point or any("share" in rule for table in point.get("rules", {}).values() for rule in table)
-
-
 def points_from_json(names: tuple[str, ...], points: Any) -> Points:
     """The arrays of a frontier over the named models, from its points as JSON values: the inverse of `points_to_json`.
 

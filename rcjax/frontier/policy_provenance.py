@@ -12,8 +12,8 @@ def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[s
     """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.
 
     What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
-    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, with `cascades`
-    where they say something, and the options of the `fit`; and `reference`: queries of that log.
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, and the options of the
+    `fit`; and `reference`: queries of that log.
     """
     model = frontier.model
     tuning = {
@@ -25,7 +25,6 @@ def describe_tuning(frontier: Any, target: Mapping[str, float] | None) -> dict[s
         "bands": frontier.bands is not None,
         "abstain_price": frontier.abstain_price,
         "fit": model.options,
-        **frontier._limits,
     }
     provenance = {**model.provenance, "tuning": tuning}
     return provenance if model.reference is None else provenance | {"reference": model.reference}

@@ -6,9 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcjax.frontier.policies import NEVER_REFUSE
 from rcjax.model.cascade_model import positions
-from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE
 
 Chain = Literal["exact", "paper"]
 
@@ -36,21 +34,3 @@ def cascade_names(members: Any, models: tuple[str, ...]) -> tuple[tuple[str, ...
     (('small',), ('small', 'large'))
     """
     return tuple(tuple(models[j] for j in np.flatnonzero(row)) for row in np.asarray(members))
-
-
-def gone_search(frontier: Any) -> str | None:
-    """Why no search finds the policies of a frontier, of an older file, any more; None where one does."""
-    if frontier.search == "expected":
-        return EXPECTED_IS_GONE
-    if frontier.search != "selected" and frontier.policies.agreements is not None:
-        return "named cascades no longer compare answers, and this one does"
-    return EARLY_IS_GONE if _refuses_early(frontier) else None
-
-
-def _refuses_early(frontier: Any) -> bool:
-    """Whether some model that another one comes after refuses in a cascade."""
-    policies = frontier.policies
-    if policies.refusals is None:
-        return False
-    members, refusals, thresholds = map(np.asarray, (policies.members, policies.refusals, policies.thresholds))
-    return bool((members & (refusals > NEVER_REFUSE) & (refusals < thresholds)).any())

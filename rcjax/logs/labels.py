@@ -24,8 +24,6 @@ from rcjax.signals import normalise_answer
 if TYPE_CHECKING:
     import polars as pl
 
-NEWEST = 1  # version of the lines of a call log that this rcjax reads
-
 
 _RIGHT = "give the right answer to the query"
 
@@ -249,15 +247,13 @@ class UsableCalls:
         self._shadowed = self._any_shadow = False
 
     def keep(self, rows: Rows) -> Rows:
-        """The rows to learn from. Raises `LogError` where a row is of a newer rcjax."""
+        """The rows to learn from. Raises `LogError` where a row is of another version."""
         import polars as pl
 
         if "call_log" not in rows.frame.columns:
             return rows
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
-        rows.refuse(version.is_null() | (version < 1), "call_log", "is no version of a call log")
-        newer = f"is from a newer rcjax: this one reads up to {NEWEST}: upgrade rcjax"
-        rows.refuse(version > NEWEST, "call_log", newer)
+        rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "error" in rows.frame.columns:
             rows = rows.keep(~(rows.frame["query"].is_null() & rows.frame["error"].is_not_null()))  # of no query
             passed = rows.frame["error"].cast(pl.String).str.contains("^(?:not judged|passed on)").fill_null(False)

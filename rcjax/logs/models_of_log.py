@@ -12,7 +12,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning, _chosen, _mean_cost
 from rcjax.logs.matrices import Matrices
-from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 
 _FEWEST_LABELS = 2  # of a model
 
@@ -26,11 +25,6 @@ def models_named(held: Matrices, every: list[str], wanted: tuple[str, ...] | Non
         wanted: the models that somebody named; None for all.
         where: the log, for messages.
     """
-    for name in wanted or ():
-        if name not in every and voting_model(name) in every:
-            model = brief(str(voting_model(name)))
-            advice = f"name {model}; a policy that asks it is to be tuned anew"
-            raise LogError(f"{where}, model {brief(name)}: {VOTES_ARE_GONE}: {advice}")
     names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
     unused = [name for name in (every if wanted is None else names) if name not in held.models]
     if unused and (wanted is not None or not held.models):

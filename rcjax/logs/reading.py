@@ -30,7 +30,6 @@ from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, req
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.scoring import as_labels
-from rcjax.policy.record import refuse_votes
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
 
@@ -43,7 +42,6 @@ def read_log(
     task: Literal["generation", "choice"] = "generation",
     labels: Any = None,
     answers: Any = None,
-    votes: Any = None,
     unlabelled: bool = False,
     reference: str | Reference | None = None,
     same: Same | None = None,
@@ -81,7 +79,6 @@ def read_log(
             replaced; one with empty cells is added to, and of two labels that from here counts.
         answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
             `answer` or `answer_key`.
-        votes: leave it out: votes as models beside their own were measured to bring nothing, and are gone.
         unlabelled: read a log that has no labels too, or none of some models.
         reference: a model whose answers take the place of right ones: an answer is wrong where it is another one.
             With labels, that it is the same is a judge's verdict, `judged_same`, which they correct; a
@@ -126,7 +123,6 @@ def read_log(
     for name, table in {"source": source, **beside}.items():
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    refuse_votes(votes)
     counted = sameness_of(reference, same)
     scoring = scoring_of(score_max, wrong, labels)
     beside_it = Beside(labels, answers, not unlabelled, sameness=counted, scoring=scoring)

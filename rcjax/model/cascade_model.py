@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.files import write_atomically
-from rcjax._base.json_checks import inside, load, name as require_name
+from rcjax._base.json_checks import SCHEMA_VERSION, inside, load, name as require_name
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula, OneOf
@@ -32,7 +32,7 @@ from rcjax.model.margins_file import (
     marginals_from_json,
     marginals_to_json,
 )
-from rcjax.model.model_file import FORMAT, NOTHING_STATED, SCHEMA, check_members, check_model, check_parameters
+from rcjax.model.model_file import FORMAT, check_members, check_model, check_parameters
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
 from rcjax.model.ties import pairs_by_likelihood
@@ -206,7 +206,7 @@ class CascadeModel:
         """The model as JSON values; the inverse of `model_from_json`."""
         return {
             "format": FORMAT,
-            "schema_version": NOTHING_STATED if self.calibrators.stated is None else SCHEMA,
+            "schema_version": SCHEMA_VERSION,
             "models": list(self.models),
             "transform": self.calibrators.transform,
             "calibrators": calibrators_to_json(self.calibrators),

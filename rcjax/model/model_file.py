@@ -16,10 +16,7 @@ from rcjax._base.json_checks import amount, number, of_length, optional, require
 from rcjax.policy.calibrations import TRANSFORMS
 from rcjax.policy.record import fit_record, recorded_count
 
-FORMAT, SCHEMA = "rcjax-model", 2
-
-
-NOTHING_STATED = 1  # the schema version where no model states values, which older versions of rcjax read
+FORMAT = "rcjax-model"
 
 
 _MOST_STATED = 32
@@ -57,7 +54,7 @@ _MARGINALS = {
 
 def check_model(data: Any) -> tuple[str, ...]:
     """The names of a model's models; ValueError names the place of what cannot be right in its JSON values."""
-    check.header(data, FORMAT, SCHEMA)
+    check.header(data, FORMAT)
     models = check.names(data.get("models"), "models")
     check.choice(data.get("transform"), TRANSFORMS, "transform")
     calibrators = _columns(data.get("calibrators"), "calibrators", _CALIBRATORS, len(models))

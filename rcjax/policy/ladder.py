@@ -152,14 +152,14 @@ class Ladder(AnyPolicy):
         """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""
         shared = {name: thawed(getattr(self, name)) for name in _SHARED}
         rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} for rung in self.rungs]
-        head = {"format": self.FORMAT, "schema_version": self.SCHEMA_VERSION}
+        head = {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION}
         place = {"position": self.position, "budget": self.budget, "expected": thawed(self.expected)}
         return head | place | {"rungs": rungs} | shared | {"provenance": thawed(self.provenance)}
 
     @classmethod
     def from_json(cls, data: Any) -> Ladder:
         """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        check.header(data, cls.FORMAT, cls.SCHEMA_VERSION)
+        check.header(data, cls.FORMAT)
         shared = {name: check.items(data.get(name) or {}, name, check.as_it_is) for name in _SHARED}
         provenance = check.items(data.get("provenance"), "provenance", check.frozen)
 

@@ -41,11 +41,6 @@ class _NotGiven:
 _NOT_GIVEN: Any = _NotGiven()
 
 
-# Schema versions that older versions of rcjax read: of a policy that always answers, that may abstain, and that
-# compares answers or has models that state values; no rule of these is for a share of the queries.
-_WITHOUT_ABSTENTION, _WITH_ABSTENTION, _WITHOUT_SHARES = 1, 2, 3
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Keep the answer of `model`, whose calibrated confidence is `confidence`."""
@@ -176,7 +171,7 @@ class Policy(AnyPolicy):
         Defer(next_model='large', confidence=0.367...)
     """
 
-    FORMAT, SCHEMA_VERSION = "rcjax-policy", 4
+    FORMAT = "rcjax-policy"
 
     models: tuple[str, ...] = field()  # `field()`, as what `AnyPolicy` has is no default
     calibrations: Mapping[str, Calibration] = field()
@@ -308,15 +303,6 @@ class Policy(AnyPolicy):
     def _keys(self) -> list[str]:
         keys = [field.name for field in fields(self) if field.init]
         return keys if self.agreements else [key for key in keys if key != "agreements"]
-
-    def _schema_version(self) -> int:
-        rules = [rule for table in self.rules.values() for rule in table]
-        if any(rule.share is not None for rule in rules):
-            return self.SCHEMA_VERSION
-        if self.agreements or any(calibration.stated for calibration in self.calibrations.values()):
-            return _WITHOUT_SHARES
-        abstains = any(rule.action == "abstain" for rule in rules)
-        return _WITH_ABSTENTION if abstains else _WITHOUT_ABSTENTION
 
 
 def part_from(value: Any, where: str) -> Policy:

@@ -7,7 +7,6 @@ writes it. ValueError names the place of what is not.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,31 +19,10 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="AnyPolicy")
 
-SEARCHES = ("selected", "expected", "minimised", "all", "full", "adaptive")
+SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
 
 
 CHAINS = ("exact", "paper")
-
-
-CASCADES = ("all", "full")  # among which policies of least expected loss were searched
-
-
-#: Of policies whose search is "expected", as files of before have it.
-EXPECTED_IS_GONE = "the search of least expected loss is gone, as it was measured to lose against the default"
-
-
-#: Of `abstain_early`, which functions took, and of policies that came of it.
-EARLY_IS_GONE = "refusals by models before the last of a cascade are gone, as they were measured to bring nothing"
-
-
-#: Of models such as `small ×3`, and of what asked for them.
-VOTES_ARE_GONE = (
-    "votes as models beside their own (small ×3) are gone, as they were measured to bring nothing; of a model with "
-    "several answers to a query the confidence is the share that agrees (the signal votes)"
-)
-
-
-_VOTE = re.compile(r"(.+) ×(?:[2-9]|[1-9]\d{1,3})", re.DOTALL)
 
 
 _METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
@@ -56,34 +34,12 @@ _TARGETS = ("budget", "max_error", "error_cost", "lam")
 _TUNING = "provenance.tuning"
 
 
-def voting_model(name: str) -> str | None:
-    """The model of which several answers voted under a name, as files of before have it; None for other names.
-
-    >>> voting_model("small ×3"), voting_model("small")
-    ('small', None)
-    """
-    match = _VOTE.fullmatch(name)
-    return match[1] if match else None
-
-
-def refuse_votes(votes: Any) -> None:
-    """ValueError for an argument that is gone, unless it is left out."""
-    if votes is not None:
-        raise ValueError(f"{VOTES_ARE_GONE}: leave votes out")
-
-
-def refuse_early(abstain_early: Any) -> None:
-    """ValueError for an argument that is gone, unless it is left out."""
-    if abstain_early is not None:
-        raise ValueError(f"{EARLY_IS_GONE}: abstain_early must be left out, and the last one refuses")
-
-
 def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
 
-    `target`, `models`, `search` (a word, or the cascades), `cascades` that it was limited to, `chain`,
-    `fit`, `bands`, `abstain_price`, `judged`, `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`,
-    that of its guarantee, None where there is none, and `second_cost` where costs count waiting.
+    `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price`, `judged`,
+    `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`, that of its guarantee, None where there is none, and
+    `second_cost` where costs count waiting.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
@@ -92,7 +48,7 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     >>> tuning_record(Policy(("small",), *parts, provenance={"tuning": {"target": {"foo": 1}}}))
     Traceback (most recent call last):
     ...
-    ValueError: provenance.tuning.target: this rcjax knows budget, ... only (upgrade it for more), but it is 'foo'
+    ValueError: provenance.tuning.target: this rcjax knows budget, ... only, but it is 'foo'
     """
     tuning = _tuning(policy.provenance, _TUNING)
     confidence = _confidence(policy.provenance)
@@ -110,7 +66,7 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
         "max_seconds": _limit,
     }
     record = {name: read(tuning[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in tuning}
-    record |= read_limits(tuning, f"{_TUNING}.", names) | {"confidence": confidence}
+    record["confidence"] = confidence
     price, _ = recorded_waiting(policy.provenance)
     return record | ({"second_cost": price} if price else {})
 
@@ -175,23 +131,6 @@ def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[
     if isinstance(value, str):
         return check.choice(value, SEARCHES, where)
     return check.sequence(value, where, partial(check.names_among, allowed=models))
-
-
-def read_limits(entries: Mapping[str, Any], path: str, models: Sequence[str]) -> dict[str, Any]:
-    """What a search was limited to, as far as the entries of a record tell: `cascades`.
-
-    Args:
-        entries: of a policy's record, or of a frontier.
-        path: what stands before their names, for messages.
-        models: that there were to choose from.
-    """
-    checks = {
-        "cascades": lambda value, at: (
-            check.choice(value, CASCADES, at) if isinstance(value, str) else search_record(value, at, models)
-        ),
-    }
-    stated = {name: entries[name] for name in checks if entries.get(name) is not None}
-    return {name: checks[name](value, f"{path}{name}") for name, value in stated.items()}
 
 
 def fit_record(value: Any, where: str) -> dict[str, Any]:

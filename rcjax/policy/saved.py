@@ -14,12 +14,11 @@ from rcjax._base.files import write_atomically
 
 
 class Saved:
-    """A frozen dataclass with files: their "format", the newest version of their schema, and their keys in order."""
+    """A frozen dataclass with files: their "format", and their keys in order."""
 
     __slots__ = ()
 
     FORMAT: ClassVar[str]
-    SCHEMA_VERSION: ClassVar[int] = 1
     _keys: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -28,16 +27,12 @@ class Saved:
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, the inverse of `from_json`."""
         values = {key: thawed(getattr(self, key)) for key in self._keys}
-        return {"format": self.FORMAT, "schema_version": self._schema_version()} | values
-
-    def _schema_version(self) -> int:
-        """The first schema version that has all that it does: older versions of rcjax refuse what is newer."""
-        return self.SCHEMA_VERSION
+        return {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION} | values
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        check.header(data, cls.FORMAT, cls.SCHEMA_VERSION)
+        check.header(data, cls.FORMAT)
         return check.build(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:

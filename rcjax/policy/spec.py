@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rcjax.policy.calibrations import Transform
 from rcjax.policy.limits import SecondsLimit
-from rcjax.policy.record import refuse_early
 from rcjax.policy.targets import Target, TargetName
 
 
@@ -64,8 +63,6 @@ class Spec:
     """Of raw confidences."""
     abstain_price: float | None = None
     """What a refusal costs, in errors; None: models may not refuse."""
-    abstain_early: InitVar[Any] = None
-    """Leave it out: refusals by models before the last of a cascade are gone."""
     confidence: float | None = None
     """That of the guarantee; None for none."""
     judged: bool = False
@@ -76,9 +73,6 @@ class Spec:
     """What a second of waiting is worth, in money; costs count it."""
     max_seconds: SecondsLimit | None = None
     """How long queries may wait; None: as long as it takes."""
-
-    def __post_init__(self, abstain_early: Any) -> None:
-        refuse_early(abstain_early)
 
     @property
     def aim(self) -> TargetName:

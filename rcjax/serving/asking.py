@@ -22,7 +22,7 @@ from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import openai
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.streams import in_short
-from rcjax.serving.voting import refuse_voting_models, votes_apart
+from rcjax.serving.voting import votes_apart
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record
@@ -175,7 +175,6 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
     Raises TypeError or ValueError for arguments that cannot be right.
     """
     asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
-    refuse_voting_models(models, asking.served or {})
     clients = _for_each(models, asking.client, "client")
     records = recorded_asked(policy)
     signals = _signals(models, asking, records)

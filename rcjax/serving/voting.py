@@ -5,12 +5,11 @@ Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rcjax.policy.answers import COMPARISONS, Comparison, comparable
-from rcjax.policy.record import VOTES_ARE_GONE, voting_model
 from rcjax.serving.answer_keys import AnswerKeys
 from rcjax.signals import Votes
 
@@ -63,10 +62,3 @@ def votes_apart(record: Mapping[str, Any], model: str, key: Callable[[str], Any]
     else:
         normalise = AsInLog(cast(Comparison, compare))
     return Votes(int(record.get("samples", 1)), record.get("temperature"), normalise, apart=True)
-
-
-def refuse_voting_models(models: Iterable[str], named: Container[str] = ()) -> None:
-    """ValueError for models that are votes of another one, as policies of before have them, but for those `named`."""
-    for name in models:
-        if name not in named and (model := voting_model(name)) is not None:
-            raise ValueError(f"model {name}: {VOTES_ARE_GONE}: tune again, with {model}")

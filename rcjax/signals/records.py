@@ -137,7 +137,7 @@ def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
         values["normalise"] = LetterOf(values.pop("choices"))
     try:
         return partial(_KINDS[str(name)], **values)()
-    except TypeError:  # a newer rcjax may record more
+    except TypeError:  # edited by hand
         return None
 
 
@@ -145,6 +145,6 @@ def _built_in(name: str) -> Check | None:
     """The check of a name, where it is built in."""
     try:
         check = Check(name)
-    except ValueError:  # a newer rcjax may take more
+    except ValueError:  # edited by hand
         return None
     return None if check.runs_code else check

@@ -8,7 +8,6 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.policy.record import refuse_early
 from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.solving.paths import plan_cascades
 
@@ -24,7 +23,6 @@ def solve_frontier(
     chain: Chain = "exact",
     max_length: int | None = None,
     abstain_price: float | None = None,
-    abstain_early: Any = None,
 ) -> Frontier:
     """The policies that minimise error + λ·cost under the model, for all λ at once.
 
@@ -47,7 +45,6 @@ def solve_frontier(
             error_cost`. What is minimised is error + abstain_price·abstention + λ·cost, where an error is a wrong
             answer that was given. At a price of 1 or more nobody refuses, and an infinite one is the same as None. Not
             for `chain="paper"`.
-        abstain_early: leave it out: refusals by models before the last were measured to bring nothing, and are gone.
 
     Raises ValueError for unknown or misordered models, an empty or negative `lam`, a negative price, or a combination
     that does not exist.
@@ -61,7 +58,6 @@ def solve_frontier(
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """
-    refuse_early(abstain_early)
     plan = plan_cascades(model, cascades, max_length)
     if chain not in ("exact", "paper") or (chain == "paper" and plan is None):
         raise ValueError(f"chain={chain!r} with cascades={cascades!r} does not exist: use chain='exact'")

@@ -20,9 +20,10 @@ from typing import Any
 
 import polars as pl
 
+from rcjax._base import json_checks as check
 from rcjax._base.files import write_atomically
 
-FORMAT, SCHEMA = "rcjax-sweep", 1
+FORMAT = "rcjax-sweep"
 
 
 def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
@@ -74,10 +75,10 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged: {error}") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{path}: is no sweep of rcjax")
-    if record.get("schema_version") != SCHEMA:
-        raise ValueError(f"{path}: schema_version is {record.get('schema_version')!r}; this rcjax reads {SCHEMA}")
+    try:
+        check.header(record, FORMAT)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return record
 
 

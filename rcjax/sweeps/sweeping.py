@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
+from rcjax._base import json_checks as check
 from rcjax._base.version import version
 from rcjax.frontier.frontier import Frontier
 from rcjax.sweeps import folder as files
@@ -192,7 +193,7 @@ def _prepare(target: Path, settings: SweepSettings, library: Library, batches: l
         raise ValueError(f"no log can be swept over; of {name}: {entry.problem}")
     wanted = {
         "format": files.FORMAT,
-        "schema_version": files.SCHEMA,
+        "schema_version": check.SCHEMA_VERSION,
         "rcjax": version(),
         "dtype": str(jnp.result_type(float)),
         "settings": dataclasses.asdict(settings),

@@ -24,7 +24,6 @@ from rcjax.frontier.bands import Bands, check_level, frequencies
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.searches import gone_search
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_all
@@ -75,9 +74,8 @@ def bootstrap(
             queries.
         seed: of the draws.
 
-    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` or, from files
-    of before, of least expected loss or a named cascade that compares answers, if it is to be solved again; LogError
-    where no query was answered by all models of the frontier.
+    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` if it is to
+    be solved again; LogError where no query was answered by all models of the frontier.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -92,8 +90,6 @@ def bootstrap(
     refit = log.n_queries <= _MOST_QUERIES if refit is None else refit
     if refit and frontier.search == "minimised":
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
-    if refit and (gone := gone_search(frontier)):
-        raise ValueError(f"{gone}: tune again, or use refit=False")
     log = log.select(frontier.models)
     corrected = corrected_log(log)
     if not log.complete.any():

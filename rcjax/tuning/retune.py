@@ -21,7 +21,7 @@ from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import EARLY_IS_GONE, EXPECTED_IS_GONE, recorded_asked, tuning_record
+from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside
@@ -54,8 +54,7 @@ class Recorded:
     """How a policy was tuned, as its provenance tells."""
 
     spec: Spec
-    """Its targets are those recorded, or its own λ where none is known, and none where that is not known either; in
-    place of a search that is gone stands the default one."""
+    """Its targets are those recorded, or its own λ where none is known, and none where that is not known either."""
     models: tuple[str, ...]
     """All models that there were to choose from."""
     prices: Any
@@ -97,7 +96,7 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
     target = record.get("target") or ({} if lam is None else {"lam": lam})
     spec = Spec(
         targets=Target.those(**target),
-        search="selected" if record.get("search") == "expected" else record.get("search", "selected"),
+        search=record.get("search", "selected"),
         chain=record.get("chain", "exact"),
         fit=record.get("fit", {}),
         transform=next(iter(policy.calibrations.values())).transform,
@@ -109,23 +108,6 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
         max_seconds=record.get("max_seconds"),
     )
     return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)
-
-
-def tell_search(policy: AnyPolicy) -> tuple[str, ...]:
-    """That a policy is tuned again by another search, as its own is gone, or part of it, in words."""
-    record = tuning_record(policy)
-    remarks = []
-    if record.get("search") == "expected":
-        remarks.append(f"{EXPECTED_IS_GONE}: tuned by the default search, among all cascades")
-    if record.get("abstain_price") is not None and record.get("search") != "adaptive" and _refuses_early(policy):
-        remarks.append(f"{EARLY_IS_GONE}: tuned with refusals by the last one")
-    return tuple(remarks)
-
-
-def _refuses_early(policy: AnyPolicy) -> bool:
-    """Whether some model that is not the last of its cascade refuses."""
-    rules = (part.rules[name] for part in policy.policies for name in part.models[:-1])
-    return any(rule.action == "abstain" for intervals in rules for rule in intervals)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,14 +149,9 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
             "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
         )
     tuning, remarks = before.on(log, bands)
-    remarks.extend(tell_search(policy))
     spec = tuning.spec
-    if any(part.agreements for part in policy.policies):
-        if spec.search != "selected":
-            what = "tuned without (rcjax tune without --cascade compares them)"
-            remarks.append(f"the policy compares answers, and a named cascade no longer does: {what}")
-        elif log.answer is None:
-            remarks.append("the policy compares answers, and the log tells none: tuned without")
+    if log.answer is None and any(part.agreements for part in policy.policies):
+        remarks.append("the policy compares answers, and the log tells none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, spec)
     if tuned.certificate is not None:

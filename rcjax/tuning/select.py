@@ -25,7 +25,6 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.record import EXPECTED_IS_GONE, refuse_early
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target, TargetName
 from rcjax.solving.frontiers import solve_frontier
@@ -73,7 +72,6 @@ def select_frontier(
     folds: int = 5,
     seed: int = 0,
     abstain_price: float | None = None,
-    abstain_early: Any = None,
     admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None,
     target: TargetName = "budget",
 ) -> Selection:
@@ -96,7 +94,6 @@ def select_frontier(
         seed: of the folds.
         abstain_price: the last model of a cascade may refuse to answer, at a price in errors, as in `solve_frontier`:
             what is minimised, and compared on the folds, is error + abstain_price·abstention + λ·cost.
-        abstain_early: leave it out: refusals by models before the last were measured to bring nothing, and are gone.
         admits: which of the policies (C,) over a model's models may be chosen from, (C,) bool; None: all may.
         target: the kind of target that policies are to be chosen for, whose luck errors are raised by; a price where
             `lam` is given.
@@ -109,7 +106,6 @@ def select_frontier(
     >>> selection.frontier.models == rcjax.demo_model().models, int(selection.frontier.members.sum(1).max())
     (True, 2)
     """
-    refuse_early(abstain_early)
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
     Target(target, 1.0)  # refuses a name that is none
@@ -135,10 +131,8 @@ def find_frontier(
         limit: which policies may be chosen from; None: all may. By the labels it is searched among these, and of a
             search by the model alone the points stay that are among them.
 
-    Raises InfeasibleError where none keeps to the limit; ValueError for a search that is gone.
+    Raises InfeasibleError where none keeps to the limit.
     """
-    if spec.search == "expected":
-        raise ValueError(f"{EXPECTED_IS_GONE}: leave it out")
     selection = None
     if limit is not None:
         limit.require_any(model)

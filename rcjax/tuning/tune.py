@@ -24,7 +24,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import EXPECTED_IS_GONE, with_record
+from rcjax.policy.record import with_record
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside
@@ -138,7 +138,6 @@ def tune(
     judged: bool = False,
     intervals: bool = True,
     abstain_price: float | None = None,
-    posterior: bool = False,
     second_cost: float = 0.0,
     max_seconds: float | str | None = None,
 ) -> Tuned:
@@ -160,7 +159,6 @@ def tune(
             labels by hand alone.
         intervals: draw intervals around every point by the bootstrap (`bootstrap`).
         abstain_price: let models refuse to answer, where a refusal costs so many errors.
-        posterior: leave it out: policies of least expected loss were measured to lose, and are gone.
         second_cost: what a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the
             seconds of every answer.
         max_seconds: how long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4",
@@ -178,8 +176,6 @@ def tune(
     """
     instance(log, Log, "log")
     target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-    if posterior:
-        raise ValueError(f"{EXPECTED_IS_GONE}: leave posterior out")
     spec = Spec(
         targets=() if target is None else (target,),
         search="selected" if cascade is None else as_cascades(cascade),

@@ -73,7 +73,9 @@ COLLECTING = (
         '{"call_log": 1, "query": "a", "model": "b"}\n',
         "no answer to a query that went to all models",
     ),
-    _answers("is of a newer rcjax", "new.jsonl", json.dumps(_ROW | {"call_log": 9}) + "\n", "no file of rcjax collect"),
+    _answers(
+        "is of another version", "new.jsonl", json.dumps(_ROW | {"call_log": 9}) + "\n", "no file of rcjax collect"
+    ),
     _answers("has odd money", "odd.jsonl", json.dumps(_ROW | {"at_most": -1}) + "\n", "line 1"),
     _answers("has failures alone", "failed.jsonl", json.dumps(_ROW | {"error": "x"}) + "\n", "no answers in it"),
     _answers("has a verdict in words", *_edited("words.jsonl", correct="right"), "line 1: correct is 'right'"),

@@ -48,5 +48,5 @@ FRONTIERS = (
     _tampered("has a model without costs", ("model", "cost"), [], "model.cost: must be a list of 3"),
     _tampered("has a model without details", ("model", "details"), None, "model.details: must be an object"),
     _tampered("has no model", ("model",), None, "model.file: must hold a JSON object"),
-    _tampered("is of a later version", ("schema_version",), 99, "upgrade rcjax"),
+    _tampered("is of another version", ("schema_version",), 99, "this file has version 99; rcjax reads 1"),
 )

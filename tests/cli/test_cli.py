@@ -71,10 +71,6 @@ def test_version():
         (["tune", "log.csv", "--lam", "1", "--confidence", "95%"], "needs --max-error or --budget"),
         (["tune", "log.csv", "--budget", "1", "--confidence", "1"], "below 1 (100%)"),
         (["tune", "log.csv", "--budget", "1", "--held-out", "other.csv"], "needs --confidence"),
-        (
-            ["tune", "log.csv", "--posterior"],
-            "least expected loss is gone, as it was measured to lose against the default: leave it out",
-        ),
         (["tune"], "LOG"),
         (["evaluate", "policy.json"], "LOG"),
         (["demo", "--queries", "1"], "50"),

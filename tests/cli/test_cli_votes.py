@@ -29,18 +29,3 @@ def test_a_model_with_several_answers_is_one_model(path, tmp_path):
     assert (checked["n"], checked["policy_models"]) == (150, list(rcjax.load_policy(policy).models))
     again = json.loads(succeed("retune", policy, fresh, "--no-bands", "--json"))
     assert again["policy"]["provenance"]["tuning"]["models"] == tuned["models"]
-
-
-@pytest.mark.parametrize("command", ["tune", "diagnose", "report"])
-def test_the_option_that_is_gone_is_told(path, command):
-    outcome = run(command, path, "--votes", "1,3")
-    assert outcome.exit_code == 2
-    message = " ".join(outcome.stderr.replace("│", " ").split())
-    assert "votes as models beside their own (small ×3) are gone" in message
-    assert "leave it out" in message
-
-
-def test_a_model_that_is_gone_is_told(path):
-    outcome = run("tune", path, "--models", "small ×3,large")
-    assert outcome.exit_code == 1
-    assert "(the signal votes): name small" in " ".join(outcome.stderr.split())

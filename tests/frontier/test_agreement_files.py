@@ -10,7 +10,6 @@ from referencing import Registry, Resource
 
 import rcjax
 from rcjax._base.wording import describe_cascade
-from rcjax.frontier import frontier as frontier_module
 from rcjax.frontier.frontier import Frontier, frontier_from_json
 from rcjax.frontier.policies import Agreements
 from rcjax.policy import Agreement
@@ -38,7 +37,6 @@ def test_a_point_is_a_policy_that_compares(frontier):
 def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
     frontier.save(tmp_path / "frontier.json")
     data = json.loads((tmp_path / "frontier.json").read_text())
-    assert data["schema_version"] == 3
     assert data["compare"] == "choice"
     assert ["agreements" in point for point in data["frontier"]] == [False, True, False, True]
     read = rcjax.load_frontier(tmp_path / "frontier.json")
@@ -52,17 +50,9 @@ def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
 def test_a_frontier_that_compares_nothing_is_written_as_ever(frontier):
     plain = dataclasses.replace(frontier, policies=dataclasses.replace(frontier.policies, agreements=None))
     data = plain.to_json()
-    assert data["schema_version"] == 1
     assert not {"compare"} & {*data}
     assert not any("agreements" in point for point in data["frontier"])
     assert frontier_from_json(data).policies.agreements is None
-
-
-def test_an_older_version_says_that_it_cannot_read_it(frontier, monkeypatch):
-    monkeypatch.setattr(frontier_module, "_SCHEMA", 2)
-    data = frontier.to_json() | {"schema_version": 3}
-    with pytest.raises(ValueError, match="this rcjax reads up to 2: upgrade rcjax"):
-        frontier_from_json(data)
 
 
 @pytest.mark.parametrize(

@@ -101,17 +101,6 @@ def test_which_cascades_competed_survives_a_file(demo, demo_lam, options, search
     assert hash(jax.tree.structure(loaded)) == hash(jax.tree.structure(frontier))
 
 
-def test_a_file_of_an_older_version_has_no_bands(banded, tmp_path):
-    data = banded.to_json()
-    del data["search"], data["bands"]
-    (tmp_path / "old.json").write_text(json.dumps(data))
-    loaded = load_frontier(tmp_path / "old.json")
-    assert loaded.bands is None
-    assert loaded.search == "all"
-    np.testing.assert_array_equal(loaded.error, banded.error)
-    assert "level" not in loaded.point(0).expected
-
-
 @in_turn("damage", [{"bands": {}}, {"bands": 3}, {"bands": {"level": 0.9}}, {"search": 3}])
 def test_damaged_bands_are_refused(banded, damage, tmp_path):
     path = tmp_path / "damaged.json"

@@ -12,7 +12,6 @@ from referencing import Registry, Resource
 import rcjax
 from rcjax._base.wording import describe_cascade
 from rcjax.cli.replay_tables import _point
-from rcjax.frontier import frontier as frontier_module
 from rcjax.frontier.frontier import Frontier, frontier_from_json, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
@@ -66,7 +65,6 @@ def test_points_are_policies_with_shares(model):
     split = (Rule(0.4, "ask", MIDDLE), Rule(0.6, "ask", MIDDLE, share=0.3), answer)
     assert frontier.point(0).rules == {SMALL: split, MIDDLE: (Rule(0.7, "ask", LARGE), answer), LARGE: (answer,)}
     assert frontier.point(0).thresholds == {SMALL: 0.6, MIDDLE: 0.7, LARGE: None}
-    assert frontier.point(2).to_json()["schema_version"] == 1
     never = Splits(np.array([[0.4, 0.0, 0.0]]), np.array([[0.3, 1.0, 1.0]]))
     ends = Policies.of_cascades(np.array([[1.0, 0.0, 0.0]]), MEMBERS[2:], splits=never).take(np.array([0, 0, 0]))
     rule = Rule(1, "ask", LARGE, share=0.3)
@@ -86,7 +84,6 @@ def test_a_frontier_comes_back_from_its_file(model, tmp_path, kind):
     frontier = frontier_of(model, policies, **how)
     frontier.save(tmp_path / "frontier.json")
     data = json.loads((tmp_path / "frontier.json").read_text())
-    assert data["schema_version"] == 4
     if kind != "rules":
         assert [point.get("splits") for point in data["frontier"]] == [
             {SMALL: {"above": 0.4, "share": 0.3}},
@@ -102,15 +99,11 @@ def test_a_frontier_comes_back_from_its_file(model, tmp_path, kind):
     Draft202012Validator(Frontier.json_schema(), registry=registry).validate(data)
 
 
-def test_older_files_are_read_and_older_versions_say_that_they_cannot(model, monkeypatch):
+def test_a_split_of_nobody_is_none(model):
     plain = frontier_of(model, cascades(splits=None)).to_json()
-    assert plain["schema_version"] == 1
     assert frontier_from_json(plain).policies.shares is None
     nobody = frontier_of(model, cascades(splits=Splits(THRESHOLDS, np.ones((3, 3)))))
     assert nobody.to_json() == plain
-    monkeypatch.setattr(frontier_module, "_SCHEMA", 3)
-    with pytest.raises(ValueError, match="this rcjax reads up to 3: upgrade rcjax"):
-        frontier_from_json(frontier_of(model, cascades()).to_json() | {"schema_version": 4})
 
 
 @in_turn(

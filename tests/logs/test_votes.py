@@ -185,11 +185,6 @@ def test_labels_by_answer_judge_every_sample():
         (sampled(sample=None), {}, "row 1, model small: sample is missing: number the answers"),
         (
             sampled(),
-            {"models": ["small ×3", "large"]},
-            r"model small ×3: votes as models beside their own \(small ×3\) are gone, .*: name small; a policy",
-        ),
-        (
-            sampled(),
             {"answers": pl.DataFrame({"query": [1], "model": ["small"], "answer": ["a"]})},
             "a table of answers does not tell the samples of polars.DataFrame apart: put a column answer",
         ),
@@ -208,8 +203,3 @@ def test_what_cannot_be_used_is_said(frame, options, message):
 def test_without_the_column_a_second_answer_is_refused():
     with pytest.raises(LogError, match="query 1 was answered already in row 1: keep one row per query and model"):
         read_log(sampled().drop("sample"))
-
-
-def test_an_argument_that_is_gone_is_told():
-    with pytest.raises(ValueError, match=r"votes as models beside their own .* are gone, .*: leave votes out"):
-        read_log(sampled(), votes=3)

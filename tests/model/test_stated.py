@@ -168,12 +168,10 @@ def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
     model = rcjax.fit(log)
     model.save(tmp_path / "model.json")
     again = rcjax.model.load_model(tmp_path / "model.json")
-    assert json.loads((tmp_path / "model.json").read_text())["schema_version"] == 2
     for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
     policy = rcjax.solve_frontier(model, lam=[300.0, 3000.0]).policy(lam=300.0)
     policy.save(tmp_path / "policy.json")
-    assert json.loads((tmp_path / "policy.json").read_text())["schema_version"] == 3
     phi = np.asarray(model.calibrate(log))
     for row in range(20):
         for j, name in enumerate(log.models):

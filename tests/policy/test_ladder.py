@@ -129,7 +129,7 @@ def test_load_policy_tells_them_apart(tmp_path):
 
 RUNGS = LADDER.to_json()["rungs"]
 BROKEN = [
-    ({"schema_version": 2}, "schema version 2, this rcjax reads"),
+    ({"schema_version": 2}, "this file has version 2; rcjax reads 1"),
     ({"position": 2.5}, r"position: must be between 0 and 2, but it is 2.5"),
     ({"position": -0.5}, "position: must be between 0"),
     ({"position": math.nan}, "position: must be between"),

@@ -19,11 +19,11 @@ from rcjax.policy.record import recorded_count, recorded_prices
 from rcjax.tuning.retune import recorded_tuning
 
 pytestmark = pytest.mark.usefixtures("float64")
-FOLDER = Path(__file__).parents[1] / "files_of_before"
+FOLDER = Path(__file__).parents[1] / "saved_files"
 SAMPLES = {
     path.stem: json.loads(path.read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.json"))
-    if path.stem.startswith("policy")
+    if path.stem in ("policy", "ladder")
 }
 PLACES = {name: list(places(data)) for name, data in SAMPLES.items()}
 TUNING, REFERENCE = ("provenance", "tuning"), ("provenance", "reference")
@@ -58,7 +58,7 @@ def one_line(use, *arguments):
 
 @st.composite
 def tampered(draw):
-    """A real policy or mixture with one entry replaced by any value, or deleted; most often where it was tuned."""
+    """A real policy or ladder with one entry replaced by any value, or deleted; most often where it was tuned."""
     name = draw(st.sampled_from(list(PLACES)))
     recorded = [path for path in PLACES[name] if "tuning" in path or "reference" in path or path[-1] == "provenance"]
     path = draw(st.sampled_from(recorded) | st.sampled_from(PLACES[name]))

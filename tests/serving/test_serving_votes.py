@@ -258,15 +258,3 @@ def test_a_service_logs_what_can_be_learnt_from(tmp_path):
     assert log.models == ("small", "large")
     assert [round(float(p), 3) for p in log.logprob[:, 0]] == pytest.approx([0, math.log(1 / 3)] * 2, abs=1e-3)
     assert log.asked["small"]["samples"] == 3
-
-
-def test_a_policy_with_votes_as_a_model_is_told_to_be_tuned_again():
-    new = voting_policy()
-    calibrations = {"small ×3": new.calibrations["small"], "large": new.calibrations["large"]}
-    rules = {"small ×3": new.rules["small"], "large": new.rules["large"]}
-    old = Policy(("small ×3", "large"), calibrations, rules, {"small ×3": 3e-5, "large": 3e-4})
-    says = r"model small ×3: votes as models beside their own .* tune again, with small$"
-    with pytest.raises(ValueError, match=says):
-        ask(policy=old)
-    with pytest.raises(ValueError, match=says), gateway(old, Upstream()):
-        pass

@@ -1,14 +1,12 @@
 """Frontiers that refuse, once they are found: files, replays, what a service sees, intervals."""
 
-import json
-
 import numpy as np
 import pytest
 from policy_samples import make_policy
 
 import rcjax
 from rcjax import load_frontier, replay, solve_frontier
-from rcjax.policy import Abstain, Answer, Defer, Policy, Rule
+from rcjax.policy import Abstain, Answer, Defer, Rule
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -25,24 +23,12 @@ def refusing(demo, demo_lam):
 def test_frontiers_survive_files(refusing, search, tmp_path):
     frontier = refusing[search]
     frontier.save(tmp_path / "frontier.json")
-    assert json.loads((tmp_path / "frontier.json").read_text())["schema_version"] == 2
     loaded = load_frontier(tmp_path / "frontier.json")
     for name in ("error", "cost", "abstention", "refusals", "thresholds", "penalty"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(frontier, name), err_msg=name)
     assert loaded.abstain_price == 0.3
     for row in range(len(frontier.lam)):
         assert loaded.point(row) == frontier.point(row)
-
-
-@pytest.mark.thorough
-def test_only_what_abstains_needs_the_new_schema(demo, demo_lam, refusing, tmp_path):
-    without = solve_frontier(demo, lam=demo_lam)
-    assert without.to_json()["schema_version"] == 1
-    assert without.point(3).to_json()["schema_version"] == 1
-    policy = refusing["all"].point(6)
-    assert policy.to_json()["schema_version"] == 2
-    policy.save(tmp_path / "policy.json")
-    assert Policy.load(tmp_path / "policy.json") == policy
 
 
 def test_steps_of_a_policy_that_abstains():

@@ -1,7 +1,9 @@
 """The verb: what `tune` does is what its parts do one by one, and what the command prints."""
 
+import dataclasses
 import json
 
+import agreement_logs
 import jax
 import numpy as np
 import pytest
@@ -101,7 +103,6 @@ def test_a_ladder_meets_a_budget_exactly(log):
         ({"lam": 1.0, "confidence": 0.9}, "confidence needs max_error or budget"),
         ({"budget": 1.0, "confidence": 1.5}, "confidence must be above 0 and below 1"),
         ({"judged": True}, "judged needs confidence"),
-        ({"posterior": True}, "measured to lose against the default: leave posterior out"),
         ({"cascade": "most"}, "cascades is 'most'"),
     ],
 )
@@ -153,3 +154,16 @@ def test_it_is_what_the_command_prints(tmp_path, intervals):
     for one in (printed, document):
         del one["policy"]["provenance"]["date"]
     assert printed == document
+
+
+@pytest.mark.thorough
+def test_answers_have_no_part_in_a_named_cascade():
+    log = agreement_logs.make_log(300, 0.0, seed=0)
+    plain = dataclasses.replace(log, answer=None, compare=None)
+    names = list(agreement_logs.MODELS)
+    one, other = (rcjax.tune(source, cascade=names, lam=1000.0, intervals=False) for source in (log, plain))
+    assert one.selection is one.verdict is None
+    assert one.policy.agreements == {}
+    assert one.policy.rules == other.policy.rules
+    assert one.policy.expected == other.policy.expected
+    assert one.remarks == other.remarks

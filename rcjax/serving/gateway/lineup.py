@@ -21,7 +21,7 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.clients import DirectClient, direct_client
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
-from rcjax.serving.voting import refuse_voting_models, votes_apart
+from rcjax.serving.voting import votes_apart
 from rcjax.signals import Check, Signal
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
@@ -172,7 +172,6 @@ class _Cascades:
             raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
         shadowing = self._shadow_models(policy)
         asked = [*policy.models, *shadowing]
-        refuse_voting_models(policy.models, self.models)
         missing = ", ".join(model for model in policy.models if model not in self.models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
