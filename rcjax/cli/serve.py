@@ -170,7 +170,7 @@ class _Announcement:
         """A line where shadow queries cannot be asked of the model that the policy is compared with."""
         from rcjax.policy.reference import recorded_reference
 
-        reference = recorded_reference(policy.policies[0].provenance)
+        reference = recorded_reference(policy.provenance)
         if self._settings.shadow and reference is not None and reference.model not in lineup.models:
             what = f"{self._settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")

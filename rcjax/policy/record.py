@@ -108,7 +108,7 @@ def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
 
     Empty where the log did not tell. Raises ValueError for what rcjax does not write.
     """
-    records = check.items(policy.policies[0].provenance.get("asked", {}), "provenance.asked", check.as_it_is)
+    records = check.items(policy.provenance.get("asked", {}), "provenance.asked", check.as_it_is)
     asked: dict[str, dict[str, Any]] = {}
     for model, entry in records.items():
         where = f"provenance.asked[{model!r}]"

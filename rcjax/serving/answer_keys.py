@@ -70,7 +70,7 @@ class Comparing:
 
     def __init__(self, policy: AnyPolicy, key: Callable[[str], str] | None) -> None:
         key = checked_key(key)
-        keyed = any(one.compare == "key" for part in policy.policies for one in part.agreements.values())
+        keyed = any(one.compare == "key" for part in policy.rungs for one in part.agreements.values())
         if keyed and key is None:
             what = "the policy compares keys of answers, as the column answer_key of its log has them"
             raise ValueError(f"answer_key: {what}: give the function that makes one of an answer")

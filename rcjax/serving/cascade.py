@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
@@ -86,6 +86,8 @@ class Result:
     """Tokens of all the calls, as the API has them."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """Where no model answered: what went wrong with the last that was asked."""
+    position: float | None = None
+    """Where on its ladder the policy stood; None for a policy of one rung."""
 
     @property
     def seconds(self) -> float:
@@ -286,8 +288,9 @@ class Cascade:
 
     async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        rung = self._rung(question)
-        result = await self._follow(rung, question, deadline)
+        position = None if len(self.policy.rungs) == 1 else self.position
+        rung = self._rung(question, position)
+        result = replace(await self._follow(rung, question, deadline), position=position)
         if self.bill is not None:
             cost = result.cost + self._second_cost * result.seconds
             self.bill = self.bill.pay(cost, expected=rung.expected["cost"] or 0.0)
@@ -299,11 +302,16 @@ class Cascade:
         """Where on its ladder the next query finds the policy."""
         return self.policy.position if self.bill is None else self.bill.position(self._costs)
 
-    def _rung(self, question: Prompt) -> Policy:
+    def go_on(self, before: Cascade) -> None:
+        """Go on with the bill of a cascade whose place this one takes: with what it has left, or paid too much."""
+        if self.bill is not None and before.bill is not None:
+            self.bill = replace(self.bill, balance=before.bill.balance)
+
+    def _rung(self, question: Prompt, position: float | None) -> Policy:
         """The policy that a query goes by; its lot is by its id and what it asks, as clients choose their ids."""
-        if len(self.policy.rungs) == 1:
+        if position is None:
             return self.policy.rungs[0]
-        return self.policy.choose(f"{question.query}:{_digest(question.messages)}", self.position)
+        return self.policy.choose(f"{question.query}:{_digest(question.messages)}", position)
 
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)

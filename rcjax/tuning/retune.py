@@ -150,7 +150,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
         )
     tuning, remarks = before.on(log, bands)
     spec = tuning.spec
-    if log.answer is None and any(part.agreements for part in policy.policies):
+    if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log tells none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, spec)
@@ -160,7 +160,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
     beside = tell_beside(tuned.policy, tuned.log)
-    words = (*verdict, *remarks, *beside, *tell_need(tuned.policy.policies))
+    words = (*verdict, *remarks, *beside, *tell_need(tuned.policy.rungs))
     return Retuned(tuned.policy, tuned.frontier, words)
 
 
@@ -319,7 +319,7 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
 def _one_point(policy: AnyPolicy, model: CascadeModel, spec: Spec, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
     names = list(model.models)
-    widest = max(policy.policies, key=lambda part: (bool(part.agreements), len(part.models)))
+    widest = max(policy.rungs, key=lambda part: (bool(part.agreements), len(part.models)))
     members = np.isin(names, widest.models)[None]
     nothing = np.zeros(1, model.cost.dtype)
     policies = Policies.of_cascades(np.zeros(members.shape), members).comparing()

@@ -88,7 +88,7 @@ class Tuned:
     def remarks(self) -> tuple[str, ...]:
         """The verdict, the guarantee, the notes, and that the policy needs answers, in words."""
         promise = () if self.certificate is None else (_promise(self.certificate, self.log.counted.noun),)
-        need = () if self.policy is None else tell_need(self.policy.policies)
+        need = () if self.policy is None else tell_need(self.policy.rungs)
         return (*(() if self.verdict is None else (self.verdict,)), *promise, *self.notes, *need)
 
     def describe(self) -> str:

@@ -98,9 +98,10 @@ class Conversation:
             result = replace(result, status="answered")
         if self.metrics is not None:
             self.metrics.ended(served.name, result, self._seconds)
+            self.metrics.followed(served.name, served.cascade)
         if result.status == "failed":
             raise upstream_error(result.failure, _problem(result))
-        outcome = {"status": result.status, "model": result.model, "confidence": result.confidence}
+        outcome = {name: getattr(result, name) for name in ("status", "model", "confidence", "position")}
         sending.account = replace(sending.account, calls=result.calls, **outcome)
         await sending.rest(result.completion, result.text, result.usage, judged=True)
 

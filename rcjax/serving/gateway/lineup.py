@@ -165,7 +165,7 @@ class _Cascades:
     def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
         records = recorded_asked(policy)
-        keyed = {one.compare for part in policy.policies for one in part.agreements.values()}
+        keyed = {one.compare for part in policy.rungs for one in part.agreements.values()}
         keyed |= {records.get(model, {}).get("compare") for model in policy.models}
         if "key" in keyed:
             what = "it compares keys of answers (answer_key), which a service cannot make"
@@ -203,7 +203,7 @@ class _Cascades:
     def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
         whether the policy is still right."""
-        reference = recorded_reference(policy.policies[0].provenance)
+        reference = recorded_reference(policy.provenance)
         if not self.settings.shadow or reference is None or reference.model not in self.models:
             return self.settings.shadow_models
         return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))

@@ -17,7 +17,7 @@ from rcjax.serving.call_log import LOGGED
 
 if TYPE_CHECKING:
     from rcjax.serving.call_log import Call
-    from rcjax.serving.cascade import Result
+    from rcjax.serving.cascade import Cascade, Result
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus-client looks for the folder of several workers
 
@@ -47,6 +47,12 @@ _HISTOGRAMS = {
     "request_seconds": ("How long whole requests took", ("policy",), _SECONDS),
     "call_seconds": ("How long calls of upstream models took, retries included", ("model",), _SECONDS),
     "confidence": ("Calibrated confidence in the answers of a model", ("policy", "model"), _CONFIDENCES),
+}
+
+#: The last of each is how the figures of several workers become one.
+_GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
+    "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
+    "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
 }
 
 _MOST_REASONS = 40  # different reasons of refusals that are told apart
@@ -119,6 +125,10 @@ class Metrics:
             self._figures[name] = prometheus.Histogram(
                 f"rcjax_{name}", text, labels, registry=self._registry, buckets=buckets
             )
+        for name, (text, labels, mode) in _GAUGES.items():
+            self._figures[name] = prometheus.Gauge(
+                f"rcjax_{name}", text, labels, registry=self._registry, multiprocess_mode=mode
+            )
         self._reasons: set[str] = set()
 
     def began(self, *, logging: bool) -> None:
@@ -157,6 +167,12 @@ class Metrics:
                 self._of("deferrals", name, call.model).inc()
             if call.confidence is not None:
                 self._of("confidence", name, call.model).observe(call.confidence)
+
+    def followed(self, name: str, cascade: Cascade) -> None:
+        """Where a policy that follows its bill stands, after a request."""
+        if cascade.bill is not None:
+            self._of("ladder_position", name).set(cascade.position)
+            self._of("bill_balance", name).set(cascade.bill.balance)
 
     def passed(self, name: str, model: str, status: str, seconds: float) -> None:
         """A request ended, perhaps without a policy that judged it.

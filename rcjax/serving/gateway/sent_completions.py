@@ -45,6 +45,8 @@ class Account:
     """Of the policy."""
     confidence: float | None = None
     """Calibrated, of the answer."""
+    position: float | None = None
+    """Where on its ladder the policy stood; None for a policy of one rung."""
     not_judged: tuple[str, ...] = ()
     """Why the answer is not judged."""
     changed: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ class Account:
             "x-rcjax-policy": [self.policy],
             "x-rcjax-policy-hash": [self.digest],
             "x-rcjax-confidence": [None if self.confidence is None else f"{self.confidence:.6f}"],
+            "x-rcjax-position": [None if self.position is None else f"{self.position:.4g}"],
             "x-rcjax-cost": [f"{self._cost:.12g}" if ended else None],
             "x-rcjax-not-judged": self.not_judged,
             "x-rcjax-changed": self.changed,
@@ -85,6 +88,7 @@ class Account:
             "policy": self.policy,
             "policy_hash": self.digest,
             "confidence": self.confidence,
+            "position": self.position,
             "cost": self._cost,
             "not_judged": list(self.not_judged),
             "changed": list(self.changed),

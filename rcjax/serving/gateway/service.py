@@ -67,6 +67,8 @@ class Gateway:
     def take_up(self, lineup: Lineup) -> None:
         """Answer by these policies from now on; requests under way go on by those that they began with."""
         before, self.lineup = self.lineup, lineup
+        for name, served in lineup.policies.items():
+            served.cascade.go_on(before.policies[name].cascade)
         self._announce(lineup, before)
         for line in _news(lineup, before, self.settings.models.name):
             _LOGGER.info(visible(line))

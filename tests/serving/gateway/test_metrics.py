@@ -133,7 +133,7 @@ def test_the_page_is_in_both_formats_and_says_what_figures_are(metrics):
     for family in text_string_to_metric_families(plain.decode()):
         assert family.name.startswith("rcjax_")
         assert len(family.documentation) > 10
-        assert family.type in ("counter", "histogram")
+        assert family.type in ("counter", "gauge", "histogram")
         assert not any(sample.name.endswith("_created") for sample in family.samples)
 
 

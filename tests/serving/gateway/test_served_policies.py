@@ -1,4 +1,4 @@
-"""Policies behind the gateway: every signal, refusals, failures, mixtures, several at once, names of any kind."""
+"""Policies behind the gateway: every signal, refusals, failures, ladders, several at once, names of any kind."""
 
 import json
 import math
@@ -9,10 +9,13 @@ import pytest
 from chat_server import Response, completion, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
+from policy_samples import make_ladder
 
-from rcjax.policy import Rule
+from rcjax.policy import Ladder, Policy, Rule
+from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.settings import Refusals
+from rcjax.signals import Choice
 
 SIGNALS = ("choice", "verification", "votes", "stated", "mean")
 ANSWERS = {"small": "B: Lyon, says small", "middle": "B: Nice, says middle", "large": "B: Paris, says large"}
@@ -172,6 +175,49 @@ def test_a_policy_that_refuses(own, stream):
     assert (last["rcjax"]["status"], last["usage"]["total_tokens"], last["model"]) == ("abstained", 101, "small")
     assert ANSWERS["small"] not in reply.body.decode()
     assert len(rows) == 1
+
+
+def alone(name, cost, error):
+    """A policy that asks one model."""
+    parts = {name: make_policy().calibrations[name]}, {name: (Rule(1.0, "answer"),)}, {name: cost}
+    return Policy((name,), *parts, expected={"error": error, "cost": cost})
+
+
+def test_a_ladder_gives_each_query_to_one_rung():
+    """By its id and what it asks, always the same; the position is told."""
+    ladder = make_ladder((alone("small", 1e-5, 0.3), alone("large", 3e-4, 0.1)), 0.5)
+    body = {"model": "policy", "messages": [{"role": "user", "content": "?"}]}
+    with gateway(ladder, Upstream()) as service:
+        models = []
+        for query in map(str, range(20)):
+            replies = [service.post({**body, "stream": stream}, x_rcjax_query=query) for stream in (False, True)]
+            assert replies[0].headers["x-rcjax-model"] == replies[1].headers["x-rcjax-model"]
+            models.append(replies[0].headers["x-rcjax-model"])
+        assert {replies[0].headers["x-rcjax-position"], f"{replies[0].json['rcjax']['position']}"} == {"0.5"}
+        assert service.post({**body, "tools": [{}]}).json["model"] == "large"
+    assert 3 < models.count("large") < 17
+
+
+def test_a_service_follows_its_bill_and_goes_on_with_it():
+    """Where answers cost more than was tuned the position moves, figures tell the balance, and reloads keep it."""
+    ladder = Ladder((alone("small", 1e-6, 0.3), alone("large", 3e-5, 0.1)), 0.5, budget=1.55e-5)
+    with gateway(ladder, Upstream()) as service:
+        costs, positions = [], []
+        for query in range(40):
+            body = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
+            reply = service.post(body, x_rcjax_query=str(query))
+            costs.append(float(reply.headers["x-rcjax-cost"]))
+            positions.append(float(reply.headers["x-rcjax-position"]))
+        page = service.get("/metrics").body.decode()
+    balance = float(re.search(r'rcjax_bill_balance{policy="policy"} (\S+)', page)[1])
+    assert balance == pytest.approx(40 * 1.55e-5 - sum(costs), rel=1e-6)
+    assert positions[0] == 0.5
+    assert positions[-1] < 0.3  # the large one's answers cost ten times what was tuned
+    client, signal = AsyncOpenAI(api_key="none", base_url="http://localhost:9"), Choice(("A", "B"))
+    before, after = (Cascade(ladder, client, signal=signal) for _ in range(2))
+    before.bill = before.bill.pay(1e-3, expected=3e-5)
+    after.go_on(before)
+    assert after.bill.balance == before.bill.balance < 0
 
 
 def test_the_model_for_what_is_not_judged(by_choice):
