@@ -127,8 +127,7 @@ def check_policy(
     Args:
         policy: the policy or mixture in service.
         log: the fresh log.
-        tuned_on: the log that it was tuned on, for a policy that carries no queries of it: one tuned by an older rcjax,
-            or made by hand.
+        tuned_on: the log that it was tuned on, for a policy made by hand, which carries no queries of it.
         alarm: the probability of an alarm where nothing has changed, in (0, 1).
         retuning: whether to ask what re-tuning would gain, which takes most of the time.
         permutations: how many, up to 100,000; by default 999, or as many as a low `alarm` needs.
@@ -210,7 +209,7 @@ def _reference(policy: AnyPolicy, tuned_on: Log | None) -> Log:
     reference = policy.provenance.get("reference")
     if reference is None:
         raise ValueError(
-            "the policy does not carry queries that it was tuned on (it was tuned by an older rcjax, or made by hand): "
+            "the policy does not carry queries that it was tuned on (it was made by hand): "
             "tune it again, or give the log that it was tuned on (--tuned-on LOG, in Python tuned_on=)"
         )
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"

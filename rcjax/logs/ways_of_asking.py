@@ -14,7 +14,6 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import brief, listed
 from rcjax.logs.log import LeftOutWarning
-from rcjax.serving.recorded import digest_of_others, recorded_options
 
 UNTOLD = -1  # the way of a row that does not tell how its model was asked
 
@@ -61,7 +60,7 @@ class WaysOfAsking:
                 record = None
             is_record = isinstance(record, dict)
             self._texts[text] = len(self._records) if is_record else UNTOLD
-            self._records += [_without_secrets(record)] if is_record else []
+            self._records += [record] if is_record else []
         return self._texts[text]
 
     def _require_one_signal(self, rows: Rows, model: str, signal: Any) -> None:
@@ -100,15 +99,6 @@ class WaysOfAsking:
         calls = {way: sum(int(n) for n, other in zip(times, ways, strict=True) if other == way) for way in {*ways}}
         most = max(ways, key=lambda way: calls[way])
         return np.array([2 * calls[most] <= int(times.sum()) or way == most for way in ways])
-
-
-def _without_secrets(record: dict[str, Any]) -> dict[str, Any]:
-    """A record as it is written now: those of earlier versions hold options of all kinds, secrets in lists too."""
-    options = record.get("options")
-    if not isinstance(options, dict):
-        return record
-    others = digest_of_others(options)
-    return record | {"options": recorded_options(options)} | ({} if others is None else {"others": others})
 
 
 def _way(record: Mapping[str, Any]) -> str:

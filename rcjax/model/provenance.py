@@ -75,8 +75,6 @@ class Details:
     """Every family on every pair, where `fit` chose among several."""
     prices: Mapping[str, Mapping[str, float]] | None = None
     """Money per million input and output tokens, by model."""
-    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What another version of rcjax keeps."""
 
     @classmethod
     def of_log(cls, log: Log, **more: Any) -> "Details":
@@ -89,13 +87,12 @@ class Details:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Details":
         """The inverse of `to_json`."""
-        fields = {name: data[name] for name in _FIELDS if name in data}
-        return cls(**fields, others={name: value for name, value in data.items() if name not in _FIELDS})
+        return cls(**{name: data[name] for name in _FIELDS if name in data})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
         fields = {name: getattr(self, name) for name in _FIELDS}
-        return {name: value for name, value in fields.items() if value is not None} | dict(self.others)
+        return {name: value for name, value in fields.items() if value is not None}
 
     @cached_property
     def _text(self) -> str:

@@ -125,8 +125,8 @@ def overlap(log: Log, tuned_on: Log) -> Overlap:
 def overlap_with_tuned(log: Log, tuned: "AnyPolicy | Frontier | CascadeModel") -> Overlap:
     """How many queries of a log a policy was tuned on, or a model fitted to, as far as it tells.
 
-    By the hash of the whole log in its provenance, and by the queries that it carries; those of an older rcjax carry no
-    names. ValueError where what it carries is damaged.
+    By the hash of the whole log in its provenance, and by the queries that it carries. ValueError where
+    that is damaged.
     """
     if isinstance(tuned, AnyPolicy):
         provenance, reference = tuned.provenance, tuned.policies[0].provenance.get("reference")

@@ -157,7 +157,7 @@ def test_the_log_itself_says_what_the_policy_carries(policy, logs):
 
 
 def test_a_policy_that_carries_nothing_says_what_to_do(policy, logs):
-    with pytest.raises(ValueError, match=r"older rcjax, or made by hand.*tune it again, or give the log.*--tuned-on"):
+    with pytest.raises(ValueError, match=r"made by hand.*tune it again, or give the log.*--tuned-on"):
         check(dataclasses.replace(policy, provenance={}), logs[1])
 
 
