@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rcjax.collecting.estimate import Estimate
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
+    from rcjax.collecting.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +127,12 @@ def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
 
 
 def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
-    from rcjax.collecting.estimate import as_document, estimate, reach
+    from rcjax.collecting.estimate import as_document, estimate
     from rcjax.collecting.plan import assume_signals
 
     crew.purse.spent = answers.spent
     assumed = assume_signals(crew, collection.questions, answers)
     estimates = [estimate(asked, collection.questions, answers, crew.judge_of) for asked in assumed]
-    left = None if crew.purse.left is None else float(crew.purse.left)
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
     notes += _of_two_kinds(collection.questions, estimates)
     asked = {question.query for question in collection.questions}
@@ -144,17 +145,7 @@ def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[
         "questions": len(collection.questions),
         "spent": float(answers.spent),
         "estimate": as_document(estimates),
-        "seconds": _seconds(estimates, collection.concurrency),
-        "reach": reach(estimates, left),
     }
-
-
-def _seconds(estimates: Sequence[Estimate], concurrency: int) -> float | None:
-    """How long a run takes, as models are asked side by side; None where not all of them have been asked before."""
-    waits = [one.seconds for one in estimates if one.calls]
-    if not waits or None in waits:
-        return None
-    return max(filter(None, waits), default=0.0) / concurrency
 
 
 def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) -> list[str]:
@@ -167,9 +158,21 @@ def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) 
     return [f"{what}: it is asked each of them twice; in a file of their own they would be asked once, by choice"]
 
 
+def how_far(run: Run, started: float) -> str:
+    """Of all answers of a run, how many there are, how many calls failed, and how long the slowest model takes."""
+    from rcjax.cli.console import duration, share_done
+
+    tallies, seconds = run.tallies.values(), time.monotonic() - started
+    done, whole, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
+    asked = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
+    left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in asked if ended < to_do]
+    time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
+    return f"{share_done(done, whole)}{time_left}{f', {failed:,} failed' if failed else ''}"
+
+
 async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
-    from rcjax.cli.collect_progress import progress
+    from rcjax.cli.console import busy
     from rcjax.collecting.changes import grade_anew
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run
@@ -179,7 +182,7 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     models, remarks = await choose_signals(crew, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
     run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
-    with progress(run), interruptible(run.stop):
+    with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
     notes = [*remarks, *([] if regraded is None else [regraded]), *crew.remarks()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rcjax._base.wording import budget_between, choose_unit, count, figure, not_likeliest, percent
-from rcjax.cli.console import Screen, duration, hang, make_table
+from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.import_tables import judged_cells
 from rcjax.cli.printing import shown
 
@@ -51,8 +51,7 @@ def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     calls, requests = (sum(row[name] for row in rows) for name in ("calls", "requests"))
     to_make = count(calls, "call") + (f" of {count(requests, 'request')}" if requests > calls else "")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {to_make} to make"
-    wait = "" if document["seconds"] is None else f", about {duration(document['seconds'])}"
-    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)}){wait}", style="bold")
+    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
     if document["spent"]:
         hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
@@ -63,26 +62,6 @@ def show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
         hang(screen, row["model"], f"{asked}{several}, {money}")
     for note in document["notes"]:
         hang(screen, "note", note)
-    if document["reach"] is not None:
-        hang(screen, "note", _reach(document["reach"], max(row["questions"] for row in rows), document["questions"]))
-
-
-def _reach(share: float, waiting: int, questions: int) -> str:
-    """How far a budget reaches, in words: to which of the questions that wait, of all.
-
-    >>> _reach(0.5, 100, 100)
-    'the budget is enough for about 50 of the questions: give --limit 50, or more money'
-    >>> _reach(0.001, 100, 100)
-    'the budget is not enough for one question: give more money'
-    >>> _reach(0.5, 30, 100)
-    'the budget is enough for about 15 of the 30 questions that are still to be asked'
-    """
-    enough = int(share * waiting)
-    if not enough:
-        return "the budget is not enough for one question: give more money"
-    if waiting < questions:  # a sample may have others than those that have been asked
-        return f"the budget is enough for about {enough:,} of the {waiting:,} questions that are still to be asked"
-    return f"the budget is enough for about {enough:,} of the questions: give --limit {enough}, or more money"
 
 
 @shown

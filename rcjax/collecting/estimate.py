@@ -37,8 +37,6 @@ class Estimate:
     """Money for them and their judges, at the worst."""
     requests: int = 0
     """That the calls consist of, where none fails: two of each whose signal asks a second question."""
-    seconds: float | None = None
-    """That the calls take, one after the other, by those that there are; None where there are none."""
 
 
 def estimate(
@@ -58,12 +56,11 @@ def estimate(
     waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
     most = sum((sum(worst_of(asked, question), _judging(asked, question, judge, True)) for question in waiting), _NONE)
     usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
-    observed, seconds = _observed(asked, questions, answers, judge)
+    observed = _observed(asked, questions, answers, judge)
     distinct = len({question.query for question in waiting})
     twice = sum(second_options(asked.signal_for(question)) is not None for question in waiting)
     money = float(min(usual * observed, most)), float(most)
-    wait = None if seconds is None else seconds * len(waiting)
-    return Estimate(asked.name, distinct, len(waiting), *money, len(waiting) + twice, wait)
+    return Estimate(asked.name, distinct, len(waiting), *money, len(waiting) + twice)
 
 
 _NONE = Decimal(0)
@@ -71,20 +68,18 @@ _NONE = Decimal(0)
 
 def _observed(
     asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
-) -> tuple[Decimal, float | None]:
-    """(what answers of a model have cost, as a multiple of what is usual; seconds of one, None where there are none).
+) -> Decimal:
+    """What answers of a model have cost, as a multiple of what is usual.
 
     With failures on the way, and judges. That things are as usual counts as one answer beside those that there are.
     """
     of_run = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
     usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if row.get("error") is None]
-    waits = [row["seconds"] for row in rows if row.get("seconds") is not None]
-    seconds = sum(waits) / len(usual) if usual else None
     if not sum(usual):
-        return Decimal(1), seconds
+        return Decimal(1)
     mean = sum(usual, _NONE) / len(usual)
-    return (sum(map(money_of, rows), _NONE) + mean) / (sum(usual, _NONE) + mean), seconds
+    return (sum(map(money_of, rows), _NONE) + mean) / (sum(usual, _NONE) + mean)
 
 
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
@@ -118,18 +113,6 @@ def _judging(asked: Asked, question: Question, judge: Callable[[Question], Respo
     return (read * price[0] + (2 * _VERDICT if worst else 1) * price[1]) / 1_000_000
 
 
-def reach(estimates: Iterable[Estimate], budget: float | None) -> float | None:
-    """The share of what is to be asked that a budget is likely to cover; None where it covers all.
-
-    >>> small = Estimate("small", 100, 100, likely=2.0, most=5.0)
-    >>> reach([small], 1.0), reach([small], None)
-    (0.5, None)
-    >>> reach([], -1.0)  # all is asked, and more is spent than the budget has
-    """
-    likely = sum(one.likely for one in estimates)
-    return None if budget is None or likely <= max(0.0, budget) else max(0.0, budget) / likely
-
-
 def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
     """The estimates as JSON values."""
     return [
@@ -140,7 +123,6 @@ def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
             "requests": one.requests,
             "likely_cost": one.likely,
             "most_cost": one.most,
-            "seconds": one.seconds,
         }
         for one in estimates
     ]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile
@@ -16,8 +15,6 @@ from rcjax.collecting.purse import BudgetSpentError, Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, StoppedError
 
-_ENOUGH = 20  # calls that tell what the others cost
-
 
 @dataclass(slots=True)
 class Tally:
@@ -25,24 +22,14 @@ class Tally:
 
     to_do: int = 0
     """Answers that it had not given yet, when the run began."""
-    before: int = 0
-    """Answers that it had given before."""
     samples: int = 1
     """Answers to each question."""
     done: int = 0
     failed: int = 0
-    spent: Decimal = Decimal(0)
-    """Money of this run."""
     error: str | None = None
     """The last failure."""
     stopped: str | None = None
     """Why it is not asked any more in this run."""
-
-    @property
-    def forecast(self) -> Decimal | None:
-        """Money that this run will have cost, by its first twenty calls; None before them."""
-        calls = self.done + self.failed
-        return None if calls < _ENOUGH else self.spent / calls * self.to_do
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +72,6 @@ class Run:
         self.questions, self.models, self.file, self.purse, self.graders = questions, models, file, purse, graders
         self.concurrency = concurrency
         self.tallies: dict[str, Tally] = {}
-        self.on_change: Callable[[], None] = lambda: None
         self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
         answered = {*file.answers.answered}
         self._interrupted = self._budget_spent = False
@@ -94,8 +80,7 @@ class Run:
         self._problem: BaseException | None = None
         self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
         for asked in models:
-            left = len(self._waiting[asked.name])
-            self.tallies[asked.name] = Tally(left, len(questions) * asked.samples - left, samples=asked.samples)
+            self.tallies[asked.name] = Tally(len(self._waiting[asked.name]), asked.samples)
 
     def stop(self) -> None:
         """Begin no call any more; those under way are finished."""
@@ -158,8 +143,6 @@ class Run:
         tally.done += not failed
         tally.failed += failed
         tally.error = row["error"] if failed else tally.error
-        tally.spent += Decimal(str(row["at_most"]))
-        self.on_change()
 
     async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
         """Write the row again with its verdict, where something can tell; no answer is graded twice in a run."""
@@ -176,8 +159,6 @@ class Run:
             raise
         finally:
             await self.purse.settle(bill.reserved, bill.spent)
-            if row["model"] in self.tallies:
-                self.tallies[row["model"]].spent += bill.spent
         if problem is not None:
             self._grading.setdefault(grader, str(problem))
         if verdict["correct"] is not None or bill.spent:

@@ -196,7 +196,6 @@ def test_a_dry_run_asks_nothing(place):
     assert [row["questions"] for row in by_model.values()] == [20] * 4
     assert all(row["likely_cost"] <= row["most_cost"] for row in by_model.values())
     assert by_model["large"]["likely_cost"] / by_model["tiny"]["likely_cost"] == pytest.approx(100, rel=0.1)
-    assert 0 < document["reach"] < 1
 
 
 def test_a_probe_says_what_models_can_do(place):

@@ -1,13 +1,14 @@
 """What a run says before its first call, beside what it came to: money, time and calls, once it has seen some."""
 
 import json
+import time
 
 import pytest
 from chat_server import completion
 from collecting_runs import collect
 from models_of_a_test import Models, lot, money, questions
 
-from rcjax.cli.collect_progress import _how_far
+from rcjax.cli.collect_run import how_far
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -82,14 +83,17 @@ def rows_of(place):
 
 
 def test_the_slowest_model_tells_how_long_a_run_still_takes():
+    def at(run, seconds):
+        return how_far(run, time.monotonic() - seconds)
+
     class Run:
         def __init__(self, **tallies):
             self.tallies = tallies
 
     quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
-    assert _how_far(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
-    assert _how_far(Run(quick=quick, slow=Tally(to_do=100)), 60.0) == "100 of 200, 50 %"
+    assert at(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
+    assert at(Run(quick=quick, slow=Tally(to_do=100)), 60.0) == "100 of 200, 50 %"
     stopped = Tally(to_do=100, done=10, stopped="HTTP 401")
-    assert _how_far(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
+    assert at(Run(quick=Tally(to_do=100, done=50), stopped=stopped), 60.0) == "60 of 200, 30 %, about 1 min left"
     failing = Tally(to_do=100, done=25, failed=25)
-    assert _how_far(Run(failing=failing), 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
+    assert at(Run(failing=failing), 60.0) == "25 of 100, 25 %, about 1 min left, 25 failed"
