@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiers
-from compilations import Compilations
 from hypothesis import settings
 from sharing import turn
 
@@ -98,7 +97,6 @@ LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytes
 
 
 def pytest_addoption(parser):
-    parser.addoption("--compilations", action="store_true", help="print the twenty tests that compile most")
     parser.addoption("--minutes", type=float, help="skip what has not begun after so many")
 
 
@@ -107,8 +105,6 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = 0
     config.stash[END] = time.monotonic() + 60 * (config.getoption("minutes") or float("inf"))
     tiers.EVERYTHING[0] = config.option.markexpr.replace("not thorough", "").count("thorough") > 0
-    if config.getoption("compilations"):
-        config.pluginmanager.register(Compilations())
     if jax.__version_info__ < (0, 11):
         # The quicker of two CPU emitters, as in rcjax._core.compilation; and no parts for several threads, which take a
         # sixth longer, as every core has a worker already.

@@ -1,13 +1,10 @@
 """What budgets get, as `benchmarks.budgets` measures it: its figures are those of a count by hand."""
 
-import json
-import sys
-
 import numpy as np
 import pytest
 
 import rcjax
-from benchmarks import budgets, make_measured, record
+from benchmarks import budgets
 from benchmarks.methods import plain_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -149,77 +146,3 @@ def test_halves_that_are_the_same_are_measured_once(logs, capsys):
     assert not {*train.queries} & {*test.queries}
     assert train.n_queries + test.n_queries == 192
     assert train.models == test.models
-
-
-@pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning")
-def test_a_folder_holds_logs_of_two_files_and_public_ones(tmp_path, capsys):
-    lines = [f"{query},{model},-0.{query + 1},{query % 2},9,1" for query in range(8) for model in ("small", "large")]
-    head = "query,model,logprob,correct,input_tokens,output_tokens"
-    for part, some in (("train", lines), ("test", lines[:-1])):
-        (tmp_path / f"made_{part}.csv").write_text("\n".join([head, *some]))
-    (tmp_path / "prices.toml").write_text(
-        "small = { input = 0.1, output = 0.1 }\nlarge = { input = 1.0, output = 1.0 }"
-    )
-    (tmp_path / "public").mkdir()
-    public = [f"{line.rpartition(',')[0].rpartition(',')[0]},0.{9 if 'large' in line else 1}" for line in lines]
-    (tmp_path / "public" / "bought.csv").write_text("\n".join(["query,model,logprob,correct,cost", *public]))
-    logs = {source.name: source for source in budgets.sources(tmp_path, budgets.GROUPS, "")}
-    assert [(name, source.group) for name, source in logs.items()] == [
-        *(("made", budgets.FOLDER), ("bought", budgets.PUBLIC), ("sampled", budgets.SAMPLED))
-    ]
-    assert logs["made"].log.n_queries == 15
-    assert logs["bought"].log.n_queries == 8
-    assert logs["sampled"].log is None
-    assert capsys.readouterr().err == "made: of 16 queries 1 is left out: some model did not answer\n"
-    assert [source.name for source in budgets.sources(tmp_path, [budgets.PUBLIC], "ough")] == ["bought"]
-
-
-def test_the_program_tells_its_figures_to_the_page(row, tmp_path, monkeypatch, capsys):
-    rows = [
-        row | {"group": group, "log": log, "labels": 100, "queries": 96, "split": split}
-        for group, log in (("data", "a"), ("data", "b"), ("public", "c"), ("sampled", "sampled"))
-        for split in (0, 1)
-    ]
-    rows[-1] |= {"worst": {way: value + 1 for way, value in row["worst"].items()}}
-    monkeypatch.setattr(budgets, "study", lambda splits, counts: iter(rows[: len(splits)]))
-    monkeypatch.setattr(budgets, "sources", lambda *_: [budgets.Source("sampled", str(n), None) for n in range(4)])
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(make_measured, "RESULTS", tmp_path)
-    out = tmp_path / "rows.jsonl"
-    monkeypatch.setattr(sys, "argv", ["budgets", "--splits", "2", "--labels", "100", "--out", str(out), "--record"])
-    record.run(budgets.main)
-    assert [json.loads(line)["log"] for line in out.read_text("utf-8").splitlines()] == [r["log"] for r in rows]
-    printed = capsys.readouterr().out
-    assert printed.count("mean of the logs of the folder") == len(budgets.FIGURES)
-    assert f"{row['error']['default']:+.2f} ± 0.00" in printed
-    (path,) = tmp_path.glob("*.md")
-    path.rename(tmp_path / "budgets.md")
-    (tmp_path / "selection.md").write_text(
-        "# Other\n\n    run\n\n2026-01-01. x\n\n| what | figure |\n|---|---|\n| o | 1 |\n"
-    )
-    what = "logs with log-probabilities: error that budgets get, the default against a plain pair"
-    figure, worst = (make_measured.Headline("budgets", words) for words in (what, "sampled logs: error at the worst"))
-    monkeypatch.setattr(make_measured, "CHOSEN", (make_measured.Choice("errors", figure, worst, "some logs"),))
-    page = make_measured.page(f"# Measured\n{make_measured.BEGIN}{make_measured.END}")
-    (line,) = [line for line in page.splitlines() if line.startswith("1. **Errors**")]
-    assert f"{row['error']['default']:+.2f} ± 0.00 % (100 labels, 2 logs)" in line
-    assert f"{row['worst']['default'] + 1:+.2f} points (100 labels)" in line
-    assert "](../../benchmarks/results/budgets.md)" in line
-    assert "](../../benchmarks/results/selection.md)" in page
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--only", "nothing"], "no log to split"),
-        (["--data", "no-such-folder"], "no-such-folder holds no log"),
-        (["--targets", "-1", "2", "2"], "not a whole number"),
-        (["--labels", "3"], "at least 20"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_in_a_line(words, told, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["budgets", *words])
-    with pytest.raises(SystemExit) as stop:
-        budgets.main()
-    assert stop.value.code == 2
-    assert told in capsys.readouterr().err

@@ -1,14 +1,11 @@
 """What stands beside rcjax in `benchmarks.peers`: each peer does what its paper says, on cases counted by hand."""
 
 import itertools
-import json
-import sys
 
 import numpy as np
 import pytest
 
 import rcjax
-from benchmarks import record
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns, outcomes
 from benchmarks.peers import __main__ as peers, abc, bargain, cascade_routing, promises, ucci
 from benchmarks.peers.automix import automix
@@ -176,36 +173,6 @@ def test_promises_are_judged_by_what_the_whole_population_does(columns):
     table = promises.table_of_promises(rows)
     assert table["method"].to_list() == ["b", "a"]
     assert table["at worst, %"][0] == "100 (x, at most 10 %)"
-
-
-def test_the_program_prints_who_is_better_first_and_what_no_budget_met(tmp_path, monkeypatch, capsys):
-    row = {
-        "error": {"rcjax": 0.0, "UCCI": -3.0, "FrugalGPT": 2.0, "AutoMix": None},
-        "overspent": {"rcjax": 5.0, "UCCI": 9.0, "FrugalGPT": 1.0, "AutoMix": None},
-        "unmet": {"rcjax": 0, "UCCI": 0, "FrugalGPT": 3, "AutoMix": 14},
-    }
-    rows = [
-        row | {"group": "data", "log": log, "labels": 100, "queries": 100, "split": split}
-        for log in "ab"
-        for split in range(2)
-    ]
-    kept = tmp_path / "rows.jsonl"
-    kept.write_text("\n".join(map(json.dumps, rows)))
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["peers", "--kept", str(kept), "--record"])
-    record.run(peers.main)
-    printed = capsys.readouterr().out
-    places = [printed.index(f"| {name} |") for name in ("UCCI", "rcjax", "FrugalGPT")]
-    assert places == sorted(places)
-    assert "FrugalGPT 12, AutoMix 56" in printed
-    (path,) = tmp_path.glob("*.md")
-    lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| logs with")]
-    (first,) = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| logs on which")]
-    assert "| a, 100 labels: UCCI -3.00 ± 0.00 %; b, 100 labels: UCCI -3.00 ± 0.00 % |" in first
-    assert "the best of all others, error" in lines[0]
-    assert "| UCCI -3.00 ± 0.00 % (100 labels) |" in lines[0]
-    assert "| 9.00 ± 0.00 %; 5.00 ± 0.00 % (100 labels) |" in lines[1]
-    assert "UCCI against rcjax's default, % | -3.00 ± 0.00 (2 logs) (100 labels)" in lines[2]
 
 
 @pytest.mark.thorough

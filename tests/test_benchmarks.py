@@ -2,9 +2,7 @@
 
 import importlib
 import itertools
-import json
 import pkgutil
-import subprocess
 import sys
 from xml.etree import ElementTree
 
@@ -17,10 +15,10 @@ from misses import in_turn
 import benchmarks
 import rcjax
 from benchmarks import make_measured, make_picture, methods, record
-from benchmarks.gateway import __main__ as gateway_race, servers, soak
+from benchmarks.gateway import __main__ as gateway_race, servers
 from benchmarks.gateway.load import Load
 from benchmarks.methods import Answers, Curve
-from benchmarks.race import __main__ as race, contenders
+from benchmarks.race import contenders
 from rcjax._core.batching import part
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -126,54 +124,6 @@ def test_the_paper_from_a_folder_of_logs(tmp_path, monkeypatch):
     assert (out / "index.md").read_text("utf-8") == index
 
 
-def test_what_the_race_has_measured_is_not_measured_again(tmp_path, monkeypatch):
-    runs = []
-
-    def run(command, **options):
-        runs.append(json.loads(command[-1]))
-        return subprocess.CompletedProcess(command, 0, '{"run, s": 2.0}\n', "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    cells = [{"models": 2, "queries": 300, "lambdas": 10, "method": "rcjax"}]
-    for _ in range(2):
-        table = race.Measurements(tmp_path, 1.0, "cpu").table("contender", cells)
-        assert table.to_dicts() == [cells[0] | {"run, s": 2.0}]
-    assert len(runs) == 1
-    kind, device, values = runs[0]
-    assert (kind, device, values.pop("model_file")) == ("contender", "cpu", str(tmp_path / "model-2-300.json"))
-    assert values == cells[0]
-
-
-def test_a_contender_that_fails_or_never_ends_leaves_a_row(tmp_path, monkeypatch):
-    def run(command, timeout, **options):
-        if json.loads(command[-1])[2]["lambdas"] == 10:
-            raise subprocess.TimeoutExpired(command, timeout)
-        return subprocess.CompletedProcess(command, 1, "", "ValueError: no\n")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    cells = [{"models": 2, "queries": 300, "lambdas": n, "method": "rcjax"} for n in (10, 20)]
-    table = race.Measurements(tmp_path, 3.0, "cpu").table("contender", cells)
-    assert table["failed"].to_list() == ["over 3 s", "ValueError: no"]
-
-
-def test_exponents_and_ratios_of_the_race():
-    base = {"models": 5, "lambdas": 100, "queries": 1000}
-    rows = [
-        base | {axis: n, "method": name, "run, s": scale * n**power, "loss": 0.2 + scale}
-        for name, scale, power in (("rcjax", 1.0, 1.0), ("other", 2.0, 1.0))
-        for axis, sizes in (("models", (2, 4, 8)), ("queries", (10, 100)))
-        for n in sizes
-    ]
-    rows.append(base | {"method": "other", "run, s": None, "loss": None})
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    slopes = race.exponents(frame, "method", ("models", "lambdas", "queries"), base)
-    assert slopes["models"].to_list() == pytest.approx([1.0, 1.0])
-    assert slopes["queries"].to_list() == [None, None]
-    compared = race.compare(frame.filter(pl.col("run, s").is_not_null()))
-    assert set(compared.filter(pl.col("method") == "other")["run time over that of rcjax"]) == {2.0}
-    assert compared["loss over the least"].to_list() == pytest.approx([0.0] * 5 + [1.0] * 5)
-
-
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
     """A program's `main`, run with some words: what it left in the folder of results."""
@@ -201,16 +151,6 @@ def test_a_recorded_run_keeps_what_it_prints_with_its_command_and_headlines(reco
     assert f"jax {jax.__version__}" in content
 
 
-def test_a_run_that_fails_keeps_nothing(recorded, tmp_path):
-    def main():
-        print("half of it")
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        recorded(main, "--record")
-    assert not (tmp_path / "results").exists()
-
-
 def test_the_page_of_figures_is_made_of_the_results():
     text = make_measured.PAGE.read_text("utf-8")
     assert make_measured.page(text) == text, "run `python -m benchmarks.make_measured`"
@@ -236,13 +176,6 @@ def test_the_picture_of_the_readme_is_small_and_has_the_colours_of_its_theme(the
     assert "var(" not in path.read_text("utf-8")
 
 
-@pytest.mark.thorough
-def test_the_picture_is_drawn_alike_each_time():
-    log = rcjax.sample_log(100, seed=0)
-    result = rcjax.tune(log, max_error=0.3, intervals=False)
-    assert make_picture.render(result, "dark") == make_picture.render(result, "dark")
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
 @pytest.mark.parametrize("streamed", [0.0, 1.0])
 def test_a_gateway_is_asked_by_so_many_clients_and_timed(streamed, tmp_path, monkeypatch):
@@ -261,12 +194,6 @@ def test_a_gateway_is_asked_by_so_many_clients_and_timed(streamed, tmp_path, mon
     assert len(told["added"]) == told["requests"] <= 4 * 0.5 / 0.01
     assert min(told["added"]) > -1.5  # not sooner than by the model's own time, which is right to a millisecond
     assert gateway_race.medians([gateway_race.Rate(1, 10), gateway_race.Rate(3, 10)]) == gateway_race.Rate(2, 10)
-
-
-def test_growth_is_that_of_ten_minutes():
-    looks = [soak.Look(seconds, 80 + seconds / 60, 50) for seconds in range(100)]
-    assert soak.slope(looks, "memory") == pytest.approx(10)
-    assert soak.slope(looks, "files") == 0
 
 
 @pytest.mark.thorough

@@ -23,21 +23,6 @@ def test_all_misses_are_told_by_name_with_the_line_and_the_reason():
     assert ": TypeError: '<' not supported" in third
 
 
-def test_two_tables_are_a_product_and_what_did_not_raise_is_a_miss():
-    @in_turn("kind", [ValueError, TypeError])
-    @in_turn("text", ["1", "x"], ids=["a number", "a text"])
-    def refused(kind, text):
-        with pytest.raises(kind):
-            int(text)
-
-    lines = told(refused)
-    assert [line.split(": line")[0] for line in lines[1:]] == [
-        "a number-ValueError",
-        "a number-TypeError",
-        "a text-TypeError",
-    ]
-
-
 def test_every_case_has_its_own_folder_patches_and_output(tmp_path, monkeypatch, capsys):
     @in_turn("name", ["A", "B"])
     def alone(name, tmp_path, empty, absent, monkeypatch, capsys):
@@ -53,18 +38,6 @@ def test_every_case_has_its_own_folder_patches_and_output(tmp_path, monkeypatch,
     folders = {"empty": tmp_path / "empty", "absent": tmp_path / "absent"}
     alone(tmp_path=tmp_path, monkeypatch=monkeypatch, capsys=capsys, **folders)
     assert not hasattr(told, "case")
-
-
-def test_rows_that_a_function_gives_are_made_when_the_test_runs():
-    made = []
-
-    @in_turn("number", lambda: made.append(1) or [(1, 2)])
-    def pairs(number):
-        assert number == (1, 2)
-
-    assert not made
-    pairs()
-    assert made == [1]
 
 
 def test_a_case_that_is_left_out_is_told_and_an_empty_table_is_an_error():
