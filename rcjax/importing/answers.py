@@ -61,6 +61,19 @@ class ImportedAnswer:
     seconds: float | None = None
     """How long the call took."""
 
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, what no line of a log holds; half of a pair of surrogates becomes a `?`."""
+        for name in ("query", "model", "scorer", "failure", "text", "prompt", "finish", "key", "likeliest"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name in ("query", "model")):
+                raise ValueError(f"{name} is {value!r:.40}, no text")
+            object.__setattr__(self, name, value and value.encode(errors="replace").decode())
+        for name in ("input_tokens", "output_tokens", "cost", "seconds"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+            if value is not None and not number:
+                raise ValueError(f"{name} is {value!r:.40}, no amount of 0 or more")
+
 
 @dataclass(frozen=True)
 class How:
@@ -141,7 +154,7 @@ def pieces(
         answers: list[ImportedAnswer | DamageError] = [*read()]
     except DamageError as damage:
         answers = [damage]
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as problem:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, LogError):
             raise
         answers = [DamageError(f"{where}: is not as {program} writes it ({problem!r:.80}): is it whole?")]

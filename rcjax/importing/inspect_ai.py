@@ -7,7 +7,6 @@ the same query. What graders used is not counted: only the tokens of the model t
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -94,7 +93,7 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
         except NotImplementedError:
             advice = how_to_install("import")
             raise LogError(f"{path.name}: is compressed by Zstandard: {advice}") from None
-        except (OSError, RecursionError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as problem:
+        except Exception as problem:  # of the archive, of one of its kinds of compression, or of JSON
             raise DamageError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None
 
     def head() -> Any:  # of a run that was broken off there is but its beginning

@@ -103,22 +103,25 @@ def answer_of(values: Mapping[str, Any], where: str) -> ImportedAnswer:
     require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
     waits = _number(values, both[0], where) if both else None
     require(waits is None or 0 <= waits < math.inf, where, f"{both[0] if both else ''} is not a time of 0 or more")
-    return ImportedAnswer(
-        query=str(values["query"]),
-        model=str(values["model"]),
-        attempt=int(_number(values, "attempt", where) or 1),
-        score=values["correct"],
-        scorer=values.get("scorer"),
-        text=None if values.get("answer") is None else str(values["answer"]),
-        key=None if values.get("answer_key") is None else str(values["answer_key"]),
-        logprob=logprob,
-        signal=None if logprob is None else "own",
-        unusable=NO_LOGPROB if stated is not None and logprob is None else None,
-        input_tokens=_number(values, "input_tokens", where),
-        output_tokens=_number(values, "output_tokens", where),
-        cost=_number(values, "cost", where),
-        seconds=waits if waits is None or both == ["seconds"] else waits / 1000,
-    )
+    try:
+        return ImportedAnswer(
+            query=str(values["query"]),
+            model=str(values["model"]),
+            attempt=int(_number(values, "attempt", where) or 1),
+            score=values["correct"],
+            scorer=values.get("scorer"),
+            text=None if values.get("answer") is None else str(values["answer"]),
+            key=None if values.get("answer_key") is None else str(values["answer_key"]),
+            logprob=logprob,
+            signal=None if logprob is None else "own",
+            unusable=NO_LOGPROB if stated is not None and logprob is None else None,
+            input_tokens=_number(values, "input_tokens", where),
+            output_tokens=_number(values, "output_tokens", where),
+            cost=_number(values, "cost", where),
+            seconds=waits if waits is None or both == ["seconds"] else waits / 1000,
+        )
+    except ValueError as problem:
+        raise LogError(f"{where}: {problem}") from None
 
 
 def _logprob(values: Mapping[str, Any], where: str) -> float | None:

@@ -31,107 +31,16 @@ def aborted(path):
         archive.writestr("_journal/start.json", json.dumps({"version": 2, "eval": {"task": "t", "model": "m"}}))
 
 
-def without_line(source, number, text):
-    rows = source.read_bytes().splitlines(keepends=True)
-    rows[number] = text
-    return b"".join(rows)
-
-
-def damaged_results(path):
-    content = json.loads((FILES / "promptfoo" / "results.json").read_text())
-    content["results"]["results"][2] = {"provider": 5}
-    path.write_text(json.dumps(content))
-
-
-def damaged_run(folder):
-    shutil.copytree(FILES / "helm" / "repeat", folder)
-    content = json.loads((folder / "scenario_state.json").read_text())
-    content["request_states"][1] = {"instance": None}
-    (folder / "scenario_state.json").write_text(json.dumps(content))
-
-
-def change_sample(path):
-    content = json.loads(next((FILES / "inspect").glob("*.json")).read_text())
-    content["samples"][0]["output"] = 5
-    path.write_text(json.dumps(content))
-
-
-#: By what is damaged: the file, how it is written, what is told, and how to read it.
-DAMAGED = {
-    "an aborted run": (
-        "bad.eval",
-        aborted,
-        "1 file cannot be read",
-        "bad.eval: holds no samples: was the run broken off",
-        {},
-    ),
-    "an empty archive": ("bad.eval", lambda path: path.write_bytes(b""), "1 file", "bad.eval: the file is empty", {}),
-    "half an archive": (
-        "bad.eval",
-        lambda path: path.write_bytes(EVAL[0].read_bytes()[:9000]),
-        "1 file",
-        "bad.eval: cannot be read",
-        {},
-    ),
-    "a sample of an archive": (
-        "bad.eval",
-        lambda path: path.write_bytes(EVAL[0].read_bytes()[:500] + bytes(400) + EVAL[0].read_bytes()[900:]),
-        "sample",
-        "bad.eval, samples/",
-        {},
-    ),
-    "a sample of a log": ("bad.json", change_sample, "1 sample", "is not as Inspect writes it", {"scorer": "includes"}),
-    "a line": (
-        "bad.jsonl",
-        lambda path: path.write_bytes(without_line(LINES, 3, b'{"doc_id": 3, "resps"\n')),
-        "1 sample",
-        "line 4: is not as lm-eval writes it",
-        {},
-    ),
-    "a result": ("bad.json", damaged_results, "1 sample", "result 3: is not as promptfoo writes it", {}),
-    "a request": ("run", damaged_run, "1 sample", "request 2: is not as HELM writes it", {}),
-    "a call": (
-        "bad.jsonl",
-        lambda path: path.write_bytes(without_line(FILES / "litellm" / "calls.jsonl", 1, b'{"model": "m"}\n')),
-        "1 sample",
-        "line 2: is not as LiteLLM writes it",
-        {},
-    ),
-    "a span": (
-        "bad.jsonl",
-        lambda path: path.write_bytes((FILES / "otel" / "messages.jsonl").read_bytes() + b'{"resourceSpans": [5]}\n'),
-        "1 sample",
-        "is not as OpenTelemetry writes it",
-        {},
-    ),
-    "a request of a batch": (
-        "bad.jsonl",
-        lambda path: path.write_bytes(without_line(FILES / "openai_batch" / "chat_toy-large.jsonl", 7, b"[5]\n")),
-        "1 sample",
-        "line 8, entry 1: is not as OpenAI writes it (no JSON object)",
-        {},
-    ),
-}
-
-
-def test_what_cannot_be_read_is_left_out_and_named(tmp_path):
-    missed = {}
-    for name, (file, write, number, words, how) in DAMAGED.items():
-        path = tmp_path / file
-        write(path)
-        good = [EVAL[1]] if "file" in number else []
-        try:
-            evaluations = imported(path, *good, right_from=0.5, **how)
-        except LogError as problem:
-            missed[name] = problem
-            continue
-        if number not in evaluations.damage or words not in evaluations.damage or len(evaluations.unreadable) < 1:
-            missed[name] = evaluations.damage
-        with pytest.raises(LogError) as problem:
-            imported(path, *good, right_from=0.5, strict=True, **how)
-        if words not in str(problem.value):
-            missed[name, "strict"] = problem.value
-    assert missed == {}
+def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
+    rows = LINES.read_bytes().splitlines(keepends=True)
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"".join([*rows[:3], b'{"doc_id": 3, "resps"\n', *rows[4:]]))
+    evaluations = imported(path)
+    assert evaluations.frame.height == len(rows) - 1
+    assert evaluations.damage.startswith("1 sample cannot be read, left out (--strict refuses): bad.jsonl, line 4")
+    assert len(evaluations.unreadable) == 1
+    with pytest.raises(LogError, match="line 4: is not as lm-eval writes it"):
+        imported(path, strict=True)
 
 
 def test_a_folder_with_an_aborted_run_in_it(tmp_path):
@@ -208,33 +117,6 @@ def test_a_table_that_is_an_array(ending, tmp_path):
     path.write_text("[1, 2]")
     with pytest.raises(LogError, match=rf"mine.{ending}: is no array of JSON objects"):
         imported(path)
-
-
-def scores(tmp_path, *values):
-    path = tmp_path / "scored.csv"
-    rows = [f"{n},m,{value},0.5,1" for n, value in enumerate(values)]
-    path.write_text("\n".join(["query,model,correct,confidence,cost", *rows]) + "\n")
-    return path
-
-
-@in_turn(
-    ("values", "right_from", "right"),
-    [
-        ((1, 7, 10), 7, [0, 1, 1]),
-        ((0, 55.5, 100), 60, [0, 0, 1]),
-        (("-1", "0", "1"), 0, [0, 1, 1]),
-        (("correct", "Incorrect", "pass"), None, [1, 0, 1]),
-        (("fail", "right", "wrong"), None, [0, 1, 0]),
-    ],
-)
-def test_scores_on_any_scale(values, right_from, right, tmp_path):
-    assert imported(scores(tmp_path, *values), right_from=right_from).frame["correct"].to_list() == right
-    out = tmp_path / "log.csv"
-    if right_from is not None:
-        with pytest.raises(LogError, match=r"on another scale than 0 to 1: .*--right-from 7"):
-            imported(scores(tmp_path, *values))
-        assert run("import", scores(tmp_path, *values), "--right-from", right_from, "--out", out).exit_code == 0
-        assert pl.read_csv(out)["correct"].to_list() == right
 
 
 def answers(tmp_path, **columns):

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_line import run
 from misses import in_turn
 
-import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.importing.rows import label_of
 from rcjax.logs.errors import LogError
@@ -131,12 +129,18 @@ def test_what_cannot_be_scores(tmp_path):
         imported(*table(tmp_path, 1, 0.5), score_max=0)
 
 
-@in_turn(
-    ("score", "most", "share"),
-    [("P", 1, 0.5), ("P", 10, 0.5), (True, 10, 1.0), (7, 10, 0.7), ("0.3", 1, 0.3), (1 + 1e-12, 1, 1), (-1e-12, 1, 0)],
-)
-def test_shares_of_the_full_score(score, most, share):
-    assert label_of(score, None, most, "here") == pytest.approx(share, abs=0)
+#: What was given, of how much, from what on it is right, and the label.
+LABELS = [
+    ("C", 1, None, 1.0), ("i", 1, None, 0.0), ("N", 1, None, 0.0), ("P", 10, None, 0.5), (True, 10, None, 1.0),
+    ("No", 1, None, 0.0), ("pass", 1, None, 1.0), ("wrong", 1, None, 0.0), (7, 10, None, 0.7), ("0.3", 1, None, 0.3),
+    (1 + 1e-12, 1, None, 1), (-1e-12, 1, None, 0), (None, 1, None, None), ("nan", 1, 0.5, None), (55.5, 1, 60.0, 0),
+    (100, 1, 60.0, 1), (7, 1, 7.0, 1), ("-1", 1, 0.0, 0),
+]  # fmt: skip
+
+
+@in_turn(("score", "most", "right_from", "label"), LABELS)
+def test_labels(score, most, right_from, label):
+    assert label_of(score, right_from, most, "here") == (None if label is None else pytest.approx(label, abs=0))
 
 
 def test_the_separation_of_scores_is_that_of_parts_of_answers():
@@ -148,28 +152,3 @@ def test_the_separation_of_scores_is_that_of_parts_of_answers():
     ]
     assert figures["accuracy"] == 0.5
     assert figures["separation"] == pytest.approx(sum(p * won for p, won in pairs) / sum(p for p, _ in pairs))
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("own_settings")
-def test_from_an_evaluation_to_a_policy_that_counts_the_score_lost(tmp_path):
-    scores = [(i * 7 % 11) / 10 * (0.6 if i % 2 == 0 else 1.0) for i in range(120)]
-    rows = [
-        {"id": i // 2, "engine": "ab"[i % 2], "points": 10 * score, "confidence": 0.2 + 0.7 * score, "cost": 1 + i % 2}
-        for i, score in enumerate(scores)
-    ]
-    pl.DataFrame(rows).write_csv(tmp_path / "mine.csv")
-    columns = [word for pair in ("query=id", "model=engine", "correct=points") for word in ("--column", pair)]
-    line = "import", tmp_path / "mine.csv", *columns, "--out", tmp_path / "log.csv", "--score-max"
-    result = run(*line, "10")
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    told = " ".join(result.stdout.split())
-    assert "mean score" in told
-    assert "scores from 0 to 1, by points, are in the column score, 10 as 1; --right-from 5" in told
-    assert json.loads(run(*line, "10", "--json").stdout)["scored"]
-    log = rcjax.read_log(tmp_path / "log.csv")
-    assert log.scores is not None
-    assert log.correct.mean() == pytest.approx(sum(scores) / 120)
-    tuned = run("tune", tmp_path / "log.csv", "--max-error", "60%", "--no-bands")
-    assert "Counted is the score that is lost" in " ".join(tuned.stdout.split()), tuned.stderr
-    assert run(*line, "10", "--right-from", "5").exit_code == 1

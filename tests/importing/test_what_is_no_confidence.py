@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from command_line import succeed
 from server_replies import token
 
 import rcjax
@@ -155,15 +154,9 @@ def test_what_is_no_log_probability_is_no_confidence(tmp_path):
             got = evaluations.frame["query"].len(), evaluations.left_out
             if got != (1, LEFT_OUT):
                 missed[name, bad] = got
-    assert missed == {}
-
-
-def test_what_float32_rounds_to_above_0_is_0(tmp_path):
-    missed = {}
-    for name, make in FORMATS.items():
-        evaluations = imported(make(tmp_path, 9e-7))
-        if evaluations.frame.height != 2 or evaluations.left_out or evaluations.frame["logprob"].max() > 0:
-            missed[name] = evaluations
+        rounded = imported(make(tmp_path, 9e-7))  # as float32 may
+        if rounded.frame.height != 2 or rounded.left_out or rounded.frame["logprob"].max() > 0:
+            missed[name] = rounded
     assert missed == {}
 
 
@@ -300,8 +293,5 @@ def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
     assert imported(path, split="valid").frame["query"].to_list() == ["letters/id9"]
     with pytest.warns(rcjax.logs.LeftOutWarning, match="9 of the split test, not valid"):
         assert rcjax.importing.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
-    document = json.loads(succeed("import", path, "--split", "valid", "--out", tmp_path / "log.csv", "--json"))
-    assert document["models"][0]["answers"] == 1
-    assert document["notes"][-1] == "9 answers left out: 9 of the split test, not valid (--split)"
     with pytest.raises(LogError, match=r"no answer can be used: .*of the split test, not train \(--split\)"):
         imported(path, split="train")
