@@ -158,7 +158,7 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     import polars as pl
 
-    from rcjax.frontier.point_statuses import PointStatus
+    from rcjax.frontier.points import PointStatus
 
     logs = done.logs
     counts = done.points.group_by("status").len().sort("status").collect()

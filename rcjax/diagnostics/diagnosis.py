@@ -15,7 +15,6 @@ from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.held_out import HeldOut, held_out, held_out_confidence, is_training_log
 from rcjax.diagnostics.promise import try_promise
-from rcjax.diagnostics.scope import affects
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import Search
@@ -106,7 +105,7 @@ class Diagnosis:
             *verdicts.judge_markov(self.markov),
             *(() if self.promise is None else verdicts.judge_promise(self.promise, self.n, harder, self.counted)),
         )
-        return tuple(dataclasses.replace(check, affects=affects(check, self.by_model)) for check in checks)
+        return tuple(dataclasses.replace(check, affects=verdicts.affects(check, self.by_model)) for check in checks)
 
     @property
     def by_model(self) -> bool:

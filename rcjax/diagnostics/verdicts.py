@@ -6,6 +6,7 @@ are too few to tell.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -45,7 +46,7 @@ class Check:
     advice: str
     """What it means and what to do, in a sentence; empty where all is fine."""
     affects: str = ""
-    """Which policies it says something of, in words; `diagnostics.scope.concerns` tells of one."""
+    """Which policies it says something of, in words; `concerns` tells of one."""
 
 
 #: Every threshold of every check: the table in the README is made of these.
@@ -60,6 +61,32 @@ LIMITS: Mapping[str, Limits] = {
     "Markov property": Limits(0.10, 0.25),
     "predicted error": Limits(0.01, 0.03),
     "predicted cost": Limits(0.05, 0.15),
+}
+
+
+#: Of which policies a check says something. Those of the default search are chosen by the labels: single models are
+#: counted, pairs rest on the confidences that decide in them; the model's marginals and copulas are for `--cascade`.
+Scope = Literal["all", "asked", "weighed", "deciding", "modelled"]
+
+SCOPES: Mapping[str, Scope] = {
+    "queries": "all",
+    "accuracy": "asked",
+    "calibration error": "weighed",
+    "separation": "deciding",
+    "certain answers": "deciding",
+    "marginal": "modelled",
+    "copula": "modelled",
+    "Markov property": "modelled",
+    "predicted error": "all",
+    "predicted cost": "all",
+}
+
+_WORDS: Mapping[Scope, str] = {
+    "all": "every policy",
+    "asked": "policies that ask the model",
+    "weighed": "policies that ask the model and another one",
+    "deciding": "policies that pass queries on from the model",
+    "modelled": "only policies found with --cascade",
 }
 
 
@@ -289,3 +316,27 @@ def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Ite
             "folds of one log are as hard as the rest of it: that queries to come are harder, only fresh ones can show "
             "(--test)"
         )
+
+
+def affects(check: Check, by_model: bool) -> str:
+    """Which policies a check says something of, in words. `by_model`: all of them were found by the model alone."""
+    scope = SCOPES[check.name]
+    if scope == "modelled" and by_model:
+        return "policies that ask these models" if check.subject else "every policy"
+    return _WORDS[scope]
+
+
+def concerns(check: Check, asked: Sequence[str], models: Sequence[str], by_model: bool) -> bool:
+    """Whether a check says something of a policy.
+
+    Args:
+        check: the check.
+        asked: the models that the policy asks, in this order.
+        models: all of them.
+        by_model: whether the policy was found by the model alone.
+    """
+    scope = SCOPES[check.name]
+    if not by_model and (scope == "modelled" or (scope == "weighed" and len(asked) < 2)):
+        return False
+    subjects = [check.subject] if check.subject in models else re.split(" [&|] ", check.subject)
+    return set(asked[:-1] if scope == "deciding" else asked).issuperset(subjects if check.subject else [])

@@ -21,7 +21,6 @@ from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.frontier.point_files import points_from_json, points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
-from rcjax.frontier.policy_provenance import describe_tuning
 from rcjax.frontier.rule_arrays import agreements_of, rules
 from rcjax.frontier.searches import Chain, Search
 from rcjax.frontier.waiting_times import Seconds, money_per_call, seconds_from_json
@@ -296,6 +295,28 @@ class Frontier:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
+    """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.
+
+    What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
+    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, and the options of the
+    `fit`; and `reference`: queries of that log.
+    """
+    model = frontier.model
+    tuning = {
+        "target": dict(target or {}),
+        "models": list(model.models),
+        "prices": model.prices,
+        "search": plain(frontier.search),
+        "chain": frontier.chain,
+        "bands": frontier.bands is not None,
+        "abstain_price": frontier.abstain_price,
+        "fit": model.options,
+    }
+    provenance = {**model.provenance, "tuning": tuning}
+    return provenance if model.reference is None else provenance | {"reference": model.reference}
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:

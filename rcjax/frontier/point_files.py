@@ -9,8 +9,7 @@ import numpy as np
 
 from rcjax._base import json_checks as check
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits
 from rcjax.frontier.rule_arrays import _action_from_json, _rule_to_json, agreement_to_json, agreements_of, rules
 from rcjax.policy.agreement import check_agreements

@@ -8,7 +8,7 @@ from matplotlib import patheffects
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,12 +1,14 @@
-"""Policies and the answers of a log, as the arrays that are replayed."""
+"""Policies and the answers of a log, as the arrays that are replayed, and the calibrated confidences of these."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -15,7 +17,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.model.stated import stated_of_pairs
+from rcjax.model.stated import StatedValues, stated_of_pairs
 from rcjax.policy.policy import Policy, Rule
 
 if TYPE_CHECKING:
@@ -172,3 +174,26 @@ def columns_of(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[An
     codes = np.full(columns[0].shape, NO_ANSWER, np.int32)
     codes[asked] = np.asarray(part.answer)[rows].T
     return *columns, codes
+
+
+def calibrated(transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array) -> jax.Array:
+    """(k, n) calibrated confidences; models may differ in their transform."""
+    phi = jnp.zeros_like(logprob)
+    line, low, high, stated = calibrators
+    for transform in sorted(set(transforms)):
+        chosen = np.asarray([other == transform for other in transforms])[:, None]
+        calibrate = jax.vmap(partial(_calibrate, transform))
+        phi = jnp.where(chosen, calibrate(line, low, high, stated, logprob), phi)
+    return phi
+
+
+def _calibrate(
+    transform: Transform,
+    coefficients: jax.Array,
+    smallest: jax.Array,
+    largest: jax.Array,
+    stated: StatedValues | None,
+    logprob: jax.Array,
+) -> jax.Array:
+    unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
+    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform, stated)(logprob)

@@ -24,8 +24,7 @@ from rcjax.frontier.waiting_times import Seconds
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.calibrating import calibrated
-from rcjax.replaying.packing import Part, columns_of, pack_frontier, pack_policy, reached, require_answers
+from rcjax.replaying.packing import Part, calibrated, columns_of, pack_frontier, pack_policy, reached, require_answers
 from rcjax.replaying.waiting import as_tuned, frontier_seconds, paths, seconds_columns, seconds_of
 from rcjax.replaying.walk import walk
 

@@ -17,8 +17,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
-from rcjax.replaying.calibrating import calibrated
-from rcjax.replaying.packing import Packed
+from rcjax.replaying.packing import Packed, calibrated
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from rcjax._base.wording import Money, between, choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Check, Diagnosis
-from rcjax.diagnostics.scope import concerns
+from rcjax.diagnostics.verdicts import concerns
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel

@@ -28,7 +28,7 @@ from rcjax._base.wording import (
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier

@@ -14,8 +14,7 @@ from jax import lax
 
 from rcjax._core.batching import part
 from rcjax.copulas import Copula
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
 from rcjax.frontier.searches import Chain
 from rcjax.model.marginals import Marginal

@@ -17,8 +17,7 @@ from rcjax._core.size_classes import size_class
 from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.searches import Chain
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal

@@ -17,8 +17,7 @@ from rcjax._base.extras import required
 from rcjax._core.batching import part, stack
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel

@@ -21,8 +21,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points as FrontierPoints
+from rcjax.frontier.points import Points as FrontierPoints, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.copula_choice import pair_ranks

@@ -15,8 +15,7 @@ from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas.families import as_family
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.margins_file import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.frontier.searches import cascade_names
 from rcjax.sweeps.library import Entry
 from rcjax.sweeps.problems import Batch, SweepSettings

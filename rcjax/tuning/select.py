@@ -16,8 +16,7 @@ import numpy as np
 
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.point_statuses import PointStatus
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, Policies, Splits
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.logs.errors import LogError

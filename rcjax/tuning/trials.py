@@ -13,7 +13,7 @@ import numpy as np
 
 from rcjax._core.batching import part
 from rcjax.frontier.hull import lower_hull, pareto
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.frontier.policies import NEVER_REFUSE, Policies, either, of_one_kind
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel

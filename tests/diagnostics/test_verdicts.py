@@ -4,7 +4,7 @@ import numpy as np
 from misses import in_turn
 
 from rcjax.diagnostics import LIMITS, verdicts
-from rcjax.diagnostics.scope import SCOPES, concerns
+from rcjax.diagnostics.verdicts import SCOPES, concerns
 
 # -- whom a check affects
 

@@ -11,7 +11,7 @@ from command_line import fail, run, succeed, write_folder
 from page_samples import MODELS, embedded
 
 import rcjax
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.policy import Policy
 from rcjax.policy.targets import Target
 from rcjax.report.findings import compare

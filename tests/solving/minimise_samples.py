@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rcjax
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.solving import outcomes, smooth_maximum, smooth_quantile
 
 THREE = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

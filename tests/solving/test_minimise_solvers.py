@@ -7,7 +7,7 @@ import optax
 import pytest
 from minimise_samples import LAM, additive, fair, fits, squared, statuses, values, worst
 
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.solving import descent, minimise, minimising as module
 from rcjax.solving.descent import Bounds, descend
 

@@ -11,7 +11,7 @@ from cascade_references import make_model, random_models, take
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.model import Marginal
 from rcjax.solving import error_and_cost
 

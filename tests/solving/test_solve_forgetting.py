@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rcjax import solve_frontier
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
 

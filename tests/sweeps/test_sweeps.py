@@ -10,7 +10,7 @@ import pytest
 from judged_logs import partly
 
 import rcjax
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.model.provenance import describe_fit
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

@@ -10,7 +10,7 @@ from selection_references import make_log
 from tiers import thorough
 
 import rcjax
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.trials import judge_pairs
 

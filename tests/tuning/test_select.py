@@ -11,7 +11,7 @@ from misses import in_turn
 from selection_references import as_rows, feature, make_log
 
 import rcjax
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.logs import LogError
 from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import resampling, select

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.frontier.point_statuses import PointStatus
+from rcjax.frontier.points import PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.tuning.trials import Trial, _thinned, all_trials, undominated
 
