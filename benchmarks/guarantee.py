@@ -13,19 +13,16 @@ queries drawn at random, `--splits` times, with targets of 1, 1.25 and 1.5 times
 them. The other queries are the population: its error is known exactly, and held-out logs are drawn from it with
 replacement, `--draws` times, which is what the guarantee is about. "cost" is that of the policies chosen over that of
 the cheapest one of the frontier that truly keeps the target (geometric mean; where nothing was chosen, the safest
-policy counts). Then the other ways to test the sequence: from several starts that share the level and pass it on (the
-fallback procedure, Wiens 2003), or every 8th policy only. Last, what a user can do: held-out queries drawn without
-replacement, judged by the rest, whose error has its own noise; "clearly above" is where an exact test at the 5 % level
-says so. By that noise alone, policies that err exactly as often as allowed would be above in half of the splits and
-clearly above in 5 %.
+policy counts).
 """
 
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
@@ -33,13 +30,11 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.tuning.certify import at_model_costs
-from rcjax.tuning.p_values import binomial_tail
+from rcjax.replaying.waiting import as_tuned
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
 MULTIPLES = (1.0, 1.25, 1.5)  # of the error of the best model on the training log
 CONFIDENCE = 0.95
-METHODS = ("certify", "by prediction", "by counting")
 
 
 class Truth(NamedTuple):
@@ -70,7 +65,15 @@ def truth(frontier: rcjax.Frontier, population: rcjax.Log, indices: set[int] | N
     return Truth(error, cost)
 
 
-def certified(frontier: rcjax.Frontier, log: rcjax.Log, **targets: float) -> int | None:
+def at_model_costs(frontier: rcjax.Frontier, log: rcjax.Log) -> rcjax.Log:
+    """The log with each answer at the cost that the frontier's model has for it, as certificates have it."""
+    log = as_tuned(frontier, log)
+    costs = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
+    cost = jnp.asarray([costs.get(name, 0.0) for name in log.models], log.query_cost.dtype)
+    return dataclasses.replace(log, query_cost=jnp.broadcast_to(cost, log.query_cost.shape), cost=cost)
+
+
+def certified(frontier: rcjax.Frontier, log: rcjax.Log, **targets: Any) -> int | None:
     """Position of the policy that is certified, None where there is none."""
     try:
         return rcjax.certify(frontier, log, **targets).index
@@ -81,39 +84,6 @@ def certified(frontier: rcjax.Frontier, log: rcjax.Log, **targets: float) -> int
 def cheapest(frontier: rcjax.Frontier, keeps: np.ndarray) -> int | None:
     """Position of the cheapest policy, as predicted, among those that keep a target; None where none does."""
     return int(np.argmin(np.where(keeps, np.asarray(frontier.cost), np.inf))) if keeps.any() else None
-
-
-def by_safety(frontier: rcjax.Frontier) -> np.ndarray:
-    """Positions of the policies by rising predicted error and falling predicted cost."""
-    error, cost = np.asarray(frontier.error), np.asarray(frontier.cost)
-    order = np.lexsort((cost, error))
-    return order[cost[order] < np.minimum.accumulate(np.append(np.inf, cost[order]))[:-1]]
-
-
-def fallback(p_values: np.ndarray, level: float, starts: int) -> int | None:
-    """The last rejected place of a sequence with equally spaced starts that share the level and pass it on."""
-    begins = set(np.linspace(0, len(p_values), starts, endpoint=False).astype(int).tolist())
-    available, last = 0.0, None
-    for place, p_value in enumerate(p_values):
-        available += level / len(begins) if place in begins else 0.0
-        if p_value <= available:
-            last = place
-        else:
-            available = 0.0
-    return last
-
-
-def sequences(frontier: rcjax.Frontier, seen: rcjax.replaying.Replay, max_error: float) -> dict[str, int | None]:
-    """What other sequences of tests would choose."""
-    order = by_safety(frontier)
-    errors = np.rint(np.asarray(seen.error, float) * seen.n).astype(int)
-    p_values = np.array([binomial_tail(count, seen.n, max_error) for count in errors[order].tolist()])
-    variants = {"2 starts": (1, 2), "4 starts": (1, 4), "every 8th policy": (8, 1)}
-    chosen: dict[str, int | None] = {}
-    for name, (step, starts) in variants.items():
-        place = fallback(p_values[::step], 1 - CONFIDENCE, starts)
-        chosen[name] = None if place is None else int(order[::step][place])
-    return chosen
 
 
 def choices(
@@ -173,11 +143,11 @@ def frontier_of(seed: int) -> rcjax.Frontier:
 
 
 def sampled_targets() -> list[dict[str, float]]:
-    """Targets for the demo's model: errors, costs in parts of the dearest model's, both."""
+    """Targets for the demo's model: errors, and costs in parts of the dearest model's."""
     dearest = float(np.asarray(rcjax.demo_model().cost)[-1])
     errors = [{"max_error": error, "confidence": level} for error in (0.2, 0.25, 0.3) for level in (0.9, 0.95)]
     costs = [{"max_cost": part * dearest, "confidence": 0.95} for part in (0.1, 0.4)]
-    return [*errors, *costs, {"max_error": 0.3, "max_cost": 0.6 * dearest, "confidence": 0.95}]
+    return [*errors, *costs]
 
 
 def on_sampled(frontier: rcjax.Frontier, seed: int) -> list[dict]:
@@ -239,61 +209,36 @@ def real(folder: Path, splits: int, draws: int) -> None:
             for draw in range(draws):
                 progress(f"{name}: split {split + 1} of {splits}, draw {draw + 1} of {draws}")
                 for n in HELD_OUT:
-                    found = [*with_replacement(frontier, true, population, best, n, rng)]
-                    found += without_replacement(frontier, population, best, n, rng)
+                    found = on_real(frontier, true, population, best, n, rng)
                     rows += [{"log": name, "n": n} | row for row in found]
     frame = pl.DataFrame(rows, infer_schema_length=None)
-    drawn = frame.filter(pl.col("clearly").is_null())
     print(f"\nReal logs, confidence {CONFIDENCE}, n queries held out, drawn with replacement.\n")
-    print(markdown(table(drawn.filter(pl.col("method").is_in(METHODS)), ["log", "n"])))
-    print("\nOver all logs and targets, with other sequences of tests.\n")
-    print(markdown(by_method(drawn)))
-    for row in by_method(drawn.filter(pl.col("method").is_in(METHODS))).iter_rows(named=True):
+    print(markdown(table(frame, ["log", "n"])))
+    print("\nOver all logs and targets.\n")
+    print(markdown(by_method(frame)))
+    for row in by_method(frame).iter_rows(named=True):
         told = f"promises on real logs that are false, {row['n']} queries held out: {row['method']}"
         record.headline(told, f"{row['false, %']} %")
-    print("\nDrawn without replacement and judged by the rest, over all logs and targets.\n")
-    print(markdown(by_method(frame.filter(pl.col("clearly").is_not_null()))))
 
 
-def with_replacement(
+def on_real(
     frontier: rcjax.Frontier, true: Truth, population: rcjax.Log, best: float, n: int, rng: np.random.Generator
 ) -> Iterator[dict]:
-    """What every method and sequence chooses on one held-out log, judged by the population it is drawn from."""
+    """What every method chooses on one held-out log, judged by the population it is drawn from."""
     log = population.take(rng.integers(population.n_queries, size=n))
-    seen, safest = rcjax.replay(frontier, log), int(by_safety(frontier)[0])
-    for target in (multiple * best for multiple in MULTIPLES):
-        chosen = choices(frontier, log, seen, target) | sequences(frontier, seen, target)
-        for method, index in chosen.items():
-            figures = {"made": index is not None, "false": true.is_false(index, target)}
-            over = true.over_best(safest if index is None else index, target)
-            yield {"method": method} | figures | {"over": over, "clearly": None}
-
-
-def without_replacement(
-    frontier: rcjax.Frontier, population: rcjax.Log, best: float, n: int, rng: np.random.Generator
-) -> Iterator[dict]:
-    """What every method chooses on some queries of the population, judged by the others."""
-    log, rest = (population.take(part) for part in np.split(rng.permutation(population.n_queries), [n]))
-    seen, after = rcjax.replay(frontier, log), rcjax.replay(frontier, rest)
-    error = np.asarray(after.error, float)
+    seen, safest = rcjax.replay(frontier, log), int(np.argmin(np.asarray(frontier.error)))
     for target in (multiple * best for multiple in MULTIPLES):
         for method, index in choices(frontier, log, seen, target).items():
-            above = index is not None and bool(error[index] > target)
-            right = after.n - round(float(error[index]) * after.n) if above else after.n
-            clearly = binomial_tail(right, after.n, 1 - target) <= 0.05
-            figures = {"made": index is not None, "false": above, "clearly": clearly}
-            yield {"method": method, "over": None} | figures
+            figures = {"made": index is not None, "false": true.is_false(index, target)}
+            over = true.over_best(safest if index is None else index, target)
+            yield {"method": method} | figures | {"over": over}
 
 
 def by_method(rows: pl.DataFrame) -> pl.DataFrame:
     """A row for each size and method."""
     lines = []
     for (n, method), part in rows.group_by(["n", "method"], maintain_order=True):
-        made = part.filter(pl.col("made"))
-        if part["clearly"].is_null().all():
-            figures = {"false, %": share(part["false"]), "cost": geometric_mean(part["over"])}
-        else:
-            figures = {"above, % of made": share(made["false"]), "clearly above, % of made": share(made["clearly"])}
+        figures = {"false, %": share(part["false"]), "cost": geometric_mean(part["over"])}
         lines.append({"n": n, "method": method, "made, %": share(part["made"])} | figures)
     return pl.DataFrame(lines).sort("n", maintain_order=True)
 

@@ -54,7 +54,7 @@ def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
     confidence = _confidence(policy.provenance)
     names = check.names(tuning["models"], f"{_TUNING}.models") if "models" in tuning else tuple(policy.models)
     checks = {
-        "target": partial(_target, guaranteed=confidence is not None),
+        "target": _target,
         "models": check.names,
         "search": partial(search_record, models=names),
         "chain": lambda value, where: check.choice(value, CHAINS, where),
@@ -169,13 +169,12 @@ def _inner(value: Any, where: str) -> float:
     return probability
 
 
-def _target(value: Any, where: str, guaranteed: bool) -> dict[str, float]:
-    """None of the targets of `Frontier.policy`, or one; a guarantee may be of an error and a budget."""
+def _target(value: Any, where: str) -> dict[str, float]:
+    """None of the targets of `Frontier.policy`, or one."""
     entries = check.items(value, where, check.as_it_is)
     for name in entries:
         check.choice(name, _TARGETS, where)
-    both = guaranteed and set(entries) == {"budget", "max_error"}
-    check.require(len(entries) <= 1 or both, where, "must be one target", list(entries))
+    check.require(len(entries) <= 1, where, "must be one target", list(entries))
     kinds = {"error_cost": check.positive}
     return {name: kinds.get(name, check.amount)(value, f"{where}.{name}") for name, value in entries.items()}
 

@@ -51,8 +51,7 @@ class Spec:
     """
 
     targets: tuple[Target, ...] = ()
-    """What the policy is for: one, or where it is guaranteed perhaps a limit on the error and a budget. None: there is
-    a frontier, and no policy."""
+    """What the policy is for, one at most; without one there is a frontier, and no policy."""
     search: Any = "selected"
     """By the labels ("selected"), or by the model: "all", "full", "adaptive", or cascades by their models' names."""
     chain: Literal["exact", "paper"] = "exact"

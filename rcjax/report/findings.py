@@ -207,9 +207,7 @@ class Findings:
         assert bands is not None
         ends = between(np.asarray(bands.error, float)[self.chosen].tolist())
         more = f"{labels_to_halve(self.labels):,} labelled queries, four times as many as now"
-        return (
-            f"{more}, would halve the interval of the {self._noun} of the policy that this page starts with, {ends} %."
-        )
+        return f"{more}, would halve the interval of the {self._noun} of the policy to start with, {ends} %."
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""

@@ -1,120 +1,127 @@
-"""Is a mean below a limit? By betting: exact in finite samples, for variables whose bounds are known one by one.
+"""Is a mean below a limit? By betting: exact in finite samples, for losses whose upper ends are known.
 
-A gambler starts with 1 and stakes λ_t on every variable against its expectation's being m or more,
+A gambler starts with 1 and stakes λ_t on each loss X_t against its expectation's being m or more,
 
-    K_t = K_{t−1} · (1 + λ_t (m − X_t))
+    K_t = K_{t−1} · (1 + λ_t (m − X_t)),    0 ≤ λ_t < 1/(u_t − m),    X_t ≤ u_t
 
-If it is, K is a supermartingale, and exceeds 1/α with a probability of α at most, ever (Ville's inequality): so
-1/max K is a p-value. λ_t depends on what came before: it is the stake that grows fastest for the mean and variance so
-far (aGRAPA), and so small that no X_t can ruin (Waudby-Smith & Ramdas 2024, "Estimating means of bounded random
-variables by betting", JRSS B 86(1), sections 4 and B.3).
+If it is, K is a supermartingale without debts, and reaches 1/α with a probability of α at most, ever (Ville's
+inequality): where it does, m is refuted at the level α (Waudby-Smith & Ramdas 2024, "Estimating means of bounded random
+variables by betting", JRSS B 86(1)). Any stake will do that depends on what came before alone. This one aims at 1/α
+with the losses to come: where r of them are left, of variance v, and log K is c short of log 1/α, it is √(2c/(rv))
+(Voráček & Orabona 2025, "STaR-Bets: Sequential target-recalculating bets for tighter confidence intervals", arXiv
+2505.22422). Of losses of 0 or 1 it refutes nearly as much as the binomial tail, of others far more.
 """
 
-from __future__ import annotations
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
-from rcjax.frontier.frontier import Frontier
-from rcjax.logs.log import Log
-from rcjax.model.label_regression import LabelRegression
-from rcjax.replaying.packing import pack_frontier
-from rcjax.replaying.walk import outcomes_on_log
-
-_MOST_STAKED = 0.75  # of what could be lost at once
+_MOST_STAKED = 0.9  # of what could be lost at once
 
 
-def betting_p_value(values: ArrayLike, most: ArrayLike, limit: ArrayLike) -> np.ndarray:
-    """(…) p-value of the hypothesis that variables, one after the other, have an expectation of `limit` or more.
+_LOSSES_KNOWN = 4.0  # losses for which the variance that is supposed at first stands
+
+
+_BLOCKS = 200  # at whose beginnings stakes are reckoned, of more losses than that
+
+
+#: How many policies are tested at a time.
+AT_ONCE = 32
+
+
+_GRID, _REFINED = 32, 4  # limits that are tried at once, so often one between two others
+
+
+def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike = 1.0) -> np.ndarray:
+    """(…) bool: whether n losses, one after the other, refute that their expectation is `limit` or more.
 
     Args:
-        values: (n,) the variables, in an order that is not theirs: random, or that of a clock.
-        most: (n,) the largest value that each could have, at least `limit`; known before it is seen.
+        losses: (…, n) in an order that is not theirs: random, or that of a clock.
         limit: (…) the limits.
+        level: the probability, at most, of a wrong refutation.
+        most: (n,) the largest value that each could have, known before it is seen; or () of all.
 
-    >>> values = np.tile([0.0, 0.0, 0.0, 1.0], 100)
-    >>> betting_p_value(values, np.ones(400), [0.2, 0.25, 0.4]).round(4).tolist()
-    [0.945, 0.8525, 0.0]
+    >>> losses = np.tile([0.0, 0.0, 0.0, 1.0], 75)
+    >>> refuted(losses, [0.2, 0.25, 0.3, 0.35], 0.05).tolist()
+    [False, False, True, True]
     """
-    values, most, limits = (np.asarray(column, float) for column in (values, most, limit))
-    # As if one variable had been seen before: ½, and a variance of ¼.
-    count = np.arange(1.0, len(values) + 2)
-    mean = np.cumsum(np.append(0.5, values)) / count
-    squares = np.cumsum(np.append(0.25, (values - mean[1:]) ** 2))
-    mean, variance = mean[:-1], squares[:-1] / count[:-1]
-
-    def log_wealth(limit: float) -> float:
-        """The logarithm of the most that the gambler has had."""
-        gap, room = limit - mean, np.maximum(most - limit, 1e-12)
-        stake = np.clip(gap / (variance + gap**2), 0.0, _MOST_STAKED / room)
-        wealth = np.cumsum(np.log1p(np.maximum(stake * (limit - values), -1 + 1e-12)))
-        return max(0.0, float(wealth.max(initial=0.0)))
-
-    return np.exp(-np.array([log_wealth(float(limit)) for limit in limits.ravel()]).reshape(limits.shape))
-
-
-class BoundedLosses:
-    """What n held-out queries lose under each of L policies, as variables to bet on, in an order that is random."""
-
-    def __init__(self, values: np.ndarray, most: np.ndarray) -> None:
-        self.values = values  # (L, n)
-        self.most = most  # (n,)
-
-    def p_value(self, policy: int, limit: ArrayLike) -> np.ndarray:
-        """Of the hypothesis that a policy, by its position, loses `limit` or more on average."""
-        return betting_p_value(self.values[policy], np.maximum(self.most, limit), limit)
+    x, m = np.asarray(losses, float), np.maximum(np.asarray(limit, float)[..., None], 1e-12)
+    n = x.shape[-1]
+    if n == 0:
+        return np.zeros(np.broadcast_shapes(x.shape[:-1], m.shape[:-1]), bool)
+    room = np.maximum(np.broadcast_to(most, n) - m, 1e-12)
+    missing = np.full(np.broadcast_shapes((*x.shape[:-1], 1), m.shape), -math.log(level))
+    weight = _LOSSES_KNOWN / m
+    squares = weight * m * room.mean(-1, keepdims=True)  # as if each were 0 or the most
+    for block in np.array_split(np.arange(n), min(n, _BLOCKS)):
+        variance = np.maximum(squares / (weight + block[0]), 1e-12)
+        stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MOST_STAKED / room[..., block])
+        below = m - x[..., block]
+        gained = np.cumsum(np.log1p(stake * below), axis=-1)
+        there = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
+        missing = np.where(there, 0.0, missing - gained[..., -1:])
+        squares = squares + (below**2).sum(-1, keepdims=True)
+    return missing[..., 0] == 0
 
 
-def judged_losses(frontier: Frontier, log: Log, tuned_on: Log, price: float = 0.0) -> BoundedLosses:
-    """The losses of the policies of a frontier on held-out queries few of whose answers have labels by hand.
-
-    A loss is 1 − g + R/π · (g − y) of the model that answers: its expectation is the error's, whatever g says. g is
-    predicted by the log that was tuned on. π is told by the log; where it is not, the labelled answers of a model are a
-    random sample of all, and π is the share of labels among the answers to come, which is known before each.
+def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: float = 1.0) -> float:
+    """The largest limit up to `top` that losses do not refute: an upper confidence limit of their expectation.
 
     Args:
-        frontier: L policies.
-        log: the held-out log, of the models of the frontier, all of which answered every query.
-        tuned_on: the log that was tuned on, of the same models and judges.
-        price: what a refusal counts.
+        losses, level, most: as of `refuted`.
+        top: the largest limit that is tried.
+
+    >>> round(upper_limit(np.tile([0.0, 0.0, 0.0, 1.0], 75), 0.05), 2)
+    0.3
     """
-    assert log.hand is not None
-    order = np.random.default_rng(0).permutation(log.n_queries)
-    log = log.take(order)
-    labelled, right = log.labelled, np.asarray(log.correct, float)
-    guess = LabelRegression.of(tuned_on).predict(log)[0]
-    chance = _chances(log)
-    weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
-    outcome = guess + weight * (right - guess)
-    values = _losses(frontier, log, outcome.astype(log.logprob.dtype), price)
-    has_chance = (chance > 0).all(1)  # behind the last label nothing is known of what is left
-    most = (1 / np.where(chance > 0, chance, 1.0)).max(1)
-    return BoundedLosses(values[:, has_chance], np.maximum(most, price)[has_chance])
+    low, high = 0.0, top
+    for _ in range(_REFINED):
+        grid = np.linspace(low, high, _GRID + 1)
+        kept = np.flatnonzero(~refuted(losses, grid[1:], level, most))
+        place = int(kept[-1]) + 1 if len(kept) else 0  # 0 is never refuted
+        if place == _GRID:
+            return float(high)
+        low, high = grid[place : place + 2]
+    return float(high)
 
 
-def scored_losses(frontier: Frontier, log: Log, price: float = 0.0) -> BoundedLosses:
-    """The losses of the policies of a frontier on held-out queries whose answers have scores: from 0 to 1 each.
+def last_shown(order: Sequence[int], shown: Callable[[Sequence[int]], np.ndarray]) -> int | None:
+    """The last policy of a fixed order before the first that is not shown to keep its target; None where none is.
+
+    Each is tested at the full level, and none is reached past one that fails: the probability that any is accepted
+    wrongly is at most the level (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test", section 2).
 
     Args:
-        frontier: L policies.
-        log: the held-out log, of the models of the frontier; queries that lack a model that may be asked are left out.
-        price: what a refusal counts.
+        order: the policies.
+        shown: which of some policies pass, asked of a few at a time.
+
+    >>> passing = np.array([True, False, True])
+    >>> last_shown([2, 0, 1], lambda some: passing[some])
+    0
     """
-    packed = pack_frontier(frontier, log.logprob.dtype)
-    asked = log.select([name for name, used in zip(log.models, packed.asked, strict=True) if used])
-    rows = np.random.default_rng(0).permutation(np.flatnonzero(asked.complete))
-    log = log.take(rows)
-    return BoundedLosses(_losses(frontier, log, log.correct, price), np.full(len(rows), max(1.0, price)))
+    for start in range(0, len(order), AT_ONCE):
+        passed = shown(order[start : start + AT_ONCE])
+        if not passed.all():
+            place = start + int(passed.argmin())
+            return order[place - 1] if place else None
+    return order[-1] if order else None
 
 
-def _losses(frontier: Frontier, log: Log, correct: ArrayLike, price: float) -> np.ndarray:
-    """(L, n) what each policy loses on each query, answers being right as (n, k) says."""
-    data = frontier.model.calibrators, log.logprob, correct, log.answered, log.cost
-    outcomes = outcomes_on_log(*data, frontier.policies, log.answer)
-    return np.asarray(outcomes.wrong, float) + price * np.asarray(outcomes.refused, float)
+def queries_needed(rate: float, limit: float, level: float, noun: str) -> str:
+    """About how many held-out queries a limit on the error takes, in words that end a sentence.
 
+    So many as the best stake needs where a share `rate` of the queries is lost.
 
-def _chances(log: Log) -> np.ndarray:
-    """(n, k) the probability that an answer is labelled, given those before it; 0 where none is left to come."""
-    ahead = log.labelled[::-1].cumsum(0)[::-1]
-    return ahead / np.arange(log.n_queries, 0, -1)[:, None]
+    >>> queries_needed(0.03, 0.05, 0.05, "error")
+    '; the target takes about 700 held-out queries, if it goes on as on these'
+    """
+    if rate >= limit:
+        return f"; more queries will not help, as the {noun} is too high"
+    stake = min((limit - rate) / limit, _MOST_STAKED)
+    growth = rate * math.log1p(-stake) + (1 - rate) * math.log1p(stake * limit / (1 - limit))
+    needed = -math.log(level) / growth
+    unit = 10 ** (len(str(int(needed))) - 1)  # it is an estimate
+    about = f"about {math.ceil(needed / unit) * unit:,}" if needed < 1e5 else "more than 100,000"
+    return f"; the target takes {about} held-out queries, if it goes on as on these"

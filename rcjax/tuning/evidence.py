@@ -1,106 +1,135 @@
-"""What held-out queries say of the error and cost of a policy, as p-values and limits. All in float64."""
+"""What held-out queries say of the error and the cost of a policy: what each of them lost, to bet on. All in float64.
+
+Where judges count beside labels by hand, a query loses 1 − g + R/π · (g − y) by the model that answers (prediction-
+powered inference: Angelopoulos, Bates, Fannjiang, Jordan & Zrnic 2023, Science 382): y its label, R whether it has one,
+π how likely that was, g what the log that was tuned on predicts of it. Its expectation is the error's whatever g says.
+"""
+
+from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.policies import ABSTAIN, entered
-from rcjax.tuning.p_values import mean_p_value, upper_limit
+from rcjax.logs.errors import LogError
+from rcjax.logs.log import Log
+from rcjax.model.label_outcomes import labelled_by_hand
+from rcjax.model.label_regression import LabelRegression
+from rcjax.replaying.packing import require_answers
+from rcjax.replaying.walk import outcomes_on_log
+from rcjax.tuning.betting import AT_ONCE, refuted, upper_limit
 
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """n queries under one policy.
+    """What became of n held-out queries under m policies; numpy's arrays, queries in an order that is random."""
 
-    Errors are counted, unless refusals have a price, lots decide of some, or answers have scores.
-    """
-
-    n: int
-    errors: float  # a whole number, but for scores: the sum of what is lost, in full ones
-    refusals: int
-    price: float | None  # what a refusal counts, in errors; None: the policy cannot refuse
-    cost: float  # mean, in money per query
-    low: float  # the least that a query can cost: the first model alone
-    high: float  # the most: every model that may be asked
-    asked: int  # number of models that may be asked
-    lost: float | None = None  # mean penalty, where lots decide of some queries, or there are scores; None: counted
-    bet: Callable[[float], Any] | None = None  # p-value of an error by a bet on every query; None: by the mean
-    scored: bool = False  # answers have scores
-    lots: bool = False  # lots decide what becomes of some query
-
-    def error_p_value(self, probability: float) -> float:
-        """Of the null that the policy errs with a higher probability, refusals at their price."""
-        if self.bet is not None:
-            return float(self.bet(probability))
-        return mean_p_value(self.penalty, self.n, probability, counted=self.price is None and self.lost is None)
+    wrong: np.ndarray
+    """(m, n) 1 for an error, 0 for none; what is expected over lots, the score that is lost, or what judges say."""
+    refused: np.ndarray
+    """(m, n) 1 for a refusal, or the probability of one."""
+    cost: np.ndarray
+    """(m, n) money, each answer at its model's mean cost."""
+    most: np.ndarray
+    """(n,) the largest error that each query could have had."""
+    price: float
+    """What a refusal counts, in errors."""
+    low: np.ndarray
+    """(m,) the least that a query can cost: the first model alone."""
+    high: np.ndarray
+    """(m,) the most: every model that may be asked."""
 
     @property
-    def penalty(self) -> float:
-        """Errors, and refusals at their price, as a share of the queries."""
-        counted = (self.errors + (self.price or 0.0) * self.refusals) / self.n
-        return counted if self.lost is None else self.lost
+    def penalty(self) -> np.ndarray:
+        """(m, n) errors, and refusals at their price."""
+        return self.wrong + self.price * self.refused
 
-    def share_p_value(self, share: float) -> float:
-        """Of the null that the cost lies, in expectation, above this share of the way from `low` to `high`."""
-        scaled = min(max((self.cost - self.low) / (self.high - self.low), 0.0), 1.0)
-        # With two models a query costs the one or the other, so that counting those that were deferred is exact.
-        return mean_p_value(scaled, self.n, share, counted=self.asked == 2 and not self.lots)
+    def errs_below(self, limit: float, level: float) -> np.ndarray:
+        """(m,) whether the error, refusals at their price, is shown to be below a limit."""
+        return refuted(self.penalty, limit, level, np.maximum(self.most, self.price))
 
-    def cost_p_value(self, cost: float) -> float:
-        """Of the null that the policy costs more, in expectation; what cannot be has a p-value of 0."""
-        if cost * (1 + 1e-9) >= self.high:
-            return 0.0
-        return 1.0 if cost <= self.low else self.share_p_value((cost - self.low) / (self.high - self.low))
+    def costs_below(self, limit: float, level: float) -> np.ndarray:
+        """(m,) whether the cost is shown to be below a limit; that no query can cost more needs no test."""
+        certain = limit * (1 + 1e-9) >= self.high
+        return certain | ((limit > self.low) & refuted(self._scaled, (limit - self.low) / self._width, level))
 
-    def error_bound(self, level: float) -> float:
-        """Upper confidence limit of the error, refusals at their price."""
-        return upper_limit(self.error_p_value, level)
+    def error_bound(self, level: float, top: float = 1.0) -> float:
+        """Upper confidence limit of the error of the first policy, refusals at their price; `top` is tried first."""
+        return upper_limit(self.penalty[0], level, np.maximum(self.most, self.price), top)
 
-    def cost_bound(self, level: float) -> float:
-        """Upper confidence limit of the cost."""
-        width = self.high - self.low
-        return self.low + width * upper_limit(self.share_p_value, level) if width > 0 else self.high
+    def cost_bound(self, level: float, top: float = np.inf) -> float:
+        """Upper confidence limit of the cost of the first policy; `top` is tried first."""
+        low, high, width = float(self.low[0]), float(self.high[0]), float(self._width[0])
+        return min(high, low + width * upper_limit(self._scaled[0], level, top=min(1.0, (top - low) / width)))
+
+    @property
+    def _width(self) -> np.ndarray:
+        return np.where(self.high > self.low, self.high - self.low, 1.0)
+
+    @property
+    def _scaled(self) -> np.ndarray:
+        """(m, n) how far the cost of each query is on the way from the least to the most."""
+        return np.clip((self.cost - self.low[:, None]) / self._width[:, None], 0.0, 1.0)
 
 
-def evidence_of(
-    frontier: Frontier, n: int, error: np.ndarray, abstention: np.ndarray, cost: np.ndarray, scored: bool = False
-) -> list[Evidence]:
-    """What n queries say of each policy (L,) of a frontier.
+class HeldOut:
+    """A held-out log that a frontier's policies are tested on.
 
     Args:
         frontier: the frontier.
-        n: how many queries there are.
-        error, abstention, cost: (L,) means on them, predicted or seen.
-        scored: whether answers have scores.
+        log: the log, of the models of the frontier. Queries that lack a model which may be asked are left out.
+        tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
+
+    Raises LogError where no query is left, and where answers are to be compared and the log tells none.
     """
-    members, model_cost = np.asarray(frontier.members), np.asarray(frontier.model.cost, float)
-    low, high = model_cost[np.asarray(frontier.first)], members @ model_cost
-    counts = [np.rint(rate * n).astype(int) for rate in (error, abstention)]
-    counts[0] = np.asarray(error, float) * n if scored else counts[0]
-    columns = (column.tolist() for column in (*counts, cost, low, high, members.sum(1)))
-    prices = [frontier.abstain_price if refuses else None for refuses in _may_refuse(frontier).tolist()]
-    lost = np.minimum(error + (frontier.abstain_price or 0.0) * abstention, 1.0).tolist()
-    by_lots = _by_lots(frontier).tolist()
-    rows = zip(*columns, prices, lost, by_lots, strict=True)
-    return [
-        Evidence(n, errors, refusals, price, *rest, lost=loss if lots or scored else None, scored=scored, lots=lots)
-        for errors, refusals, *rest, price, loss, lots in rows
-    ]
+
+    def __init__(self, frontier: Frontier, log: Log, tuned_on: Log | None = None) -> None:
+        require_answers(frontier.policies, log)
+        log = labelled_by_hand(log) if tuned_on is None else log
+        names = frontier.models if tuned_on is not None else _asked(frontier)
+        self.tested = log
+        complete = np.flatnonzero(log.select(names).complete)
+        if not len(complete):
+            raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to test on")
+        self.frontier, self.log = frontier, log.take(np.random.default_rng(0).permutation(complete))
+        self.right, self.most = np.asarray(self.log.correct, float), np.ones(len(complete))
+        if tuned_on is not None:
+            self.right, self.most = _corrected(self.log, tuned_on)
+            has_chance = np.isfinite(self.most)  # behind the last label nothing is known of what is left
+            self.right, self.most, self.log = self.right[has_chance], self.most[has_chance], self.log.take(has_chance)
+
+    def evidence(self, indices: Sequence[int]) -> Evidence:
+        """Of policies, by their positions on the frontier."""
+        frontier, log, cost = self.frontier, self.log, np.asarray(self.frontier.model.cost, float)
+        m, filled = len(indices), np.resize(indices, -(-len(indices) // AT_ONCE) * AT_ONCE)  # few lengths are compiled
+        data = frontier.model.calibrators, log.logprob, self.right.astype(log.logprob.dtype), log.answered
+        outcomes = outcomes_on_log(*data, frontier.model.cost, frontier.policies.take(filled), log.answer)
+        wrong, charge, refused = (np.asarray(figure[:m], float) for figure in outcomes)
+        low, high = cost[np.asarray(frontier.first)[indices]], np.asarray(frontier.members)[indices] @ cost
+        return Evidence(wrong, refused, charge, self.most, frontier.abstain_price or 0.0, low, high)
 
 
-def _by_lots(frontier: Frontier) -> np.ndarray:
-    """(L,) whether lots decide what becomes of some query."""
-    policies = frontier.policies
-    if policies.shares is None:
-        return np.zeros(len(frontier.members), bool)
-    split = entered(policies.bounds, policies.shares) & (np.asarray(policies.shares) < 1)
-    return np.asarray((split.any(-1) & np.asarray(policies.members)).any(-1))
+def _asked(frontier: Frontier) -> list[str]:
+    """The models that some policy may ask."""
+    return [name for j, name in enumerate(frontier.models) if np.asarray(frontier.members)[:, j].any()]
 
 
-def _may_refuse(frontier: Frontier) -> np.ndarray:
-    """(L,) whether a query could be refused."""
-    live = entered(frontier.bounds, frontier.policies.shares, 0.0) & (np.asarray(frontier.actions) == ABSTAIN)
-    return (live.any(-1) & np.asarray(frontier.members)).any(-1)
+def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
+    """(outcomes (n, k) that the labels correct, (n,) the largest error of each query; infinite behind the last label).
+
+    The labelled answers of a model are a random sample of all: π is the share of labels among the answers to come,
+    which is known before each.
+    """
+    labelled, right = log.labelled, np.asarray(log.correct, float)
+    guess, chance = LabelRegression.of(tuned_on).predict(log)[0], _chances(log)
+    weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
+    with np.errstate(divide="ignore"):
+        return guess + weight * (right - guess), (1 / chance).max(1)
+
+
+def _chances(log: Log) -> np.ndarray:
+    """(n, k) the probability that an answer is labelled, given those before it; 0 where none is left to come."""
+    ahead = log.labelled[::-1].cumsum(0)[::-1]
+    return ahead / np.arange(log.n_queries, 0, -1)[:, None]

@@ -33,7 +33,7 @@ BROKEN = [
 WHOLE = [
     {},
     {"targets": (PRICE,), "search": (("a", "b"),), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
-    {"targets": (ERROR, BUDGET), "confidence": 0.95, "judged": True},
+    {"targets": (ERROR,), "confidence": 0.95, "judged": True},
     {"targets": (ERROR,), "intervals": False},
 ]
 

@@ -1,75 +1,135 @@
-"""P-values by betting: against the product written out, and honest by simulation."""
+"""Bets: against a gambler who stakes one loss after the other, honest where all can be counted, and powerful."""
+
+import itertools
+import math
 
 import numpy as np
 import pytest
-from judged_logs import judged_log
+from misses import in_turn
+from scipy import stats
 
-import rcjax
-from rcjax.tuning.betting import betting_p_value, judged_losses
-
-pytestmark = pytest.mark.usefixtures("float64")
+from rcjax.tuning.betting import AT_ONCE, last_shown, queries_needed, refuted, upper_limit
 
 
-def wealth(values, most, limit):
-    """The largest fortune of the gambler, one bet after the other."""
-    fortune, best, before = 1.0, 1.0, []
-    for value, top in zip(values, most, strict=True):
-        known = [0.5, *before]
-        mean = sum(known) / len(known)
-        # Deviations each from the mean of its own time, as the stake may use nothing later.
-        squares = 0.25 + sum((x - np.mean(known[: i + 2])) ** 2 for i, x in enumerate(before))
-        stake = (limit - mean) / (squares / len(known) + (limit - mean) ** 2)
-        stake = min(max(stake, 0.0), 0.75 / (top - limit))
-        fortune *= 1 + stake * (limit - value)
-        best = max(best, fortune)
-        before.append(value)
-    return best
+def ruins(losses, most, limit, level):
+    """Whether the gambler's fortune ever reaches 1/level: plain Python, one loss after the other."""
+    fortune, seen = 1.0, []
+    before, supposed = 4 / limit, limit * (np.mean(most) - limit)
+    for t, (loss, top) in enumerate(zip(losses, most, strict=True)):
+        variance = (before * supposed + sum(seen)) / (before + t)
+        missing, left = math.log(1 / (level * fortune)), len(losses) - t
+        stake = min(math.sqrt(2 * missing / (left * variance)), 0.9 / (top - limit))
+        fortune *= 1 + stake * (limit - loss)
+        if fortune >= 1 / level:
+            return True
+        seen.append((loss - limit) ** 2)
+    return False
 
 
-def test_the_p_value_is_one_over_the_largest_fortune():
-    rng = np.random.default_rng(0)
-    values, most = rng.random(60) * 0.5, np.full(60, 2.0)
-    for limit in (0.2, 0.3, 0.5):
-        assert float(betting_p_value(values, most, limit)) == pytest.approx(1 / wealth(values, most, limit), rel=1e-9)
+@in_turn("seed", range(6))
+def test_it_is_the_gambler_written_out(seed):
+    rng = np.random.default_rng(seed)
+    most = rng.choice([1.0, 1.5, 4.0], 80) if seed % 2 else np.ones(80)
+    losses = np.where(rng.random(80) < 0.1, most, rng.beta(1, 9, 80) - 0.1 * (seed % 2))
+    limits = np.array([0.05, 0.1, 0.125, 0.2, 0.25, 0.4, 0.5])
+    for level in (0.2, 0.05):
+        expected = [ruins(losses, most, limit, level) for limit in limits]
+        assert refuted(losses, limits, level, most).tolist() == expected
+        assert {True, False} == {*expected}
+        both = refuted(np.stack([losses, losses[::-1]]), 0.25, level, most.max())  # policies at once
+        assert both.tolist() == [ruins(of, np.full(80, most.max()), 0.25, level) for of in (losses, losses[::-1])]
 
 
-def test_a_true_hypothesis_is_seldom_rejected_and_a_false_one_often():
-    rng = np.random.default_rng(1)
-    rejected = []
-    for _ in range(400):
-        right = rng.random(300) < 0.8
-        said = np.where(rng.random(300) < 0.9, right, ~right)
-        guess = np.where(said, 0.5, 0.4)  # as wrong as it may be
-        labelled = rng.random(300) < 0.3
-        loss = 1 - guess + labelled / 0.3 * (guess - right)
-        rejected.append(betting_p_value(loss, np.full(300, 1 / 0.3), [0.2, 0.4]) <= 0.1)
-    true, false = np.mean(rejected, 0)
-    assert true <= 0.1 + 3 * np.sqrt(0.09 / 400)
-    assert false > 0.8
+@in_turn("odds", [(0.9, 0.1), (0.7, 0.3), (0.5, 0.5), (0.2, 0.8), (0.8, 0.15, 0.05), (0.2, 0.5, 0.3)])
+def test_of_all_outcomes_of_a_few_losses_the_level_refutes_wrongly(odds):
+    """Exactly: by the probability of all sequences of losses that refute their own expectation."""
+    values, n = np.array([0.0, 1.0] if len(odds) == 2 else [0.0, 0.4, 1.0]), 12 if len(odds) == 2 else 8
+    paths = np.array([*itertools.product(range(len(values)), repeat=n)])
+    losses, chance = values[paths], np.array(odds)[paths].prod(1)
+    for level in (0.05, 0.2, 0.5):
+        assert chance[refuted(losses, odds @ values, level)].sum() <= level + 1e-12
 
 
-def test_larger_limits_have_smaller_p_values():
-    values = np.random.default_rng(2).random(200) ** 2
-    p = betting_p_value(values, np.ones(200), np.linspace(0.05, 0.95, 19))
-    assert (np.diff(p) <= 1e-12).all()
-    assert p[0] == 1
+def judged(rng, repeats, n, error, share=0.3, accuracy=0.9):
+    """Losses by judges that labels correct, of this expectation."""
+    right = rng.random((repeats, n)) >= error
+    guess = np.where(np.where(rng.random((repeats, n)) < accuracy, right, ~right), 0.9, 0.4)  # as wrong as it may be
+    labelled = rng.random((repeats, n)) < share
+    return 1 - guess + labelled / share * (guess - right), 1 / share
+
+
+LAWS = {
+    "errors": lambda rng, mean, shape: (rng.random(shape) < mean).astype(float),
+    "scores": lambda rng, mean, shape: rng.beta(2 * mean, 2 - 2 * mean, shape),
+    "scores close together": lambda rng, mean, shape: rng.beta(20 * mean, 20 - 20 * mean, shape),
+}
 
 
 @pytest.mark.thorough
-def test_losses_are_those_of_the_labels_where_all_is_labelled():
-    log = judged_log(300, 100)
-    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[100.0, 1000.0])
-    fresh = judged_log(200, 200, seed=9)
-    losses = judged_losses(frontier, fresh, log)
-    whole = rcjax.sample_log(200, seed=9).select(log.models)
-    assert losses.values.mean(1) == pytest.approx(np.asarray(rcjax.replay(frontier, whole).error), abs=1e-12)
-    assert (losses.most == 1).all()
+@pytest.mark.parametrize("name", [*LAWS, "judged"])
+@pytest.mark.parametrize("n", [50, 300])
+def test_false_promises_are_as_rare_as_stated(name, n):
+    rng, repeats = np.random.default_rng(n), 20_000
+    for mean, level in itertools.product((0.03, 0.2, 0.5), (0.1, 0.05)):
+        losses, most = judged(rng, repeats, n, mean) if name == "judged" else (LAWS[name](rng, mean, (repeats, n)), 1.0)
+        share = refuted(losses, mean, level, most).mean()
+        assert share <= level + 3 * np.sqrt(level * (1 - level) / repeats), (mean, level)
 
 
-def test_what_is_behind_the_last_label_does_not_count():
-    log, fresh = judged_log(300, 100), judged_log(200, 20, seed=9)
-    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[1000.0])
-    losses = judged_losses(frontier, fresh, log)
-    assert losses.values.shape[1] <= 200
-    assert losses.values.shape[1] == len(losses.most)
-    assert (losses.values <= losses.most + 1e-12).all()
+@in_turn("n, limit, error", [(100, 0.1, 0.04), (300, 0.05, 0.02), (300, 0.2, 0.13), (1000, 0.1, 0.075)])
+def test_of_errors_it_shows_nearly_what_counting_does(n, limit, error):
+    losses = LAWS["errors"](np.random.default_rng(n), error, (2_000, n))
+    counted = stats.binom.cdf(losses.sum(1), n, limit) <= 0.05
+    assert counted.mean() - 0.08 <= refuted(losses, limit, 0.05).mean() <= counted.mean() + 0.03
+
+
+def test_of_scores_it_shows_more_than_counting_could():
+    losses = LAWS["scores close together"](np.random.default_rng(0), 0.22, (500, 150))
+    assert refuted(losses, 0.25, 0.05).mean() > 0.7
+    assert stats.binom.cdf(0.22 * 150, 150, 0.25) > 0.2
+
+
+@in_turn("errors", [0, 3, 20, 60])
+def test_the_limit_is_the_largest_that_is_not_refuted(errors):
+    losses = np.random.default_rng(1).permutation(np.arange(60) < errors).astype(float)
+    limit, fine = upper_limit(losses, 0.1), np.linspace(0.001, 1, 1000)
+    kept = fine[~refuted(losses, fine, 0.1)]
+    assert limit == pytest.approx(kept.max() if len(kept) else 0.0, abs=2e-3)
+    if errors < 20:
+        assert refuted(losses, np.linspace(limit + 1e-5, 0.999, 50), 0.1).all()
+        assert upper_limit(losses, 0.1, top=limit / 2) == limit / 2
+    assert limit == pytest.approx(1.0 if errors == 60 else stats.beta.ppf(0.9, errors + 1, 60 - errors), abs=0.03)
+
+
+def test_nothing_seen_refutes_nothing():
+    assert not refuted(np.zeros(0), 0.5, 0.05)
+    assert refuted(np.zeros((3, 0)), 0.5, 0.05).tolist() == [False] * 3
+    assert not refuted(np.zeros(100), 0.0, 0.05)
+    assert upper_limit(np.zeros(0), 0.05) == 1.0
+
+
+@in_turn("passes", [0, 1, 31, 32, 33, 64, 100])
+def test_the_last_before_the_first_failure_is_chosen(passes):
+    order = np.random.default_rng(0).permutation(100).tolist()
+    shown, asked = np.isin(np.arange(100), order[:passes]), []
+
+    def look(some):
+        asked.extend(some)
+        return shown[some]
+
+    assert last_shown(order, look) == (order[passes - 1] if passes else None)
+    assert len(asked) <= passes + AT_ONCE
+    shown[order[passes + 1 :]] = True  # what comes after a failure does not count
+    assert last_shown(order, look) == (order[passes - 1] if passes else None)
+
+
+def test_about_so_many_queries_are_needed():
+    for rate, limit in ((0.0, 0.05), (0.03, 0.05), (0.15, 0.2)):
+        about = int(queries_needed(rate, limit, 0.05, "error").split("about ")[1].split()[0].replace(",", ""))
+        losses = LAWS["errors"](np.random.default_rng(0), rate, (400, about))
+        assert refuted(losses, limit, 0.05).mean() > 0.3
+        assert refuted(losses[:, : about // 2], limit, 0.05).mean() < 0.6
+    assert "more than 100,000" in queries_needed(0.0499, 0.05, 0.05, "error")
+    assert (
+        queries_needed(0.1, 0.05, 0.05, "score lost") == "; more queries will not help, as the score lost is too high"
+    )

@@ -1,4 +1,4 @@
-"""The guarantee: p-values against scipy, the sequence of tests on frontiers made by hand, honesty by simulation."""
+"""The guarantee: the sequence of tests on frontiers made by hand, what is counted, honesty by simulation."""
 
 import dataclasses
 import json
@@ -7,82 +7,21 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from misses import in_turn
-from scipy import stats
-from tiers import examples
 
 import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import Policies
+from rcjax.frontier.policies import Policies, Splits
 from rcjax.model.provenance import Details
+from rcjax.replaying.replay import replay
+from rcjax.tuning.betting import refuted, upper_limit
 from rcjax.tuning.certify import Certificate, certify
-from rcjax.tuning.p_values import binomial_tail, bounded_mean_p_value, upper_limit
 
 pytestmark = pytest.mark.usefixtures("float64")
 N = 200
 COST = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-
-
-# -- p-values and limits
-
-
-@in_turn("n", [1, 7, 60, 1000, 100_000])
-def test_the_binomial_tail_is_that_of_scipy(n):
-    for successes in {0, 1, n // 20, n // 3, n - 1, n}:
-        for probability in (1e-6, 0.01, 0.05, 0.3, 0.5, 0.9, 1 - 1e-6):
-            expected = stats.binom.cdf(successes, n, probability)
-            assert binomial_tail(successes, n, probability) == pytest.approx(expected, abs=1e-12, rel=1e-9)
-
-
-def test_the_binomial_tail_at_the_ends():
-    assert binomial_tail(-1, 5, 0.3) == 0
-    assert binomial_tail(3, 5, 0.0) == 1
-    assert binomial_tail(3, 5, 1.0) == 0
-    assert binomial_tail(5, 5, 1.0) == 1
-
-
-@in_turn("n", [1, 10, 59, 300, 20_000])
-@in_turn("level", [0.001, 0.05, 0.2])
-def test_the_limit_is_that_of_clopper_and_pearson(n, level):
-    for errors in {0, 1, n // 10, n // 2, n - 1, n}:
-        limit = upper_limit(lambda p, k=errors: binomial_tail(k, n, p), level)
-        assert limit == pytest.approx(
-            1.0 if errors == n else stats.beta.ppf(1 - level, errors + 1, n - errors), abs=1e-9
-        )
-
-
-def test_no_precision_of_jax_matters():
-    with jax.enable_x64(False):
-        assert binomial_tail(300, 1000, 0.33) == pytest.approx(stats.binom.cdf(300, 1000, 0.33), rel=1e-9)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.floats(0, 1), st.integers(1, 500), st.floats(0, 1), st.floats(0, 1))
-def test_the_p_value_of_a_mean_is_a_probability_and_monotone(mean, n, one, other):
-    low, high = sorted((one, other))
-    assert 0 <= bounded_mean_p_value(mean, n, high) <= bounded_mean_p_value(mean, n, low) * (1 + 1e-9) <= 1 + 1e-9
-    assert bounded_mean_p_value(low, n, mean) <= bounded_mean_p_value(high, n, mean) * (1 + 1e-9)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.integers(1, 300), st.data(), st.floats(0.01, 0.99))
-def test_of_counts_it_is_never_below_the_exact_one(n, data, limit):
-    successes = data.draw(st.integers(0, n))
-    assert bounded_mean_p_value(successes / n, n, limit) >= stats.binom.cdf(successes, n, limit) * (1 - 1e-9)
-
-
-@in_turn("values", [(0.0, 1.0), (0.0, 0.1, 1.0), (0.0, 0.3, 0.4, 0.5)])
-@in_turn("n", [30, 200])
-def test_the_p_value_of_a_mean_holds_what_it_promises(values, n):
-    drawn = np.random.default_rng(n).choice(values, (20_000, n))
-    means, counts = np.unique(drawn.mean(1), return_counts=True)
-    p_values = np.array([bounded_mean_p_value(mean, n, np.mean(values)) for mean in means])
-    for level in (0.01, 0.05, 0.2):
-        share = counts[p_values <= level].sum() / counts.sum()
-        assert share <= level + 3 * np.sqrt(level / 20_000)
 
 
 # -- the sequence of tests
@@ -123,25 +62,34 @@ def wrong(*errors: int, n: int = N) -> rcjax.Log:
 ERROR = (0.5, 0.4, 0.3, 0.2, 0.1)
 
 
+def drawn(log):
+    """A log's queries in the order of the bets."""
+    return np.random.default_rng(0).permutation(log.n_queries)
+
+
+def losses(log, index):
+    """What a single model lost on each query, in the order of the bets."""
+    return 1.0 - np.asarray(log.correct)[drawn(log), index]
+
+
 @in_turn(
     ("errors", "index"),
     [
         ((99, 99, 99, 99, 10), 4),  # only the first of the sequence passes
         ((99, 99, 99, 11, 10), 3),
-        ((99, 99, 29, 28, 27), 2),
+        ((99, 99, 27, 26, 25), 2),
         ((1, 2, 3, 2, 1), 0),  # all pass
         ((1, 1, 1, 60, 1), 4),  # what comes after a failure does not count
         ((1, 60, 1, 30, 30), 2),
     ],
 )
 def test_the_last_before_the_first_failure_is_chosen(model, errors, index):
-    found = certify(singles(model, ERROR), wrong(*errors), max_error=0.2)
+    log = wrong(*errors)
+    found = certify(singles(model, ERROR), log, max_error=0.2)
     assert found.index == index
     assert (found.n, found.errors) == (N, errors[index])
     assert found.policy.models == (model.models[index],)
-    assert found.p_value == pytest.approx(stats.binom.cdf(errors[index], N, 0.2))
-    assert found.error_bound == pytest.approx(stats.beta.ppf(0.95, errors[index] + 1, N - errors[index]))
-    assert found.error_bound <= 0.2
+    assert found.error_bound == upper_limit(losses(log, index), 0.05, top=0.2) < 0.2
     assert found.cost == found.cost_bound == COST[index]
 
 
@@ -165,22 +113,18 @@ def test_more_confidence_takes_more(model):
     assert found == [2, 2, 4]
 
 
-@given(st.lists(st.integers(0, N), min_size=5, max_size=5), st.floats(0.05, 0.6), st.sampled_from([0.8, 0.95]))
-@settings(max_examples=examples(50), deadline=None)
-def test_the_choice_is_that_of_a_plain_loop(errors, max_error, confidence):
-    with jax.enable_x64(True):
-        made = dataclasses.replace(rcjax.demo_model(), cost=jax.device_put(COST))
-        frontier, log = singles(made, ERROR), wrong(*errors)
-        passed = 0
-        while passed < 5 and stats.binom.cdf(errors[4 - passed], N, max_error) <= 1 - confidence:
-            passed += 1
-        if not passed:
-            with pytest.raises(rcjax.InfeasibleError):
-                certify(frontier, log, max_error=max_error, confidence=confidence)
-        else:
-            found = certify(frontier, log, max_error=max_error, confidence=confidence)
-            assert found.index == 5 - passed
-            assert found.error_bound <= max_error + 1e-12
+@in_turn("seed", range(12))
+def test_the_choice_is_that_of_a_plain_loop(model, seed):
+    rng = np.random.default_rng(seed)
+    log, max_error, confidence = wrong(*rng.integers(0, 60, 5)), rng.uniform(0.15, 0.4), rng.choice([0.8, 0.95])
+    passed = 0
+    while passed < 5 and refuted(losses(log, 4 - passed), max_error, 1 - confidence):
+        passed += 1
+    if passed:
+        assert certify(singles(model, ERROR), log, max_error=max_error, confidence=confidence).index == 5 - passed
+    else:
+        with pytest.raises(rcjax.InfeasibleError):
+            certify(singles(model, ERROR), log, max_error=max_error, confidence=confidence)
 
 
 # -- costs
@@ -204,14 +148,12 @@ def test_a_pair_costs_one_of_two_sums(model):
     cuts = np.linspace(0.3, 0.9, 7)
     frontier, _ = pairs_of(model, cuts)
     log = confident(model)
-    deferred = (np.asarray(model.calibrate(log.logprob))[:, :1] <= cuts).sum(0)
-    tails = stats.binom.cdf(deferred, N, (9.0 - 1) / 16)
+    deferred = (np.asarray(model.calibrate(log.logprob))[drawn(log), :1] <= cuts).T.astype(float)
+    shown = refuted(deferred, (9.0 - 1) / 16, 0.05)
     found = certify(frontier, log, max_cost=9.0)
-    assert found.index == int(np.argmax(tails > 0.05)) - 1  # the cheapest first
-    assert found.cost == pytest.approx(1 + 16 * deferred[found.index] / N)
-    assert found.p_value == pytest.approx(tails[found.index])
-    limit = stats.beta.ppf(0.95, deferred[found.index] + 1, N - deferred[found.index])
-    assert found.cost_bound == pytest.approx(1 + 16 * limit)
+    assert found.index == int(np.argmin(shown)) - 1  # the cheapest first
+    assert found.cost == pytest.approx(1 + 16 * deferred[found.index].mean())
+    assert found.cost_bound == pytest.approx(1 + 16 * upper_limit(deferred[found.index], 0.05, top=0.5))
     assert found.cost_bound <= 9
 
 
@@ -228,21 +170,11 @@ def test_a_longer_cascade_costs_a_bounded_sum(model):
     thresholds = np.array([[0.6, 1.0, 0.7, 1.0, 0.0]])
     frontier = build(model, thresholds, members, [0.2], [9.0])
     found = certify(frontier, confident(model), max_cost=19.0)
-    assert found.p_value == pytest.approx(bounded_mean_p_value((found.cost - 1) / 20, N, 18 / 20))
     assert found.cost < found.cost_bound < 19
-    assert found.p_value > 0
-    assert certify(frontier, confident(model), max_cost=21.0).p_value == 0  # all three are asked at most
-
-
-def test_both_targets_at_once(model):
-    frontier = singles(model, ERROR)
-    log = wrong(99, 60, 20, 10, 5)
-    assert certify(frontier, log, max_error=0.2).index == 2
-    found = certify(frontier, log, max_error=0.2, max_cost=8.0)  # not the dearest, which costs 16
-    assert (found.index, found.max_error, found.max_cost) == (2, 0.2, 8.0)
-    # No single model both costs at most 2 and errs rarely enough; the first tested is named.
-    with pytest.raises(rcjax.InfeasibleError, match=r"to have .* and to cost .* promising had .* and cost"):
-        certify(frontier, log, max_error=0.2, max_cost=2.0)
+    most = certify(frontier, confident(model), max_cost=21.0)  # all three are asked at most
+    assert found.cost < most.cost_bound < 19
+    with pytest.raises(rcjax.InfeasibleError, match="which guarantees a cost of at most"):
+        certify(frontier, confident(model), max_cost=found.cost)
 
 
 # -- the certificate
@@ -267,28 +199,27 @@ def test_the_policy_carries_the_guarantee(model, tmp_path):
 
 
 def test_what_could_be_guaranteed_instead(model):
-    frontier = singles(model, ERROR)
+    frontier, log = singles(model, ERROR), wrong(1, 1, 1, 1, 9, n=150)
     with pytest.raises(rcjax.InfeasibleError) as told:
-        certify(frontier, wrong(1, 1, 1, 1, 9, n=150), max_error=0.05)
+        certify(frontier, log, max_error=0.05)
+    bound = math.ceil(1e4 * upper_limit(losses(log, 4), 0.05)) / 1e4
+    assert 0.09 < bound < 0.12
     assert str(told.value) == (
         "no policy can be guaranteed to have at most 5 % error with 95 % confidence: of 150 held-out queries the "
-        "safest had 6 % error, which guarantees at most 10.24 % error; more queries will not help, as the error is too "
-        "high (at most 1.3% on 150 queries)"
+        f"safest had 6 % error, which guarantees at most {100 * bound:.2f} % error; more queries will not help, as the "
+        "error is too high"
     )
-    assert certify(frontier, wrong(99, 99, 99, 99, 9, n=150), max_error=0.1025).index == 4  # so it can be, in truth
-    assert certify(frontier, wrong(9, 9, 9, 9, 2, n=150), max_error=0.05).index == 4
-    with pytest.raises(rcjax.InfeasibleError, match="takes at least 59 held-out queries, without any error"):
-        certify(frontier, wrong(0, 0, 0, 0, 0, n=58), max_error=0.05)
-    assert certify(frontier, wrong(0, 0, 0, 0, 0, n=59), max_error=0.05).index == 0
-    with pytest.raises(rcjax.InfeasibleError, match="the target takes about 580 held-out queries, if it goes on"):
-        certify(frontier, wrong(1, 1, 1, 1, 5, n=150), max_error=0.05)
-    assert binomial_tail(20, 580, 0.05) < 0.05 < binomial_tail(19, 540, 0.05)  # 5 of 150 are 20 of 580, 18 of 540
+    assert certify(frontier, wrong(99, 99, 99, 99, 9, n=150), max_error=bound).index == 4  # so it can be, in truth
+    with pytest.raises(rcjax.InfeasibleError, match="the target takes about 70 held-out queries, if it goes on"):
+        certify(frontier, wrong(0, 0, 0, 0, 0, n=60), max_error=0.05)
+    assert certify(frontier, wrong(0, 0, 0, 0, 0, n=70), max_error=0.05).index == 0
 
 
 @in_turn(
     ("targets", "message"),
     [
-        ({}, "give max_error, max_cost or both"),
+        ({}, "give max_error or max_cost, one of the two"),
+        ({"max_error": 0.1, "max_cost": 1.0}, "give max_error or max_cost, one of the two"),
         ({"max_error": 0}, "max_error is 0; it must lie between 0 and 1"),
         ({"max_error": 5}, "max_error is 5"),
         ({"max_error": math.nan}, "max_error is nan"),
@@ -306,7 +237,7 @@ def test_targets_that_make_no_sense_are_refused(model, targets, message):
 
 def test_the_log_of_the_fit_is_refused(model):
     log = wrong(1, 1, 1, 1, 1)
-    details = Details(provenance={"digest": log.digest})
+    details = Details(provenance={"digest": log.digest, "answers": dict.fromkeys(log.models, N)})
     frontier = singles(dataclasses.replace(model, details=details), ERROR)
     with pytest.raises(rcjax.LogError, match="fitted to this very log"):
         certify(frontier, log, max_error=0.2)
@@ -320,13 +251,13 @@ def test_a_log_that_lacks_a_model_is_refused(model):
 def test_models_in_another_order_and_float32(model):
     log = confident(model, 300, seed=3)
     frontier, _ = pairs_of(model, np.linspace(0.3, 0.9, 7))
-    found = certify(frontier, log, max_error=0.5, max_cost=16.0)
-    shuffled = certify(frontier, log.select(model.models[::-1]), max_error=0.5, max_cost=16.0)
+    found = certify(frontier, log, max_error=0.5)
+    shuffled = certify(frontier, log.select(model.models[::-1]), max_error=0.5)
     assert (shuffled.index, shuffled.errors, shuffled.cost) == (found.index, found.errors, found.cost)
     with jax.enable_x64(False):
-        rough = certify(frontier, log.take(slice(None)), max_error=0.5, max_cost=16.0)
+        rough = certify(frontier, log.take(slice(None)), max_error=0.5)
     assert (rough.index, rough.errors) == (found.index, found.errors)
-    assert rough.p_value == pytest.approx(found.p_value, rel=1e-4)
+    assert rough.error_bound == pytest.approx(found.error_bound, abs=1e-4)
 
 
 def test_an_adaptive_frontier(model):
@@ -339,7 +270,7 @@ def test_an_adaptive_frontier(model):
     made = build(model, np.ones((1, 5)), members, [0.2], [9.0])
     frontier = dataclasses.replace(made, policies=Policies(made.first, bounds, actions, made.members))
     log = confident(model)
-    found = certify(frontier, log, max_error=0.5, max_cost=19.0)
+    found = certify(frontier, log, max_error=0.5)
     phi, right = np.asarray(model.calibrate(log.logprob)), np.asarray(log.correct)
     asked = np.where(phi[:, 0] <= 0.4, 4, np.where(phi[:, 0] <= 0.6, 2, 0))
     last = np.where((asked == 2) & (phi[:, 2] <= 0.5), 4, asked)
@@ -347,28 +278,46 @@ def test_an_adaptive_frontier(model):
     cost = (1 + 4.0 * (asked == 2) + 16 * (last == 4)).mean()
     assert found.errors == (~right[np.arange(N), last]).sum()
     assert found.cost == pytest.approx(cost)
-    errs = stats.binom.cdf(found.errors, N, 0.5)
-    assert found.p_value == pytest.approx(max(errs, bounded_mean_p_value((cost - 1) / 20, N, 18 / 20)))
     assert found.policy.rules["llama3.2-1b"] == frontier.point(0).rules["llama3.2-1b"]
+
+
+# -- shares of queries that are passed on
+
+
+def test_what_counts_is_the_expectation_over_lots(model):
+    """The smallest model passes on a share of all queries to the largest."""
+    share, members = 0.4, np.array([[True, False, False, False, True]])
+    thresholds, shares = np.array([[1.0, 0, 0, 0, 0]]), np.array([[share, 1, 1, 1, 1]])
+    policies = Policies.of_cascades(thresholds, members, splits=Splits(np.zeros((1, 5)), shares))
+    point = Points(
+        np.ones(1), np.zeros(1, int), Outcomes(np.array([0.2]), np.array([1 + 16 * share]), np.zeros(1)), policies
+    )
+    frontier, log = make_frontier(model, point), wrong(50, 0, 0, 0, 15)
+    found = certify(frontier, log, max_error=0.3)
+    each = (1 - share) * losses(log, 0) + share * losses(log, 4)
+    assert found.errors == round(each.sum()) == 36
+    assert float(replay(frontier, log).error[0]) == pytest.approx(each.mean())
+    assert found.error_bound == pytest.approx(upper_limit(each, 0.05, top=0.3), abs=1e-6)
+    assert found.cost == pytest.approx(1 + 16 * share)
+    assert found.cost < found.cost_bound < 16  # how many are passed on is known, their lots are not seen to vary
+    assert certify(frontier, log, max_cost=9.0).index == 0
 
 
 # -- its honesty
 
 
-@pytest.mark.parametrize("confidence", [0.9, 0.95])
-def test_false_promises_are_as_rare_as_stated(model, confidence):
+@pytest.mark.thorough
+def test_false_promises_are_as_rare_as_stated(model):
     """Many held-out logs of policies whose true errors are known, one of them right at the boundary."""
-    true, target = np.array([0.30, 0.22, 0.2 + 1e-9, 0.16, 0.1]), 0.2
-    frontier = singles(model, ERROR)
-    rng, repeats, false, made = np.random.default_rng(0), 1000, 0, 0
-    draws = rng.binomial(N, true, (repeats, 5))
-    for errors in np.unique(draws, axis=0):
-        times = (draws == errors).all(1).sum()
-        tails = stats.binom.cdf(errors[[4, 3, 2]], N, target)
-        if not (tails <= 1 - confidence).all():  # it stops before the boundary: nothing to look at
+    true, target, level = np.array([0.30, 0.22, 0.2 + 1e-9, 0.16, 0.1]), 0.2, 0.1
+    frontier, rng, repeats, false, made = singles(model, ERROR), np.random.default_rng(0), 600, 0, 0
+    for _ in range(repeats):
+        right = rng.random((N, 5)) >= true
+        log = dataclasses.replace(wrong(0, 0, 0, 0, 0), correct=jax.device_put(right))
+        try:
+            found = certify(frontier, log, max_error=target, confidence=1 - level)
+        except rcjax.InfeasibleError:
             continue
-        found = certify(frontier, wrong(*errors), max_error=target, confidence=confidence)
-        made, false = made + times, false + times * (true[found.index] > target)
-    level = 1 - confidence
-    assert made > 0
-    assert false / repeats <= level + 3 * np.sqrt(level * confidence / repeats)
+        made, false = made + 1, false + (true[found.index] > target)
+    assert made > repeats / 2
+    assert false / repeats <= level + 3 * np.sqrt(level * (1 - level) / repeats)

@@ -107,7 +107,6 @@ def test_a_guarantee_with_judges_needs_a_log_that_knows_them():
             rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=known)
     certificate = rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=log)
     assert certificate.n == 600
-    assert certificate.p_value <= 0.05
     assert certificate.error_bound <= 0.4
 
 

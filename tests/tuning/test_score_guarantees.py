@@ -10,8 +10,8 @@ import rcjax
 from rcjax.goodness_of_fit.reliability import calibration_test, separation
 from rcjax.goodness_of_fit.two_samples import spiegelhalter_z
 from rcjax.model.calibration import transform_confidence
-from rcjax.tuning.betting import betting_p_value, scored_losses
-from rcjax.tuning.p_values import bounded_mean_p_value
+from rcjax.tuning.betting import upper_limit
+from rcjax.tuning.evidence import HeldOut
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -64,24 +64,14 @@ def test_the_score_equations_hold_on_fractions(log):
 def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
     held_out = rcjax.read_log(scored_frame(192, 1))
     certificate = rcjax.certify(frontier, held_out, max_error=0.45, confidence=0.9)
-    losses = scored_losses(frontier, held_out.select(frontier.models))
-    assert certificate.errors == pytest.approx(losses.values[certificate.index].sum(), rel=1e-6)
+    (lost,) = HeldOut(frontier, held_out.select(frontier.models)).evidence([certificate.index]).wrong
+    assert certificate.errors == pytest.approx(lost.sum(), rel=1e-6)
     assert certificate.errors != round(certificate.errors)
-    assert certificate.p_value == pytest.approx(float(losses.p_value(certificate.index, 0.45)))
+    assert certificate.errors / 192 == pytest.approx(float(rcjax.replay(certificate.policy, held_out).error))
+    assert certificate.error_bound == pytest.approx(upper_limit(lost, 0.1, top=0.45))
     assert certificate.errors / 192 < certificate.error_bound <= 0.45
     with pytest.raises(rcjax.InfeasibleError, match=r"had \d+\.?\d* % score lost, which guarantees at most"):
         rcjax.certify(frontier, held_out, max_error=0.05)
-
-
-def test_the_bound_has_its_size_and_knows_that_scores_vary_less():
-    rng = np.random.default_rng(0)
-    for a, b in ((0.3, 1.2), (2.0, 8.0)):  # of mean 0.2, far apart and close together
-        losses = rng.beta(a, b, (400, 150))
-        rejected = np.mean([betting_p_value(row, np.ones(150), 0.2) <= 0.1 for row in losses])
-        assert rejected <= 0.1 + 3 * np.sqrt(0.09 / 400)
-    low = rng.beta(2.0, 8.0, (50, 150))
-    bets = [float(betting_p_value(row, np.ones(150), 0.25)) for row in low]
-    assert np.median(bets) < np.median([bounded_mean_p_value(row.mean(), 150, 0.25) for row in low]) / 10
 
 
 def test_diagnostics_take_a_fraction_for_that_much_of_a_right_answer():
