@@ -89,7 +89,7 @@ DEAR_EXAMPLES = (
     "tuning.label_candidates.refusing_candidates",
     "tuning.label_weights.charges",
     "tuning.label_weights.estimate_blend",
-    "tuning.overlap.hold_out",
+    "tuning.evidence.hold_out",
     "tuning.retune.retune",
     "tuning.select.select_frontier",
 )

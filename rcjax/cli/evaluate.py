@@ -58,7 +58,7 @@ def evaluate(
         start_jax()
         import rcjax
         from rcjax.replaying.beside_reference import beside_reference
-        from rcjax.tuning.overlap import overlap_with_tuned
+        from rcjax.tuning.overlap import overlap
 
         require_plausible_prices(prices, really)
         steps = Steps(2)
@@ -69,10 +69,10 @@ def evaluate(
         with steps("replaying"):
             beside = None if policy is None else beside_reference(policy, data)
             replayed = plain_replay(rcjax.replay(subject, data), data)
-        predicted, shared = expectation(subject), overlap_with_tuned(data, subject)
+        predicted, shared = expectation(subject), overlap(data, subject)
         tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
         if json_:
-            counts = {"queries_tuned_on": shared.queries, "rows_tuned_on": shared.rows}
+            counts = {"queries_tuned_on": shared.queries}
             parts = {} if beside is None else {"reference": beside.to_json()}
             print_json(replayed | {"predicted": predicted, "tuned_on_this_log": tuned_here} | counts | parts)
         else:

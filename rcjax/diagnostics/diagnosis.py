@@ -37,7 +37,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
-from rcjax.tuning.overlap import overlap, overlap_with_tuned, warn_of_overlap
+from rcjax.tuning.overlap import overlap, warn_of_overlap
 from rcjax.tuning.select import find_frontier
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def diagnose(
     log = _complete(whole)
     trained = is_training_log(model, whole)
     if not trained:
-        warn_of_overlap(whole, overlap_with_tuned(whole, model) if training is None else overlap(whole, training))
+        warn_of_overlap(whole, overlap(whole, model if training is None else training))
     held = held_out(model, whole, folds=trained, seed=seed)
     training = training or (whole if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))

@@ -31,7 +31,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count
 from rcjax.replaying.replay import Walked, walk_log
 from rcjax.replaying.waiting import as_tuned
-from rcjax.tuning.overlap import Overlap, overlap, overlap_with_tuned
+from rcjax.tuning.overlap import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
@@ -182,7 +182,7 @@ def check_policy(
 
 def _overlap(policy: AnyPolicy, log: Log, tuned_on: Log | None) -> Overlap:
     """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
-    carried = overlap_with_tuned(log, policy)
+    carried = overlap(log, policy)
     return carried if tuned_on is None or carried.whole else overlap(log, tuned_on)
 
 

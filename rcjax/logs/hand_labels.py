@@ -25,12 +25,6 @@ class HandLabels(Cells):
     """(n, k) which of several samples each answer is, as the column `sample` says, and so its label; "" where there is
     no answer. None where the log has one answer of each model."""
 
-    @property
-    def is_judged(self) -> np.ndarray:
-        """(n, k) bool: at least one judge has looked at the answer."""
-        verdicts = np.isfinite(np.asarray(self.judged))
-        return np.asarray(verdicts.any(axis=-1))
-
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""
         return [np.asarray(self.labelled), np.asarray(self.judged)]

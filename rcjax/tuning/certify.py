@@ -27,7 +27,7 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.record import with_record
 from rcjax.tuning.betting import last_shown, queries_needed
 from rcjax.tuning.evidence import Evidence, HeldOut
-from rcjax.tuning.overlap import overlap, overlap_with_tuned, require_unseen
+from rcjax.tuning.overlap import overlap, require_unseen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ def certify(
     0.95
     """
     target = _Target.check(max_error, max_cost, confidence)
-    require_unseen(log, overlap_with_tuned(log, frontier))
+    require_unseen(log, overlap(log, frontier))
     if tuned_on is not None:
         require_unseen(log, overlap(log, tuned_on))
     log = log.select(frontier.models)

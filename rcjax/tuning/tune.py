@@ -30,7 +30,7 @@ from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
 from rcjax.tuning.certify import Certificate, certify
-from rcjax.tuning.overlap import hold_out
+from rcjax.tuning.evidence import hold_out
 from rcjax.tuning.seconds_limit import SecondsFilter
 from rcjax.tuning.select import Selection, find_frontier
 from rcjax.tuning.verdict import tell_corrections

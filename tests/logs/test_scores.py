@@ -76,8 +76,6 @@ def test_the_queries_that_a_policy_carries_keep_their_scores():
     assert kept.scores is not None
     assert np.array_equal(kept.correct, np.asarray(log.correct, "f4"))
     assert overlap(log, log).whole
-    other = read_log(frame(correct=lambda score: 0.5 * score + 0.01))
-    assert not overlap(other, log)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from timed_logs import timed_log
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.tuning.overlap import hold_out
+from rcjax.tuning.evidence import hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 
