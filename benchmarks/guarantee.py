@@ -14,6 +14,8 @@ them. The other queries are the population: its error is known exactly, and held
 replacement, `--draws` times, which is what the guarantee is about. "cost" is that of the policies chosen over that of
 the cheapest one of the frontier that truly keeps the target (geometric mean; where nothing was chosen, the safest
 policy counts).
+
+First, how often a test shows that a true share of errors is below a limit: by the bet, and by the exact binomial tail.
 """
 
 import dataclasses
@@ -25,16 +27,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
+import scipy.stats
 
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
 from rcjax.replaying.waiting import as_tuned
+from rcjax.tuning.betting import refuted
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
 MULTIPLES = (1.0, 1.25, 1.5)  # of the error of the best model on the training log
 CONFIDENCE = 0.95
+#: Held-out queries, a limit, and a true error below it.
+SETTINGS = ((100, 0.1, 0.04), (300, 0.05, 0.02), (300, 0.2, 0.13), (600, 0.03, 0.015), (1000, 0.1, 0.075))
 
 
 class Truth(NamedTuple):
@@ -112,6 +118,18 @@ def share(values: pl.Series) -> str:
 def geometric_mean(values: pl.Series) -> float:
     """Of those that there are."""
     return float(np.exp(values.drop_nulls().cast(float).log().to_numpy().mean())) if values.count() else np.nan
+
+
+def power(repeats: int = 4_000) -> pl.DataFrame:
+    """How often one test shows that errors are below a limit, by the bet and by counting them."""
+    rows = []
+    for n, limit, error in SETTINGS:
+        lost = np.random.default_rng(n).random((repeats, n)) < error
+        shown = {"by a bet, %": refuted(lost, limit, 1 - CONFIDENCE)}
+        shown["by the binomial tail, %"] = scipy.stats.binom.cdf(lost.sum(1), n, limit) <= 1 - CONFIDENCE
+        figures = {name: f"{100 * passed.mean():.0f}" for name, passed in shown.items()}
+        rows.append({"n": n, "limit, %": 100 * limit, "error, %": 100 * error} | figures)
+    return pl.DataFrame(rows)
 
 
 # -- sampled logs
@@ -253,6 +271,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20, help="held-out logs drawn for each of them")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    print(f"One policy whose error is known.\n\n{markdown(power())}\n")
     sampled(arguments.logs, arguments.fits)
     if arguments.data:
         real(arguments.data, arguments.splits, arguments.draws)
