@@ -1,5 +1,7 @@
 """A policy of three models and its JSON, policies drawn at random, and damage to their files."""
 
+import copy
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -86,9 +88,9 @@ def policies(draw):
 DELETE = object()
 
 
-def edited(path, value):
-    """The JSON of a policy with the entry at `path` replaced, or deleted."""
-    data = make_policy().to_json()
+def edited(path, value, data=None):
+    """JSON, by default that of a policy, with the entry at `path` replaced, or deleted."""
+    data = make_policy().to_json() if data is None else copy.deepcopy(data)
     *parents, last = path
     spot = data
     for key in parents:
@@ -98,6 +100,14 @@ def edited(path, value):
     else:
         spot[last] = value
     return data
+
+
+def is_json(value):
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def places(data, path=()):

@@ -3,7 +3,6 @@
 Any place of a good file is replaced by any value: the reader makes of it what can be used, or refuses in one line.
 """
 
-import copy
 import json
 from importlib import resources
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
-from policy_samples import DELETE, places, wrong
+from policy_samples import edited, is_json, places, wrong
 from tiers import examples
 
 import rcjax
@@ -58,20 +57,6 @@ def kind_of(name):
     return name.partition("_")[0]
 
 
-def edited(data, path, value):
-    """A copy with the entry at a path replaced, or deleted."""
-    data = copy.deepcopy(data)
-    *parents, last = path
-    spot = data
-    for key in parents:
-        spot = spot[key]
-    if value is DELETE:
-        del spot[last]
-    else:
-        spot[last] = value
-    return data
-
-
 def refusal(name, data):
     """Why a reader refuses, in one line, or None; what it reads can be used and written."""
     try:
@@ -85,14 +70,6 @@ def refusal(name, data):
     if kind_of(name) == "frontier":
         assert read.point(len(read.lam) // 2).models
     return None
-
-
-def is_json(value):
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def agrees(name, data):
@@ -126,7 +103,7 @@ def tampered(draw):
     """The name of a good file, and its content with one entry replaced by any value or deleted."""
     name = draw(st.sampled_from(list(PLACES)))
     path = draw(st.sampled_from(PLACES[name]))
-    return name, edited(SAMPLES[name], path, draw(wrong)), path
+    return name, edited(path, draw(wrong), SAMPLES[name]), path
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])

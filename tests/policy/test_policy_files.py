@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import math
-import os
 import pickle
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from misses import in_turn
-from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, places, policies, wrong
+from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, policies
 from tiers import examples
 
 from rcjax.policy import Answer, Defer, Policy, load_policy
@@ -194,60 +193,8 @@ def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk):
     loads_or_refuses(tmp_path_factory.getbasetemp() / "damaged.json", damaged)
 
 
-@settings(max_examples=examples(400), deadline=None)
-@given(path=st.sampled_from(list(places(make_policy().to_json()))), value=wrong)
-def test_replaced_values_load_or_are_refused(tmp_path_factory, path, value):
-    content = json.dumps(edited(path, value)).encode()
-    loads_or_refuses(tmp_path_factory.getbasetemp() / "replaced.json", content)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(content=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_any_bytes_are_refused(tmp_path_factory, content):
-    assert loads_or_refuses(tmp_path_factory.getbasetemp() / "bytes.json", content) is None
-
-
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_any_json_value_is_refused(data):
     with pytest.raises(ValueError):
         Policy.from_json(data)
-
-
-# Saving
-
-
-def test_save_replaces_the_whole_file(tmp_path):
-    path = tmp_path / "policy.json"
-    path.write_text("x" * 100_000)
-    make_policy().save(str(path))
-    assert load_policy(str(path)) == make_policy()
-    assert os.listdir(tmp_path) == ["policy.json"]
-
-
-@in_turn("call", ["fsync", "replace"])
-@in_turn("error", [OSError("disk full"), KeyboardInterrupt()], ids=["full", "interrupt"])
-def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch, call, error):
-    path = tmp_path / "policy.json"
-    make_policy().save(path)
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(type(error)):
-        make_policy(expected={}).save(path)
-    assert load_policy(path) == make_policy()
-    assert os.listdir(tmp_path) == ["policy.json"]
-
-
-def test_save_writes_through_a_link(tmp_path):
-    (tmp_path / "link.json").symlink_to(tmp_path / "policy.json")
-    make_policy().save(tmp_path / "link.json")
-    assert (tmp_path / "link.json").is_symlink()
-    assert load_policy(tmp_path / "policy.json") == make_policy()
-
-
-def test_save_into_a_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        make_policy().save(tmp_path / "absent" / "policy.json")

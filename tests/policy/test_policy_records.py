@@ -1,6 +1,5 @@
 """What policies record of their tuning, tampered with: read where it can be, or refused with its place, in one line."""
 
-import copy
 import json
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from misses import in_turn
-from policy_samples import DELETE, places, wrong
+from policy_samples import edited, places, wrong
 from tiers import examples
 
 import rcjax
@@ -30,20 +29,6 @@ TUNING, REFERENCE = ("provenance", "tuning"), ("provenance", "reference")
 SMALL = "llama3.2-1b"
 
 
-def edited(data, path, value):
-    """A copy with the entry at a path replaced, or deleted."""
-    data = copy.deepcopy(data)
-    *parents, last = path
-    spot = data
-    for key in parents:
-        spot = spot[key]
-    if value is DELETE:
-        del spot[last]
-    else:
-        spot[last] = value
-    return data
-
-
 def one_line(use, *arguments):
     """What a function gives, or None where it refuses, in one line."""
     problem = ""
@@ -62,7 +47,7 @@ def tampered(draw):
     name = draw(st.sampled_from(list(PLACES)))
     recorded = [path for path in PLACES[name] if "tuning" in path or "reference" in path or path[-1] == "provenance"]
     path = draw(st.sampled_from(recorded) | st.sampled_from(PLACES[name]))
-    return edited(SAMPLES[name], path, draw(wrong))
+    return edited(path, draw(wrong), SAMPLES[name])
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +107,7 @@ BROKEN = [
 
 @in_turn("path, value, message", BROKEN)
 def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_path):
-    policy = policy_from_json(edited(SAMPLES["policy"], path, value))
+    policy = policy_from_json(edited(path, value, SAMPLES["policy"]))
     with pytest.raises(ValueError, match=message):
         recorded_tuning(policy)
     policy.save(tmp_path / "policy.json")
@@ -136,7 +121,7 @@ def test_a_service_does_not_start_on_a_broken_record(value):
     from rcjax import signals
 
     client = openai.AsyncOpenAI(api_key="none", base_url="http://localhost:9")
-    policy = policy_from_json(edited(SAMPLES["policy"], TUNING, value))
+    policy = policy_from_json(edited(TUNING, value, SAMPLES["policy"]))
     with pytest.raises(ValueError, match=r"^provenance\.tuning"):
         rcjax.Cascade(policy, client, signal=signals.Choice())
 
@@ -156,7 +141,7 @@ def test_a_service_does_not_start_on_a_broken_record(value):
     ],
 )
 def test_a_check_against_broken_queries_is_refused(log, path, value, message):
-    policy = policy_from_json(edited(SAMPLES["policy"], path, value))
+    policy = policy_from_json(edited(path, value, SAMPLES["policy"]))
     fresh = rcjax.sample_log(60, seed=5).select(log.models)
     with pytest.raises(ValueError, match=message):
         rcjax.check_policy(policy, fresh, retuning=False)

@@ -8,7 +8,7 @@ from typing import get_args
 from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
 from misses import in_turn
-from policy_samples import edited, make_json, make_policy, places, policies, wrong
+from policy_samples import edited, is_json, make_json, make_policy, places, policies, wrong
 from test_policy_files import BROKEN
 from tiers import examples
 
@@ -56,23 +56,10 @@ def test_every_policy_is_valid(policy):
     SCHEMA.validate(json.loads(json.dumps(policy.to_json())))
 
 
-def is_json(value):
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 @in_turn("path, value, message", [case for case in BROKEN if is_json(edited(*case[:2]))])
 def test_what_the_reader_refuses_is_invalid(path, value, message):
     data = json.loads(json.dumps(edited(path, value)))
     assert agrees(data)
-
-
-def test_most_of_what_is_broken_the_schema_sees():
-    broken = [edited(*case[:2]) for case in BROKEN if is_json(edited(*case[:2]))]
-    assert sum(not SCHEMA.is_valid(data) for data in broken) > 0.7 * len(broken)
 
 
 @settings(max_examples=examples(400), deadline=None)
