@@ -305,14 +305,6 @@ class Policy(AnyPolicy):
         return keys if self.agreements else [key for key in keys if key != "agreements"]
 
 
-def part_from(value: Any, where: str) -> Policy:
-    """A part of several policies: a policy as it is, or from its JSON form; errors tell the place of the whole."""
-    if isinstance(value, Policy):
-        return value
-    with check.inside(where):
-        return Policy.from_json(value)
-
-
 def _decision(rule: Rule, model: str, phi: float) -> Decision:
     """What a rule makes of an answer of a model with a calibrated confidence."""
     if rule.action == "abstain":

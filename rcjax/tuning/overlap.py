@@ -89,11 +89,13 @@ def warn_of_overlap(log: Log, overlap: Overlap) -> None:
 def _carried(tuned: Any, task: Any) -> tuple[Any, tuple[str, ...], Log | None, Any]:
     """(digest and models of the log tuned on, the queries of it that are carried, hashes of their names)."""
     part = tuned.policies[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
-    reference = part.provenance.get("reference") if isinstance(tuned, AnyPolicy) else part.reference
+    reference: Any = part.provenance.get("reference") if isinstance(tuned, AnyPolicy) else part.reference
     models = tuple(part.provenance.get("answers") or ())
     digest = part.provenance.get("digest") if models else None
-    old = None if reference is None else read_reference(reference, task)
-    if old is None or "names" not in reference:
+    if reference is None:
+        return digest, models, None, None
+    old = read_reference(reference, task)
+    if "names" not in reference:
         return digest, models, None, None
     try:
         names = np.frombuffer(base64.b64decode(reference["names"], validate=True), "<u4")
