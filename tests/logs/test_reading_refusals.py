@@ -52,22 +52,7 @@ def test_the_first_bad_row_is_named_in_frames_too():
     assert "row 7, model small: query 7 was answered already in row 2" in refusal(again)
 
 
-def test_lines_are_counted_through_quoted_text(tmp_path):
-    path = write(
-        tmp_path,
-        "note," + HEADER,
-        '"a\nb, ""c""",' + ROWS[0],
-        "x," + ROWS[1],
-        "x,3,large,0,1,oops",
-        "x," + ROWS[3],
-    )
-    assert refusal(path).startswith("log.csv, line 5, model large: cost oops is not clear")
-
-
-@pytest.mark.parametrize(
-    ("value", "advice"),
-    [(1.5, "divide percentages by 100"), (87, "divide percentages"), (-0.1, "name log-prob")],
-)
+@in_turn(("value", "advice"), [(87, "divide percentages by 100"), (-0.1, "name log-prob")])
 def test_confidence_outside_zero_to_one(value, advice):
     frame = costed().with_columns(confidence=pl.Series([0.5, 1.0, 0.0, value, 0.2, 0.3])).drop("logprob")
     message = refusal(frame)
@@ -76,9 +61,8 @@ def test_confidence_outside_zero_to_one(value, advice):
     assert advice in message
 
 
-@pytest.mark.parametrize("value", [-1, None])
-def test_bad_token_counts(value):
-    frame = table().with_columns(output_tokens=pl.Series([1, 2, value, 3, 4, 5]))
+def test_bad_token_counts():
+    frame = table().with_columns(output_tokens=pl.Series([1, 2, -1, 3, 4, 5]))
     message = refusal(frame, prices=PRICES)
     assert message.startswith("polars.DataFrame, row 3, model large: output_tokens")
     assert "number of tokens, 0 or more" in message
@@ -161,7 +145,12 @@ def test_broken_json_lines(line, why, tmp_path):
 def test_lines_are_counted_in_files_of_any_kind(tmp_path):
     lines = ["note," + HEADER, '"a\nb, ""c""",' + ROWS[0], "x,3,large,0,1,oops"]
     path = tmp_path / "log.csv"
-    for separator, encoding, end in ((";", "utf-8", "\n"), ("\t", "utf-16", "\r\n"), ("|", "utf-8", "\r")):
+    for separator, encoding, end in (
+        (",", "utf-8", "\n"),
+        (";", "utf-8", "\n"),
+        ("\t", "utf-16", "\r\n"),
+        ("|", "utf-8", "\r"),
+    ):
         text = "".join(line.replace(",", separator) + "\n" for line in lines)
         path.write_bytes(text.replace("\n", end).encode(encoding))
         assert refusal(path).startswith("log.csv, line 4, model large: cost oops is not clear")
@@ -181,26 +170,19 @@ def test_columns_that_differ_by_capitals_alone(tmp_path):
     assert message == "log.csv: column query occurs twice: drop one of the two"
 
 
-@in_turn("cost", [1e200, 1e155, 1e-300, 5e-324])
+@in_turn("cost", [1e19, 1e-19, 5e-324])
 def test_costs_that_would_overflow_are_refused_with_their_row(cost):
     frame = costed().with_columns(cost=pl.Series([1.0, 1e-18, 1e18, 0.0, 1.0, cost]))
     assert refusal(frame).startswith("polars.DataFrame, row 6, model small: cost ")
     assert "costs are 0, or from 1e-18 to 1e+18 per query" in refusal(frame)
 
 
-@pytest.mark.parametrize(("tokens", "price"), [(1e290, 1e15), (1e18, 1e18), (1e-12, 1e-11)])
+@in_turn(("tokens", "price"), [(1e290, 1e15), (1e-12, 1e-11)])
 def test_tokens_that_lead_to_such_costs_are_refused_with_their_row(tokens, price):
     frame = table().with_columns(input_tokens=pl.Series([1.0, 1.0, 1.0, tokens, 1.0, 1.0]), output_tokens=0.0)
     message = refusal(frame, prices={"small": (price, 1), "large": (1, 1)})
     assert message.startswith("polars.DataFrame, row 4, model small: input_tokens ")
     assert " leads to a cost " in message
-
-
-@pytest.mark.parametrize("depth", [900, 3_000, 100_000])
-def test_json_lines_that_are_nested_too_deep(depth, tmp_path):
-    good = '{"query": 1, "model": "a", "logprob": -1, "correct": 1, "cost": 1}'
-    path = write(tmp_path, good, '{"query": ' + "[" * depth, name="log.jsonl")
-    assert refusal(path).startswith("log.jsonl, line 2: ")
 
 
 def test_what_a_message_repeats_is_cut(tmp_path):
@@ -236,12 +218,9 @@ def test_one_model_or_one_answer_is_too_little():
         ),
         ("[small]\ninput = -1\noutput = 1", ("p.toml, model small: input price -1", "per million tokens")),
         ("[small]\ninput = 1\noutput = nan", ("model small: output price nan",)),
-        ("[small]\ninput = 1\noutput = inf", ("model small: output price inf",)),
-        ("[small]\ninput = '1'\noutput = 1", ("model small: input price '1'",)),
         ("[small]\ninput = true\noutput = 1", ("model small: input price True",)),
         ("small = 1", ("p.toml, model small: 1 is no price",)),
         ("[small]\ninput = 1e200\noutput = 1", ("model small: input price 1e+200", "from 1e-12 to 1e+18")),
-        ("[small]\ninput = 1\noutput = 1e-300", ("model small: output price 1e-300", "from 1e-12 to 1e+18")),
         (f"[small]\ninput = 1\noutput = 1{'0' * 400}", ("model small: output price of more than 1e+18",)),
         ("small = " + "[" * 100_000, ("p.toml: cannot be read: lists or tables nested too deep",)),
         ("# nothing", ("p.toml: no prices",)),
@@ -280,11 +259,6 @@ def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
     for n in (2, 3, 4):
         with pytest.raises(LogError, match=f"too few queries, {n}"):
             rcjax.tuning.select_frontier(read_log(_few(tmp_path, n)))
-
-
-@pytest.mark.thorough
-def test_five_queries_are_enough_to_choose_by(tmp_path):
-    assert rcjax.tuning.select_frontier(read_log(_few(tmp_path, 5))).frontier.error.size
 
 
 def _overlap_refusal(path):
