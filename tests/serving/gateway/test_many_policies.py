@@ -13,6 +13,7 @@ from policy_samples import make_ladder
 from test_the_loop import run
 
 from rcjax.policy import Policy, Rule
+from rcjax.serving.cascade import _digest
 
 WHOLE = make_policy()
 PAIR = Policy(
@@ -34,7 +35,8 @@ def behave(request, headers, delay=0.0):
 
 def path(policy, query, number):
     """Who is asked by a policy, from what the models say."""
-    policy = policy.choose(query)
+    messages = [{"role": "user", "content": f"question {number}"}]
+    policy = policy.choose(f"{query}:{_digest(messages)}")
     unsure = {"small": number % 2 == 0, "middle": number % 4 == 0, "large": False}
     asked = [policy.first]
     while unsure[asked[-1]] and asked[-1] != policy.models[-1]:
@@ -101,7 +103,7 @@ def test_check_reads_a_log_with_several_policies_in_it(tmp_path):
         before = tmp_path / "before.csv"
         before.write_text("\n".join(["query,model,logprob,correct,cost", *tuned_on(402)]))
         log, labels = service.folder / "calls.jsonl", tmp_path / "labels.csv"
-        for name, queries in {"whole": 268, "pair": 402, "mixture": 268}.items():
+        for name, queries in {"whole": 268, "pair": 402, "ladder": 268}.items():
             policy = service.folder / f"{name}.json"
             result = run("check", policy, log, "--labels", labels, "--tuned-on", before, "--json")
             document = json.loads(result.stdout)

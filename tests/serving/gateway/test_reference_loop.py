@@ -10,7 +10,7 @@ from command_line import run
 from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy
 from reference_logs import letters, write_answers
 
-from rcjax.policy import Calibration, Policy, Rule
+from rcjax.policy import Calibration, Rule, load_policy
 from rcjax.serving.gateway.lineup import digest_of
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -85,7 +85,7 @@ def test_the_loop_runs_with_nobody_in_it(tmp_path):
     tune = ["tune", write_answers(tmp_path / "log.csv", 300, seed=0), "--task", "choice", "--reference", "large"]
     tuned = run(*tune, "--max-difference", "12%", "--no-bands", "--out", tmp_path / "first.json")
     assert tuned.exit_code == 0, tuned.stderr
-    first, worlds = Policy.load(tmp_path / "first.json"), [World(300, seed=1)]
+    first, worlds = load_policy(tmp_path / "first.json"), [World(300, seed=1)]
     tables = dict.fromkeys(MODELS, "options = { max_tokens = 1 }")
 
     def upstream(request, headers):
@@ -103,7 +103,7 @@ def test_the_loop_runs_with_nobody_in_it(tmp_path):
         assert (alarm.exit_code, json.loads(alarm.stdout)["drifted"]) == (1, True), alarm.stderr
         again = run("retune", policy, log, "--out", policy, "--json")
         assert again.exit_code == 0, again.stderr
-        second = Policy.load(policy)
+        second = load_policy(policy)
         assert digest_of(second) != digest_of(first)
         until(lambda: _served(service) == digest_of(second))
     write_answers(tmp_path / "later.csv", 300, seed=3, worse=True)
@@ -118,7 +118,7 @@ def _ask_all(service):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, range(300)))
-    everyone = {*Policy.load(service.folder / "policy.json").models, "large"}
+    everyone = {*load_policy(service.folder / "policy.json").models, "large"}
     until(lambda: len(service.log_rows()) == 300 * len(everyone), seconds=60)
 
 
