@@ -25,16 +25,12 @@ _METRICS = ("acc", "exact_match")
 #: Metrics that are no scores: the lower, the better.
 _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "brier_score", "ter", "wer", "cer")
 
-_UNFILTERED = "none"  # what lm-eval calls the filter that changes nothing; older files do not tell it
-
-_PAIR = re.compile(r"([^,=]+)=([^,]*)")
-
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Documents, and what was replied to each; older files are an array of them."""
-    return head.lstrip()[:1] in (b"{", b"[") and all(key in head for key in (b'"doc_id"', b'"resps"'))
+    """Documents, and what was replied to each."""
+    return head.lstrip()[:1] == b"{" and all(key in head for key in (b'"doc_id"', b'"resps"'))
 
 
 def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
@@ -43,7 +39,7 @@ def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     filters: dict[str, None] = {}
 
     def answers(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
-        filtered = str(row.get("filter", _UNFILTERED))
+        filtered = str(row["filter"])
         filters[filtered] = None
         if how.scorer not in (None, *_metrics(row), filtered):
             return []
@@ -63,43 +59,23 @@ def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
 
 
 def _named(path: Path) -> tuple[str, str]:
-    """(task, model) of a file, by its name and by the results beside it; else by the folder, ORG__MODEL.
-
-    Before version 0.4.3 a file was called by the arguments of the model and the task, and the results told both.
-    """
+    """(task, model) of a file, by its name and by the results beside it; else by the folder, ORG__MODEL."""
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
     results = [path.with_name(f"results_{date}.json")] if date else []
-    for file in [*results, *sorted(path.parent.glob("results_*.json"), reverse=True), path.with_name("results.json")]:
+    for file in [*results, *sorted(path.parent.glob("results_*.json"), reverse=True)]:
         try:
-            content = json.loads(file.read_text("utf-8"))
-            model = content.get("model_name") or _model_argument(content["config"]["model_args"])
-            tasks = [one for one in content.get("results") or () if path.stem.endswith(f"_{one}")]
-        except (AttributeError, OSError, RecursionError, ValueError, KeyError, TypeError):
+            model = json.loads(file.read_text("utf-8"))["model_name"]
+        except (LookupError, OSError, RecursionError, TypeError, ValueError):
             continue
         if isinstance(model, str) and model:
-            return (task if match else max(tasks, key=len, default=task)), model
+            return task, model
     return task, path.resolve().parent.name.replace("__", "/")
 
 
-def _model_argument(arguments: Any) -> str | None:
-    """The model among the arguments that it was loaded by.
-
-    >>> _model_argument("pretrained=org/small,dtype=float16"), _model_argument({"model": "small"})
-    ('org/small', 'small')
-    """
-    pairs = arguments if isinstance(arguments, Mapping) else dict(_PAIR.findall(str(arguments)))
-    return pairs.get("pretrained") or pairs.get("model")
-
-
 def _metrics(row: Mapping[str, Any]) -> list[str]:
-    """Names of what was measured; older files do not list them."""
-    listed = row.get("metrics")
-    return [metric for metric in (_numbers(row) if listed is None else listed) if metric in row]
-
-
-def _numbers(row: Mapping[str, Any]) -> list[str]:
-    return [key for key, value in row.items() if key != "doc_id" and isinstance(value, bool | int | float)]
+    """Names of what was measured."""
+    return [metric for metric in row["metrics"] if metric in row]
 
 
 def _answers(

@@ -69,29 +69,6 @@ def test_a_choice_to_be_made_is_no_damage(tmp_path):
         imported(sums)
 
 
-OLD = {"doc_id": 0, "doc": {}, "target": 0, "acc": 1.0, "acc_norm": 0.0}
-CHOICE = {"arguments": [["Q", " a"], ["Q", " bb"]], "resps": [[[-1.0, False]], [[-2.0, False]]]}
-
-
-def older_files(folder):
-    """As lm-eval 0.4.0 to 0.4.2 wrote them: an array over many lines, without filters, the arguments in the name."""
-    rows = [OLD | CHOICE | {"doc_id": number, "filtered_resps": [[-1.0, False], [-2.0, True]]} for number in range(3)]
-    path = folder / "pretrained__org__small_arc_easy.jsonl"
-    path.write_text(json.dumps(rows, indent=2))
-    results = {"results": {"arc_easy": {}, "easy": {}}, "config": {"model_args": "pretrained=org/small,dtype=auto"}}
-    (folder / "results.json").write_text(json.dumps(results))
-    return path
-
-
-def test_older_files_of_lm_eval(tmp_path):
-    path = older_files(tmp_path)
-    frame = imported(path).frame
-    assert frame.select("query", "model", "correct").rows() == [(f"arc_easy/{n}", "small", 1) for n in range(3)]
-    assert frame["logprob"].to_list() == pytest.approx([-0.3132616875182228] * 3)
-    assert imported(path, scorer="acc_norm").frame["correct"].to_list() == [0] * 3
-    assert imported(path, scorer="none").frame.height == 3
-
-
 def test_a_reply_that_is_null(tmp_path):
     rows = [json.loads(line) for line in SUMS.read_text().splitlines()]
     asked = [row for row in rows if row["filter"] == rows[0]["filter"]]
