@@ -119,33 +119,3 @@ def test_a_refusal_counts_at_its_price(whole, held_out):
     assert (told["refusals"], told["abstain_price"]) == (refusals, PRICE)
     with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each counted as 20 %"):
         rcjax.certify(whole, held_out, max_error=0.02)
-
-
-@pytest.mark.thorough
-def test_who_never_refuses_is_tested_as_before(log, model, held_out):
-    plain, dear = (
-        rcjax.tuning.select_frontier(log, model=model, abstain_price=price).frontier for price in (None, 1.0)
-    )
-    one, other = (rcjax.certify(each, held_out, max_error=0.4) for each in (plain, dear))
-    assert (one.index, one.errors, one.error_bound) == (other.index, other.errors, other.error_bound)
-    assert other.refusals == 0
-
-
-@pytest.mark.thorough
-def test_promises_with_refusals_are_kept(whole, held_out):
-    """The true penalty is that on a large log; of held-out draws, at most a tenth may break a promise of 90 %."""
-    truth = make_log(20_000, K, seed=5)
-    penalty = rcjax.replay(whole, truth)
-    penalty = np.asarray(penalty.error) + PRICE * np.asarray(penalty.abstention)
-    broken = made = 0
-    target = float(np.quantile(penalty, 0.7))  # of a few points, whose penalties are much alike
-    for seed in range(30):
-        draw = np.random.default_rng(seed).integers(0, truth.n_queries, 3_000)
-        try:
-            found = rcjax.certify(whole, truth.take(draw), max_error=target, confidence=0.9)
-        except rcjax.InfeasibleError:
-            continue
-        made += 1
-        broken += penalty[found.index] > target
-    assert made > 0
-    assert broken <= 6
