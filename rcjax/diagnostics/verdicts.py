@@ -6,7 +6,6 @@ are too few to tell.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -46,7 +45,7 @@ class Check:
     advice: str
     """What it means and what to do, in a sentence; empty where all is fine."""
     affects: str = ""
-    """Which policies it says something of, in words; `concerns` tells of one."""
+    """Which policies it says something of, in words."""
 
 
 #: Every threshold of every check: the table in the README is made of these.
@@ -324,19 +323,3 @@ def affects(check: Check, by_model: bool) -> str:
     if scope == "modelled" and by_model:
         return "policies that ask these models" if check.subject else "every policy"
     return _WORDS[scope]
-
-
-def concerns(check: Check, asked: Sequence[str], models: Sequence[str], by_model: bool) -> bool:
-    """Whether a check says something of a policy.
-
-    Args:
-        check: the check.
-        asked: the models that the policy asks, in this order.
-        models: all of them.
-        by_model: whether the policy was found by the model alone.
-    """
-    scope = SCOPES[check.name]
-    if not by_model and (scope == "modelled" or (scope == "weighed" and len(asked) < 2)):
-        return False
-    subjects = [check.subject] if check.subject in models else re.split(" [&|] ", check.subject)
-    return set(asked[:-1] if scope == "deciding" else asked).issuperset(subjects if check.subject else [])

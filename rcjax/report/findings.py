@@ -9,8 +9,7 @@ import numpy as np
 
 from rcjax._base.wording import Money, between, choose_unit, percent
 from rcjax._core.json_values import plain
-from rcjax.diagnostics import Check, Diagnosis
-from rcjax.diagnostics.verdicts import concerns
+from rcjax.diagnostics import Diagnosis
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
@@ -74,12 +73,6 @@ class Findings:
         """The point to start with: that for the target; without one, the cheapest as good as the baseline, or where
         there is none, that which errs least."""
         return starting_point(self.frontier, self.target, self.against)
-
-    def concerns(self, check: Check, point: int) -> bool:
-        """Whether a check says something of the policy at a point, and not only of others."""
-        members, models = np.asarray(self.frontier.members)[point], self.frontier.models
-        asked = [name for name, member in zip(models, members, strict=True) if member]
-        return concerns(check, asked, models, self.diagnosis.by_model)
 
     @property
     def against(self) -> Against:

@@ -46,12 +46,7 @@ function show() {
   for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
   for (const id of ["by-target", "command"]) byId(id).hidden = !point.target;
   byId("untargeted").hidden = Boolean(point.target);
-  byId("aside").textContent = point.aside;
   byId("tried").textContent = point.tried;
-  byId("trusted").textContent = point.trust;
-  byId("trusted").className = `badge ${point.trust}`;
-  document.querySelectorAll("#problems tr[data-check]").forEach((line, at) =>
-    line.classList.toggle("aside", !point.concerned.includes(at)));
   byId("members").replaceChildren(...point.rows.map(row));
   slider.setAttribute("aria-valuetext", `${byId("counted").textContent.toLowerCase()} ${point.error}, cost ${point.cost}: ${point.cascade}`);
   mark.setAttribute("cx", point.x);

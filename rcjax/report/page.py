@@ -26,7 +26,7 @@ from rcjax._base.wording import (
     threshold,
 )
 from rcjax._core.thinning import best_as_printed, spread
-from rcjax.diagnostics.verdicts import Check
+from rcjax.diagnostics.verdicts import SCOPES, Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import PointStatus
 from rcjax.logs.log import Log
@@ -61,6 +61,7 @@ def context(report: Findings) -> dict[str, Any]:
     folder = resources.files("rcjax.report")
     start = report.chosen
     checks = _sorted(report.diagnosis.checks)
+    counting = [check.verdict for check in checks if SCOPES[check.name] != "modelled"]
     return {
         "style": Markup(folder.joinpath("page.css").read_text("utf-8")),
         "script": Markup(folder.joinpath("page.js").read_text("utf-8")),
@@ -87,6 +88,7 @@ def context(report: Findings) -> dict[str, Any]:
         "aim": report.target.describe(report.log.counted) if report.target else None,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "checks": [_check(check, report.log.counted.noun) for check in checks],
+        "trust": counting[0],
         "judged": _judged(report),
         "tried": _tried(report),
         "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
@@ -166,7 +168,6 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "share": percent(float(report.shares[index, j])),
             }
         )
-    trust = _trust(report, index)
     return {
         "x": round(spot[0], 2),
         "y": round(spot[1], 2),
@@ -185,7 +186,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
         "target": _target(report, index),
         **_waits(expected),
         "verdict": _verdict(report, index),
-        **trust,
+        "tried": _tried_itself(report, index),
         "rows": rows,
         "policy": document,
     }
@@ -247,35 +248,6 @@ def _verdict(report: Findings, index: int) -> str:
 def _sorted(checks: Sequence[Check]) -> list[Check]:
     """The worst first."""
     return sorted(checks, key=lambda check: _VERDICTS.index(check.verdict))
-
-
-def _trust(report: Findings, index: int) -> dict[str, Any]:
-    """How far the policy at a point is to be trusted: the worst verdict on what it asks, and what is said of others.
-
-    `concerned`: of the checks that are not fine, in the order of the page, the positions of those on what it asks.
-    """
-    problems = [check for check in _sorted(report.diagnosis.checks) if check.verdict != "fine"]
-    concerned = [position for position, check in enumerate(problems) if report.concerns(check, index)]
-    others = len(problems) - len(concerned)
-    trust = problems[concerned[0]].verdict if concerned else "fine"
-    return {
-        "trust": trust,
-        "concerned": concerned,
-        "aside": _affected(len(concerned), others),
-        "tried": _tried_itself(report, index),
-    }
-
-
-def _affected(concerned: int, others: int) -> str:
-    """Whether the policy chosen is affected, by so many of the checks that are not fine."""
-    if not concerned + others:
-        return ""
-    if not others:
-        return f"All {concerned} affect this policy." if concerned > 1 else "It affects this policy."
-    grey = f"the {others} in grey {'is' if others == 1 else 'are'} of what it does not use"
-    if not concerned:
-        return f"This policy is not affected: {grey}."
-    return f"This policy is affected by {concerned} of these {concerned + others} checks; {grey}."
 
 
 def _tried_itself(report: Findings, index: int) -> str:
@@ -342,6 +314,7 @@ def _at_its_error(report: Findings, against: Against, money: Money) -> str:
 
 def _check(check: Check, noun: str) -> dict[str, str]:
     words = {name: str(value) for name, value in dataclasses.asdict(check).items()}
+    words |= {"aside": " class=aside" if SCOPES[check.name] == "modelled" else ""}
     return words | {"title": check_name(check.name, noun), "figure": check_figure(check.figure, check.unit)}
 
 

@@ -4,45 +4,13 @@ import numpy as np
 from misses import in_turn
 
 from rcjax.diagnostics import LIMITS, verdicts
-from rcjax.diagnostics.verdicts import SCOPES, concerns
+from rcjax.diagnostics.verdicts import SCOPES
 
 # -- whom a check affects
 
 
 def test_every_check_has_a_scope():
     assert set(SCOPES) == set(LIMITS)
-
-
-@in_turn(
-    ("name", "subject", "asked", "by_labels", "by_model"),
-    [
-        ("queries", "", "c", True, True),
-        ("predicted error", "", "c", True, True),
-        ("accuracy", "a", "bc", False, False),
-        ("accuracy", "c", "c", True, True),
-        ("calibration error", "c", "c", False, True),
-        ("calibration error", "c", "bc", True, True),
-        ("separation", "c", "bc", False, False),
-        ("separation", "b", "bc", True, True),
-        ("certain answers", "c", "c", False, False),
-        ("marginal", "c", "bc", False, True),
-        ("marginal", "c", "abc", False, True),
-        ("copula", "b & c", "bc", False, True),
-        ("copula", "b & c", "abc", False, True),
-        ("copula", "b & c", "acd", False, False),
-        ("Markov property", "a | b | c", "abc", False, True),
-        ("Markov property", "a | b | c", "ab", False, False),
-    ],
-)
-def test_a_check_concerns_policies_that_use_what_it_judges(name, subject, asked, by_labels, by_model):
-    check = verdicts.Check(name, subject, 1.0, None, LIMITS[name], "share", "bad", "")
-    assert concerns(check, asked, "abcd", by_model=False) == by_labels
-    assert concerns(check, asked, "abcd", by_model=True) == by_model
-
-
-def test_names_of_models_may_hold_the_signs_between_names():
-    check = verdicts.Check("accuracy", "R & D", 1.0, None, LIMITS["accuracy"], "share", "bad", "")
-    assert concerns(check, ["R & D", "x"], ["R & D", "x"], by_model=False)
 
 
 # -- verdicts

@@ -28,8 +28,8 @@ def test_a_point_of_the_frontier(monkeypatch):
     selection = SimpleNamespace(verdict=lambda index: "")
     parts = {"frontier": frontier, "shares": np.array([[0.7, 0.3]]), "selection": selection}
     findings = SimpleNamespace(**parts, log=SimpleNamespace(reference=None, counted=None))
-    for name in ("_trust", "_waits", "_target", "_verdict"):
-        monkeypatch.setattr(page, name, lambda *_: {"tried": ""})
+    for name in ("_tried_itself", "_waits", "_target", "_verdict"):
+        monkeypatch.setattr(page, name, lambda *_: {})
     point = page._point(findings, 0, [0.0, 0.0], np.array([0.5, 0.1]), choose_unit([1e-4]))
     assert point["cascade"] == "small >0.62 (70 % of >0.41) → large"
     assert point["rows"][0]["answers"] == "above 0.62, and 70 % of those above 0.41"
