@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rcjax.serving.call_log import LOGGED
@@ -224,6 +226,7 @@ class Metrics:
 
         registry = self._registry
         if FOLDER in os.environ:
+            _forget_ended(os.environ[FOLDER])
             registry = CollectorRegistry()
             MultiProcessCollector(registry)
         encode, content_type = choose_encoder(accept)
@@ -232,6 +235,18 @@ class Metrics:
     def _of(self, figure: str, *labels: str) -> Any:
         """A figure for these values of its labels; what UTF-8 does not know in them becomes a question mark."""
         return self._figures[figure].labels(*(text.encode("utf-8", "replace").decode() for text in labels))
+
+
+def _forget_ended(folder: str) -> None:
+    """Forget where workers stood that have ended; what they counted stays."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    pids = {int(file.stem.rpartition("_")[2]) for file in Path(folder).glob("gauge_live*.db")}
+    for pid in pids if sys.platform != "win32" else ():  # where that signal would end a process
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            mark_process_dead(pid, folder)
 
 
 def _status(status: int) -> str:

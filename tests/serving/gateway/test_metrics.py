@@ -185,14 +185,17 @@ def run(program, **environment):
 
 def test_several_workers_are_added_up(tmp_path):
     program = """
+        from types import SimpleNamespace
         from gateway_samples import make_call, make_result
         from rcjax.serving.gateway.metrics import Metrics
         metrics = Metrics()
         metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
+        metrics.followed("support", SimpleNamespace(position=1.5, bill=SimpleNamespace(balance=2.0)))
         sys.stdout.buffer.write(metrics.text()[0])
     """
     run(program, **{FOLDER: str(tmp_path)})
     page = samples(run(program, **{FOLDER: str(tmp_path)}))  # the first has ended: its counts stay
+    assert page["bill_balance", ("policy", "support")] == 2.0  # and where it stood does not
     assert page["requests_total", ("model", "large"), ("policy", "support"), ("status", "answered")] == 2
     assert page["request_seconds_sum", ("policy", "support")] == 1.0
     assert page["confidence_bucket", ("le", "0.8"), ("model", "small"), ("policy", "support")] == 2
