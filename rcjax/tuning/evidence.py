@@ -58,8 +58,9 @@ class Evidence:
         certain = limit * (1 + 1e-9) >= self.high
         return certain | ((limit > self.low) & refuted(self._scaled, (limit - self.low) / self._width, level))
 
-    def error_bound(self, level: float, top: float = 1.0) -> float:
+    def error_bound(self, level: float, top: float | None = None) -> float:
         """Upper confidence limit of the error of the first policy, refusals at their price; `top` is tried first."""
+        top = max(1.0, self.price) if top is None else top
         return upper_limit(self.penalty[0], level, np.maximum(self.most, self.price), top)
 
     def cost_bound(self, level: float, top: float = np.inf) -> float:

@@ -7,7 +7,7 @@ from timed_logs import timed_log
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.tuning.evidence import HeldOut, hold_out
+from rcjax.tuning.evidence import Evidence, HeldOut, hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -61,3 +61,11 @@ def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
     np.testing.assert_allclose(tested.query_cost, other.query_cost + 0.01 * np.asarray(other.seconds), rtol=1e-12)
     with pytest.raises(LogError):
         hold_out(log, log, 0.9)
+
+
+def test_refusals_that_cost_more_than_errors_have_bounds_above_one():
+    nothing, one = np.zeros((1, 50)), np.ones((1, 50))
+    evidence = Evidence(nothing, one, one, np.ones(50), price=2.0, low=np.ones(1), high=np.ones(1))
+    assert evidence.error_bound(0.05) == 2.0
+    assert not evidence.errs_below(1.5, 0.05)
+    assert evidence.cost_bound(0.05) == 1.0
