@@ -82,43 +82,6 @@ def test_every_grader_has_a_verdict_on_hostile_replies(text):
 COPY = 'import json, sys; print(json.dumps(len(json.load(sys.stdin)["text"]) % 2 == 0))'
 
 
-PIECES = (
-    " ",
-    "_",
-    "answer_",
-    "the answer to ",
-    "1",
-    "11,",
-    "(",
-    r"\boxed{1",
-    "not 42 ",
-    "A or ",
-    "<think>",
-    "[1]",
-    "{",
-)
-
-
-def seconds(piece, length, graders):
-    """That graders compute over a text of so many characters."""
-    text = (piece * (length // len(piece) + 1))[:length] + "x"
-    start = time.process_time()
-    for grader in graders:
-        grader(attempt(text))
-    return time.process_time() - start
-
-
-@pytest.mark.thorough
-def test_time_grows_with_the_length_alone():
-    """Quadratic patterns took 32 s for 16,000 characters, and for a million would take days."""
-    ours = COMPARISONS.values()
-    slow = {piece: spent for piece in PIECES if (spent := seconds(piece, 16_000, ours)) > 1.5}
-    assert not slow
-    whole = [COMPARISONS["contains"], lambda row: verdict(row.text)]  # others read 50,000 characters
-    slow = {piece: spent for piece in PIECES[::3] if (spent := seconds(piece, 1_000_000, whole)) > 12.0}
-    assert not slow
-
-
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     for name, value in ENVIRONMENT.items():

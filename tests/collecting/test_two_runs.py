@@ -139,3 +139,15 @@ def test_of_two_processes_one_works_and_no_money_is_forgotten(tmp_path, monkeypa
     assert len(rows) == sum(behave.asked.values()) == 24
     assert sum(row["cost"] for row in rows) == pytest.approx(float(behave.charged))
     assert all(row["correct"] is not None for row in rows)
+
+
+def test_a_log_with_a_hard_link_is_refused(tmp_path):
+    """Locks go by names: a run by the other name wrote to the same file."""
+    file = AnswerFile(tmp_path / "a.jsonl")
+    os.link(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    try:
+        with pytest.raises(LogError, match=r"b\.jsonl has another name too \(a hard link\)"):
+            AnswerFile(tmp_path / "b.jsonl")
+    finally:
+        file.close()
+    assert [path.name for path in tmp_path.glob("*.under-way")] == []
