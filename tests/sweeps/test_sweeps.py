@@ -235,5 +235,5 @@ def test_a_folder_that_is_no_sweep(tmp_path):
     with pytest.raises(ValueError, match=r"there is no sweep\.json"):
         rcjax.sweeps.Sweep(tmp_path).plan  # noqa: B018
     (tmp_path / "sweep.json").write_text(json.dumps({"format": "rcjax-policy"}))
-    with pytest.raises(ValueError, match="is no sweep of rcjax"):
+    with pytest.raises(ValueError, match="format: must be 'rcjax-sweep'"):
         rcjax.sweeps.Sweep(tmp_path).plan  # noqa: B018
