@@ -27,7 +27,7 @@ def test_a_point_of_the_frontier(monkeypatch):
     frontier = SimpleNamespace(models=own.models, thresholds=np.array([[0.62, 0.0]]), point=lambda index: own)
     selection = SimpleNamespace(verdict=lambda index: "")
     parts = {"frontier": frontier, "shares": np.array([[0.7, 0.3]]), "selection": selection}
-    findings = SimpleNamespace(**parts, log=SimpleNamespace(reference=None, counted=None))
+    findings = SimpleNamespace(**parts)
     for name in ("_tried_itself", "_waits", "_target", "_verdict"):
         monkeypatch.setattr(page, name, lambda *_: {})
     point = page._point(findings, 0, [0.0, 0.0], np.array([0.5, 0.1]), choose_unit([1e-4]))
