@@ -57,11 +57,7 @@ def policies(draw):
 
     def rule(up_to, later):
         target = draw(st.sampled_from([None, *later]))
-        shares = (
-            st.none() if comparing or up_to == 1.0 else st.none() | st.floats(0, 1, exclude_min=True, exclude_max=True)
-        )
-        share = draw(shares)
-        return Rule(up_to, "answer", None, share) if target is None else Rule(up_to, "ask", target, share)
+        return Rule(up_to, "answer") if target is None else Rule(up_to, "ask", target)
 
     def table(later):
         ends = draw(st.sets(st.floats(0, 1), max_size=3)) | {1.0}

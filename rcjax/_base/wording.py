@@ -162,14 +162,6 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
     >>> describe_cascade(point | {"agreements": {"b": {"earlier": "a", "model": "c"}}})
     'a >0.62 → b, agree? → c'
 
-    A model that answers a share of the queries below its threshold, as a split passes on 30 % of those above 0.41:
-
-    >>> split = {"small": {"above": 0.41, "share": 0.3}}
-    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}, "splits": split})
-    'small >0.62 (70 % of >0.41) → large'
-    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 1.0, "large": 0.0}, "splits": split})
-    'small 70 % of >0.41 → large'
-
     What a model refuses to answer is told behind its name.
 
     >>> refusing = {"thresholds": {"small": 0.62, "large": 0.7}, "refusals": {"small": 0.2, "large": 0.7}}
@@ -180,46 +172,13 @@ def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
     if point.get("thresholds"):
         cuts, refusals = point["thresholds"], point.get("refusals", {})
         always = {name for name in names if name in agreements or (agreements and cuts[name] >= 1)}
-        splits = point.get("splits") or {}
-        pieces = [name if name in always else f"{name} {_answers(cuts[name], splits.get(name))}" for name in names[:-1]]
+        pieces = [name if name in always else f"{name} >{threshold(cuts[name])}" for name in names[:-1]]
         refused = [0.0 if name in agreements else refusals.get(name, 0.0) for name in names]
         parts = zip([*pieces, *names[-1:]], refused, strict=True)
         steps = [f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts]
         steps = [one + _agreeing(agreements.get(name)) for name, one in zip(names, steps, strict=True)]
         return _wrap(steps, _ARROW, width)
     return "\n".join(_describe_rules(name, point["rules"][name], width, agreements.get(name)) for name in names)
-
-
-def _answers(cut: float, split: Mapping[str, float] | None) -> str:
-    """Which queries a model answers, by its threshold, and of those just up to it a share; above 1 there are none."""
-    if split is None:
-        return f">{threshold(cut)}"
-    some = f"{_part(1 - split['share'])} of >{threshold(split['above'])}"
-    return some if cut >= 1 else f">{threshold(cut)} ({some})"
-
-
-def answered_above(cut: float, split: tuple[float, float] | None = None) -> str:
-    """Which queries a model answers: those above a threshold; with a split (above, share), a part of others too.
-
-    >>> answered_above(0.62), answered_above(0.62, (0.41, 0.3))
-    ('above 0.62', 'above 0.62, and 70 % of those above 0.41')
-    """
-    if split is None:
-        return f"above {threshold(cut)}"
-    above, share = split
-    if cut >= 1:
-        return f"{_part(1 - share)} of those above {threshold(above)}"
-    return f"above {threshold(cut)}, and {_part(1 - share)} of those above {threshold(above)}"
-
-
-def _part(share: float) -> str:
-    """Two digits of a share that is neither 0 nor 1.
-
-    >>> _part(0.3), _part(0.004), _part(0.9996)
-    ('30 %', '0.40 %', '99.960 %')
-    """
-    percentage = threshold(share)
-    return f"{100 * float(percentage):.{max(0, len(percentage) - 4)}f} %"
 
 
 def _agreeing(agreement: Mapping[str, Any] | None) -> str:
@@ -237,10 +196,6 @@ def _describe_rules(
     ends = [f"≤{threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
     words = {"answer": "answer", "abstain": "refuse"}
     acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]
-    acts = [
-        act if rule.get("share") is None else f"{_part(rule['share'])} {act}"
-        for act, rule in zip(acts, rules, strict=True)
-    ]
     pieces = [end + act for end, act in zip(ends, acts, strict=True)]
     if pieces == ["answer"]:
         return name

@@ -72,8 +72,6 @@ def posterior_figures(
     """
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
-    if frontier.policies.shares is not None:
-        raise ValueError("policies that pass on a share of some queries are not evaluated: solve for cascades='all'")
     ours, theirs = posterior.reference, frontier.model
     same = ours.models == theirs.models and ours.calibrators.transform == theirs.calibrators.transform
     if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -228,11 +228,9 @@ def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], mon
 def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
     """A policy's JSON form as a point of a frontier: thresholds where each model has one, else rules."""
     names, compared = list(policy["models"]), {"agreements": policy.get("agreements", {})}
-    cuts, splits = {}, {}
+    cuts = {}
     for name, following in zip(names, [*names[1:], None], strict=True):
         rules = policy["rules"][name]
-        above, split = _split(rules)
-        rules = rules[len(above) :]
         acts = [(rule["action"], rule.get("model")) for rule in rules]
         if compared["agreements"] and acts == [("ask", following)]:  # always, so that answers can be compared
             cuts[name] = 1.0
@@ -240,18 +238,7 @@ def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
         if acts != [*[("ask", following)] * bool(following), ("answer", None)]:
             return {"models": names, "rules": policy["rules"], **compared}
         cuts[name] = rules[0]["up_to"] if following else 0.0
-        splits |= {name: split} if split else {}
-    return {"models": names, "thresholds": cuts, **compared, **({"splits": splits} if splits else {})}
-
-
-def _split(rules: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], dict[str, float]]:
-    """(the rules before one that passes on a share, as a frontier's point has such a split; that split) of a model."""
-    shared = [position for position, rule in enumerate(rules) if rule.get("share") is not None]
-    asks = [rule.get("model") for rule in rules if rule["action"] == "ask"]
-    if len(shared) != 1 or shared[0] > 1 or len(asks) != shared[0] + 1 or len({*asks}) > 1:
-        return (), {}
-    above = rules[: shared[0]]
-    return above, {"above": above[0]["up_to"] if above else 0.0, "share": rules[shared[0]]["share"]}
+    return {"models": names, "thresholds": cuts, **compared}
 
 
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:

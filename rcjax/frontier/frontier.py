@@ -214,14 +214,13 @@ class Frontier:
         lam = float(host["lam"][index])
         asked = [int(j) for j in np.flatnonzero(host["members"][index])]
         bounds, actions = host["bounds"][index], host["actions"][index]
-        shares = np.ones_like(bounds) if host["shares"] is None else host["shares"][index]
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs = money_per_call(self.model)
         prices = self.model.prices or {}
         return Policy(
             models=tuple(names[j] for j in asked),
             calibrations={names[j]: part(calibrators, j).deployed() for j in asked},
-            rules={names[j]: rules(names, j, bounds[j], actions[j], shares[j]) for j in asked},
+            rules={names[j]: rules(names, j, bounds[j], actions[j]) for j in asked},
             cost={names[j]: float(costs[j]) for j in asked},
             prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
             expected={
@@ -374,7 +373,7 @@ def make_frontier(
         abstain_price: of a refusal; with one, cascades that refuse nothing say so.
         compare: how answers were compared, for policies that compare them.
     """
-    simple = points.policies.simplest()
+    simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
         simple = dataclasses.replace(simple, agreements=None)
     if (

@@ -10,7 +10,7 @@ import numpy as np
 from rcjax._base import json_checks as check
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies, Splits
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
 from rcjax.frontier.rule_arrays import _action_from_json, _rule_to_json, agreement_to_json, agreements_of, rules
 from rcjax.policy.agreement import check_agreements
 from rcjax.policy.rules import check_rules
@@ -49,28 +49,14 @@ def _point_to_json(names: tuple[str, ...], arrays: Mapping[str, Any], index: int
         for name in ("thresholds", "refusals"):
             if arrays.get(name) is not None:
                 data[name] = {names[j]: float(arrays[name][index, j]) for j in members}
-        data |= _splits_to_json(names, arrays, index, members)
     else:
-        columns = [arrays[name][index] for name in ("bounds", "actions", "shares") if arrays.get(name) is not None]
+        columns = [arrays[name][index] for name in ("bounds", "actions")]
         tables = {names[j]: rules(names, j, *(column[j] for column in columns)) for j in members}
         data["rules"] = {name: [_rule_to_json(rule) for rule in table] for name, table in tables.items()}
     compared = agreements_of(names, arrays.get("agreements"), index, "text")
     if compared:
         data["agreements"] = {name: agreement_to_json(agreement) for name, agreement in compared.items()}
     return data
-
-
-def _splits_to_json(
-    names: tuple[str, ...], arrays: Mapping[str, Any], index: int, members: list[int]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """The splits of a point's models, those that have one."""
-    if arrays.get("shares") is None:
-        return {}
-    above, share = (
-        np.asarray(arrays[name])[index, :, axis].tolist() for name, axis in (("bounds", -3), ("shares", -2))
-    )
-    splits = {names[j]: {"above": above[j], "share": share[j]} for j in members if share[j] < 1}
-    return {"splits": splits} if splits else {}
 
 
 def points_from_json(names: tuple[str, ...], points: Any) -> Points:
@@ -85,12 +71,12 @@ def points_from_json(names: tuple[str, ...], points: Any) -> Points:
             check.require(alike, f"frontier[{row}].{name}", "must be there in all points or in none", point.get(name))
     members = np.array([[name in point["models"] for name in names] for point in checked])
     if "rules" in checked[0]:
-        bounds, actions, shares = _intervals_from_json(names, checked)
-        policies = Policies(members.argmax(1), bounds, actions, members, shares=shares).simplest()
+        bounds, actions = _intervals_from_json(names, checked)
+        policies = Policies(members.argmax(1), bounds, actions, members)
     else:
         thresholds = _by_model(names, checked, "thresholds", NEVER_ANSWER)
         refusals = _by_model(names, checked, "refusals", NEVER_REFUSE) if "refusals" in checked[0] else None
-        policies = Policies.of_cascades(thresholds, members, refusals, splits=_splits(names, checked, thresholds))
+        policies = Policies.of_cascades(thresholds, members, refusals)
     if any(point["agreements"] for point in checked):
         policies = dataclasses.replace(policies, agreements=_agreements_from_json(names, checked))
     figures = {name: np.array([point[name] for point in checked]) for name in _FIGURES}
@@ -113,28 +99,13 @@ def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
     else:
         by_model = partial(check.by_name, keys=models, check=check.share)
         checks |= {"thresholds": by_model, **({"refusals": by_model} if "refusals" in data else {})}
-        checks |= {"splits": partial(check.items, check=_split)} if data.get("splits") is not None else {}
     point: dict[str, Any] = {"models": models}
     point["agreements"] = check_agreements(data.get("agreements"), f"{where}.agreements", models)
     point |= {name: read(data.get(name), f"{where}.{name}") for name, read in checks.items()}
     for name, refused in point.get("refusals", {}).items():
         at = f"{where}.refusals[{name!r}]"
         check.require(refused <= point["thresholds"][name], at, "must be at most the threshold", refused)
-    for name, (above, _) in point.get("splits", {}).items():
-        at = f"{where}.splits[{name!r}]"
-        check.require(name in models, at, f"must be of a model of the point, {', '.join(models)}", name)
-        low, high = point.get("refusals", {}).get(name, 0.0), point["thresholds"][name]
-        what = f"must be at least the model's refusal, {low:g}, and below its threshold, {high:g}"
-        check.require(low <= above < high, f"{at}.above", what, above)
     return point
-
-
-def _split(value: Any, where: str) -> tuple[float, float]:
-    """(above, share) of a split, which is of some queries and not of all."""
-    data = check.items(value, where, check.as_it_is)
-    share = check.share(data.get("share"), f"{where}.share")
-    check.require(0 < share < 1, f"{where}.share", "must lie between 0 and 1", share)
-    return check.share(data.get("above"), f"{where}.above"), share
 
 
 def _price(value: Any, where: str) -> float:
@@ -160,17 +131,6 @@ def _by_model(names: tuple[str, ...], points: tuple[dict[str, Any], ...], kind: 
     return values
 
 
-def _splits(names: tuple[str, ...], points: tuple[dict[str, Any], ...], thresholds: np.ndarray) -> Splits | None:
-    """Those of the points, (L, k) each; None where no point has any."""
-    if not any(point.get("splits") for point in points):
-        return None
-    above, share = thresholds.copy(), np.ones_like(thresholds)
-    for row, point in enumerate(points):
-        for name, split in point.get("splits", {}).items():
-            above[row, names.index(name)], share[row, names.index(name)] = split
-    return Splits(above, share)
-
-
 def _agreements_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], ...]) -> Agreements:
     agreements = Agreements.none((len(points), len(names)))
     for row, point in enumerate(points):
@@ -181,14 +141,13 @@ def _agreements_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], 
 
 
 def _intervals_from_json(names: tuple[str, ...], points: tuple[dict[str, Any], ...]) -> tuple[np.ndarray, ...]:
-    """(bounds, actions, shares), (L, k, R) each."""
+    """(bounds, actions), (L, k, R) each."""
     width = max(len(table) for point in points for table in point["rules"].values())
-    bounds, shares = np.ones((2, len(points), len(names), width))
+    bounds = np.ones((len(points), len(names), width))
     actions = np.broadcast_to(np.arange(len(names))[:, None], bounds.shape).copy()
     for row, point in enumerate(points):
         for name, table in point["rules"].items():
             j = names.index(name)
             bounds[row, j, : len(table)] = [rule.up_to for rule in table]
             actions[row, j, : len(table)] = [_action_from_json(names, j, rule) for rule in table]
-            shares[row, j, : len(table)] = [1.0 if rule.share is None else rule.share for rule in table]
-    return bounds, actions, shares
+    return bounds, actions

@@ -5,7 +5,7 @@ Cascades, which have one threshold for each model, and policies that skip ahead 
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,24 +57,9 @@ class Agreements:
         return self.earlier != NOBODY
 
 
-class Splits(NamedTuple):
-    """Thresholds on a confidence that many queries have: which share of them a model passes on; arrays of either kind.
-
-    A model passes on queries with Φ ≤ `above`, this share of those with `above` < Φ ≤ its threshold, and answers the
-    others: a Neyman–Pearson test with its randomised edge (Neyman & Pearson 1933, "On the problem of the most efficient
-    tests of statistical hypotheses", Phil. Trans. R. Soc. A 231). A confidence in a service may differ from what it is
-    here by rounding: put both ends between values, not on them.
-    """
-
-    above: Any
-    """(…, k) calibrated confidence, at most the threshold; the threshold itself where a model has no split."""
-    share: Any
-    """(…, k) in (0, 1]; 1 where a model has no split."""
-
-
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals", "agreements", "shares"),
+    data_fields=("first", "bounds", "actions", "members", "thresholds", "refusals", "agreements"),
     meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +80,6 @@ class Policies:
     """(…, k) the confidence up to which each model refuses, at most its threshold; None: no model may refuse."""
     agreements: Agreements | None = None
     """(…, k) what models do by whether answers are equal; None: nobody compares them."""
-    shares: Any = None
-    """(…, k, R) share of an interval's queries that go by its action, the others by the next one's; None: all do."""
 
     @classmethod
     def of_cascades(
@@ -106,7 +89,6 @@ class Policies:
         refusals: Any = None,
         xp: Any = np,
         agreements: Agreements | None = None,
-        splits: Splits | None = None,
     ) -> "Policies":
         """Cascades by their thresholds: each member asks the next one up to its threshold, and answers above it.
 
@@ -116,31 +98,20 @@ class Policies:
             refusals: (…, k) none above its threshold: up to here a member abstains. None: nobody does.
             xp: numpy, or jax.numpy for use inside a jitted function.
             agreements: (…, k) between members.
-            splits: (…, k) of thresholds. None: there are none.
 
         >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
-
-        Of the queries of the first model from just above 0.4 to 0.7, three of ten are passed on:
-
-        >>> splits = Splits(np.array([0.4, 0.0]), np.array([0.3, 1.0]))
-        >>> policy = Policies.of_cascades(np.array([0.7, 0.0]), np.array([True, True]), splits=splits)
-        >>> policy.bounds[0].tolist(), policy.actions[0].tolist(), policy.shares[0].tolist()
-        ([0.4, 0.7, 1.0], [1, 1, 0], [1.0, 0.3, 1.0])
         """
         everyone = np.arange(members.shape[-1])
         later = members[..., None, :] & (everyone > everyone[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), everyone)
         whole = xp.ones_like(thresholds)
-        ends, targets, parts = [thresholds, whole], [following, xp.broadcast_to(everyone, following.shape)], [whole] * 2
-        if splits is not None:
-            ends, targets, parts = [splits.above, *ends], [following, *targets], [whole, splits.share, whole]
+        ends, targets = [thresholds, whole], [following, xp.broadcast_to(everyone, following.shape)]
         if refusals is not None:
-            ends, targets, parts = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets], [whole, *parts]
-        bounds, actions, shares = (xp.stack(columns, axis=-1) for columns in (ends, targets, parts))
-        policies = cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
-        return policies if splits is None else dataclasses.replace(policies, shares=shares)
+            ends, targets = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets]
+        bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
+        return cls(members.argmax(-1), bounds, actions, members, thresholds, refusals, agreements)
 
     def take(self, index: Any) -> "Policies":
         """Those at some places of the leading axes."""
@@ -151,31 +122,6 @@ class Policies:
         if self.agreements is not None:
             return self
         return dataclasses.replace(self, agreements=Agreements.none(np.shape(self.members)))
-
-    @property
-    def splits(self) -> Splits | None:
-        """(…, k) those of cascades with thresholds; None where nobody splits."""
-        if self.shares is None or self.thresholds is None:
-            return None
-        return Splits(self.bounds[..., -3], self.shares[..., -2])
-
-    def simplest(self) -> "Policies":
-        """The same without shares where none is below 1, so that no programme is compiled for them; numpy's arrays.
-
-        Cascades lose the intervals that were there for a share.
-        """
-        if self.shares is None or (np.asarray(self.shares) < 1).any():
-            return self
-        if self.thresholds is None:
-            return dataclasses.replace(self, shares=None)
-        return Policies.of_cascades(self.thresholds, self.members, self.refusals, np, self.agreements)
-
-    def splitting(self) -> "Policies":
-        """The same cascades, as policies whose models may split; numpy's arrays."""
-        if self.shares is not None:
-            return self
-        splits = Splits(self.thresholds, np.ones_like(self.thresholds))
-        return Policies.of_cascades(self.thresholds, self.members, self.refusals, np, self.agreements, splits)
 
     def on_host(self) -> "Policies":
         """The same in numpy's arrays."""
@@ -189,30 +135,10 @@ def either(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
 
 
 def of_one_kind(*several: Policies) -> tuple[Policies, ...]:
-    """Policies that all may compare answers, and part confidences, where some do."""
+    """Policies that all may compare answers, where some do."""
     if any(policies.agreements is not None for policies in several):
         several = tuple(policies.comparing() for policies in several)
-    if any(policies.shares is not None for policies in several):
-        several = tuple(policies.splitting() for policies in several)
     return several
-
-
-def entered(bounds: Any, shares: Any, start: float = -1.0) -> np.ndarray:
-    """(…, R) whether a query could go by an interval: its confidence is there, or it is left by a share before it.
-
-    Args:
-        bounds: (…, R) upper ends of the intervals; padding repeats one, and no confidence falls there.
-        shares: (…, R) of the queries of an interval that go by it; None: all do.
-        start: below the lowest confidence.
-
-    >>> entered(np.array([0.4, 0.4, 1.0, 1.0]), np.array([1.0, 1.0, 0.3, 1.0])).tolist()
-    [True, False, True, True]
-    """
-    ends = np.asarray(bounds)
-    live = np.diff(ends, axis=-1, prepend=start) > 0
-    for interval in range(1, ends.shape[-1]) if shares is not None else ():
-        live[..., interval] |= live[..., interval - 1] & (np.asarray(shares)[..., interval - 1] < 1)
-    return live
 
 
 def asked_at_all(thresholds: Any, members: Any) -> Any:

@@ -1,7 +1,5 @@
 """The intervals of a model as the rules of a policy, and as JSON values."""
 
-import dataclasses
-
 import numpy as np
 
 from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements
@@ -10,9 +8,7 @@ from rcjax.policy.answers import Comparison
 from rcjax.policy.policy import Rule
 
 
-def rules(
-    names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray, shares: np.ndarray | None = None
-) -> tuple[Rule, ...]:
+def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:
     """The intervals of a model as rules, neighbours with the same action merged, empty ones left out.
 
     Args:
@@ -20,21 +16,17 @@ def rules(
         j: the model, by position.
         bounds: (R,) where its intervals of calibrated confidence end, the last one at 1.
         actions: (R,) the model to ask next, or itself to answer.
-        shares: (R,) of an interval's queries that go by its action, the others by the next one's; None: all do.
 
     >>> rules(("small", "large"), 0, np.array([0.4, 0.4, 0.7, 1.0]), np.array([1, 0, 1, 0]))
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
-    >>> [rule.share for rule in rules(("small", "large"), 0, [0.4, 0.7, 1.0], [1, 1, 0], [1.0, 0.3, 1.0])]
-    [None, 0.3, None]
     """
     table: list[Rule] = []
     start = 0.0
-    parts = np.ones(len(bounds)) if shares is None else np.asarray(shares, float)
-    for end, action, share in zip(np.asarray(bounds, float), np.asarray(actions), parts.tolist(), strict=True):
-        if end <= start and not (table and table[-1].share):
+    for end, action in zip(np.asarray(bounds, float), np.asarray(actions), strict=True):
+        if end <= start:
             continue
-        here = dataclasses.replace(_rule(names, j, float(end), int(action)), share=share if share < 1 else None)
-        if here.share is None and table and (table[-1].action, table[-1].model) == (here.action, here.model):
+        here = _rule(names, j, float(end), int(action))
+        if table and (table[-1].action, table[-1].model) == (here.action, here.model):
             table.pop()
         table.append(here)
         start = end
@@ -78,7 +70,6 @@ def _rule(names: tuple[str, ...], j: int, end: float, action: int) -> Rule:
 
 def _rule_to_json(rule: Rule) -> dict[str, float | str]:
     asked: dict[str, float | str] = {} if rule.model is None else {"model": rule.model}
-    asked |= {} if rule.share is None else {"share": rule.share}
     return {"up_to": rule.up_to, "action": rule.action, **asked}
 
 

@@ -27,7 +27,7 @@ from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibrations import Calibration, Transform
-from rcjax.policy.rules import Rule, check_forks, check_rules, rule_for, threshold_of
+from rcjax.policy.rules import Rule, check_rules, threshold_of
 from rcjax.policy.saved import Saved
 
 
@@ -143,8 +143,7 @@ class Policy(AnyPolicy):
 
     A model answers, asks a later one or abstains by the first of its rules with Φ ≤ `up_to`: with one threshold φ
     each, model j answers where Φ_j > φ_j, as in the paper. A model with an agreement answers where it says what an
-    earlier model said. A rule for a share of the queries is for those whose lot, a hash of model and query, is below
-    it. What cannot be right raises ValueError with its place.
+    earlier model said. What cannot be right raises ValueError with its place.
 
     Args:
         models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
@@ -194,7 +193,6 @@ class Policy(AnyPolicy):
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
         put("provenance", check.items(self.provenance, "provenance", check.frozen))
         put("agreements", check_agreements(self.agreements, "agreements", self.models))
-        check_forks(self.rules, self.agreements)
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
     @property
@@ -226,8 +224,7 @@ class Policy(AnyPolicy):
     def thresholds(self) -> dict[str, float | None]:
         """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
 
-        Where a share of the queries just up to φ is answered too, φ is the upper end of these. None for a model with
-        other rules: it always answers, as the last one does, abstains, or has more intervals.
+        None for a model with other rules: it always answers, as the last one does, abstains, or has more intervals.
         """
         return {model: threshold_of(table) for model, table in self.rules.items()}
 
@@ -256,7 +253,6 @@ class Policy(AnyPolicy):
         confidence: float | None = None,
         answer: str | None = _NOT_GIVEN,
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
-        query: int | str | None = None,
     ) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
@@ -265,23 +261,17 @@ class Policy(AnyPolicy):
             logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
             answer: what it answered, None where that is not known. Models with an entry in `agreements` need it.
             answers: what the models before it answered to this query, by model; likewise.
-            query: the query's id. Where a rule is for a share of the queries, retries and other machines then decide
-                alike, by a hash of model and id; without it a lot is drawn at random.
 
         Only policies that were tuned with a price of abstaining ever return an `Abstain`. Where answers are to be
         compared and one is not known, the rule is that of the model's confidence. Raises ValueError where they are to
         be compared, and `answer` or `answers` is left out.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
-        if query is not None:
-            instance(query, (int, str, NoneType), "query")
         if answer is not _NOT_GIVEN or model in self.agreements:
             compared = self._compared(model, phi, answer, answers)
             if compared is not None:
                 return compared
-        table, interval = self.rules[model], bisect_left(self._bounds[model], phi)
-        rule = table[interval] if table[interval].share is None else rule_for(table, interval, model, query)
-        return _decision(rule, model, phi)
+        return _decision(self.rules[model][bisect_left(self._bounds[model], phi)], model, phi)
 
     def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
         """What is decided by whether the answer is that of an earlier model; None where confidence decides."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax.frontier.policies import ABSTAIN, Agreements, Policies, entered
+from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, Transform
@@ -55,11 +55,10 @@ def _packed(
     bounds: np.ndarray,
     targets: ArrayLike | list[list[list[int]]],
     agreements: Agreements | None = None,
-    shares: np.ndarray | None = None,
 ) -> Packed:
     first, actions = (np.asarray(table, np.int32) for table in (start, targets))
-    policies = Policies(first, bounds, actions, _reached(first, bounds, actions, agreements, shares))
-    return Packed(transforms, calibrators, dataclasses.replace(policies, agreements=agreements, shares=shares))
+    policies = Policies(first, bounds, actions, _reached(first, bounds, actions, agreements))
+    return Packed(transforms, calibrators, dataclasses.replace(policies, agreements=agreements))
 
 
 def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
@@ -68,38 +67,33 @@ def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
 
 
 def pack_policies(fitted: Calibrator, policies: Policies, dtype: Any) -> Packed:
-    """Policies (L,) over k models, with the calibrators (k,) of these; without shares where none is below 1."""
-    policies = policies.simplest()
+    """Policies (L,) over k models, with the calibrators (k,) of these."""
     line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
     transforms = (fitted.transform,) * len(line)
     agreements = None if policies.agreements is None else jax.tree.map(np.asarray, policies.agreements)
     stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
     calibrators = line, low, high, stated
-    shares = None if policies.shares is None else np.asarray(policies.shares, dtype)
     bounds = np.asarray(policies.bounds, dtype)
-    return _packed(transforms, calibrators, policies.first, bounds, policies.actions, agreements, shares)
+    return _packed(transforms, calibrators, policies.first, bounds, policies.actions, agreements)
 
 
 def pack_policy(policy: Policy, dtype: Any) -> Packed:
     """One policy, L = 1: its rules become bounds and actions, padded to one length."""
     index = {name: j for j, name in enumerate(policy.models)}
     longest = max(len(policy.rules[name]) for name in policy.models)
-    bounds, actions, parts = [], [], []
+    bounds, actions = [], []
     for name, j in index.items():
         rules = list(policy.rules[name])
         rules += rules[-1:] * (longest - len(rules))
         bounds.append([rule.up_to for rule in rules])
         actions.append([_action(rule, j, index) for rule in rules])
-        parts.append([1.0 if rule.share is None else rule.share for rule in rules])
     calibrations = [policy.calibrations[name] for name in policy.models]
     line = np.asarray([(one.intercept, one.slope) for one in calibrations], dtype)
     low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
     transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
     start, ends = [index[policy.first]], np.asarray([bounds], dtype)
     calibrators = line, low, high, stated_of_pairs([one.stated or () for one in calibrations], dtype)
-    shares = np.asarray([parts], dtype)
-    shares = shares if (shares < 1).any() else None
-    return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index), shares)
+    return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index))
 
 
 def _agreements(policy: Policy, index: dict[str, int]) -> Agreements | None:
@@ -124,13 +118,12 @@ def _reached(
     bounds: np.ndarray,
     actions: np.ndarray,
     agreements: Agreements | None = None,
-    shares: np.ndarray | None = None,
 ) -> np.ndarray:
     """(L, k) bool: the models that some query could reach."""
     lambdas, k, _ = bounds.shape
     reached = np.zeros((lambdas, k), bool)
     reached[np.arange(lambdas), first] = True
-    live = entered(bounds, shares)
+    live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, and no confidence falls there
     for j in range(k):
         rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True

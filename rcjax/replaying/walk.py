@@ -20,14 +20,11 @@ from rcjax.frontier.policies import NOBODY, Policies
 from rcjax.logs.log import NO_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 
-_FEW_MODELS = 6  # up to here a walk by lots is laid out model by model: on a CPU three to four times as quick
-
-
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
 
 
 class Walk(NamedTuple):
-    """Where each of n queries went under one policy of k models; how likely, as floats, where the policy has shares."""
+    """Where each of n queries went under one policy of k models."""
 
     answers: jax.Array
     """(k, n) bool: which model answers; none where one of them refuses."""
@@ -37,21 +34,15 @@ class Walk(NamedTuple):
     @property
     def refused(self) -> jax.Array:
         """(n,) bool: the query gets no answer."""
-        if self.answers.dtype == bool:
-            return ~self.answers.any(0)
-        left = 1 - self.answers.sum(0)
-        rounding = 8 * len(self.answers) * jnp.finfo(left.dtype).eps
-        return jnp.where(left > rounding, left, 0)  # exactly 0 where nobody refuses
+        return ~self.answers.any(0)
 
     def wrong(self, correct: jax.Array) -> jax.Array:
-        """(n,) bool: the query is answered wrongly; correct (k, n), who is right. Where that is how likely, so is this.
+        """(n,) bool: the query is answered wrongly; correct (k, n), who is right, or a score.
 
         >>> where = Walk(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
         >>> where.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
         [False, True, False]
         """
-        if self.answers.dtype != bool:
-            return jnp.where(self.answers > 0, self.answers * (1 - correct.astype(self.answers.dtype)), 0).sum(0)
         if correct.dtype != bool:
             return jnp.where(self.answers, 1 - correct, 0).sum(0)  # one model answers at most
         return self.answers.any(0) & ~(self.answers & correct).any(0)
@@ -62,8 +53,6 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
 
     `answer` (k, n) are codes as `Log.answer` has them, for policies that compare answers; without them no answer is
     known, and confidences decide.
-
-    Of a policy with shares, everything is a probability: the expectation over the lots of the queries.
 
     >>> import numpy as np
     >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
@@ -79,8 +68,6 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
     [[False, False], [True, False], [False, True]]
     """
     k, n = confidence.shape
-    if policy.shares is not None:
-        return _walk_by_lots(confidence, policy, answer)
     if policy.agreements is not None and answer is not None:
         return _walk_comparing(confidence, policy, answer)
     method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
@@ -121,60 +108,6 @@ def _walk_comparing(confidence: jax.Array, policy: Policies, answer: jax.Array) 
     return Walk(*lax.scan(visit, start, models)[1])
 
 
-def _walk_by_lots(confidence: jax.Array, policy: Policies, answer: jax.Array | None) -> Walk:
-    """`walk` of a policy with shares: with which probability each query comes to each model, and is answered there.
-
-    Where answers (k, n) are compared, which models were asked before is the same for all lots: `Policy` sees to it.
-    """
-    k, n = confidence.shape
-    compared: tuple[Any, ...] = ()
-    said = None  # by the models asked so far, where answers are compared
-    if policy.agreements is not None and answer is not None:
-        compared = answer, jnp.asarray(policy.agreements.earlier), jnp.asarray(policy.agreements.differ)
-        said = jnp.full((k, n), NO_ANSWER, answer.dtype)
-
-    def visit(carry: tuple[Any, ...], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        mass, said = carry
-        j, ends, moves, column, *codes = model
-        here, going = mass[j], _going(ends, moves, column)
-        if said is not None:
-            code, earlier, differ = codes
-            other = jnp.where(earlier == NOBODY, NO_ANSWER, said[earlier])
-            decided = jax.nn.one_hot(jnp.where(code == other, j, differ), k, dtype=mass.dtype, axis=0)
-            going = jnp.where((code != NO_ANSWER) & (other != NO_ANSWER), decided, going)
-            said = said.at[j].set(jnp.where(here > 0, code, NO_ANSWER))
-        sent = here * going
-        return (mass + sent, said), (sent[j], here)  # nobody comes to a model after it was visited
-
-    models = jnp.arange(k), jnp.asarray(policy.bounds), _moves(policy, confidence.dtype), confidence, *compared
-    start = jnp.zeros((k, n), confidence.dtype).at[policy.first].set(1)
-    return Walk(*lax.scan(visit, (start, said), models, unroll=k <= _FEW_MODELS)[1])
-
-
-def _going(ends: jax.Array, moves: jax.Array, column: jax.Array) -> jax.Array:
-    """(k, n) how likely queries with confidences (n,) go to each model: moves (R, k) of intervals with ends (R,)."""
-    if len(ends) > _FEW_BOUNDS:
-        return moves[jnp.searchsorted(ends, column, side="left", method="scan")].T
-    going = jnp.broadcast_to(moves[0, :, None], (moves.shape[1], len(column)))
-    for end, move in zip(ends[:-1], moves[1:], strict=True):  # quicker than looking each up
-        going = jnp.where(column > end, move[:, None], going)
-    return going
-
-
-def _moves(policy: Policies, dtype: Any) -> jax.Array:
-    """(k, R, k) how likely a query of an interval of one model goes to each: to that model itself, it is answered."""
-    actions, shares = jnp.asarray(policy.actions), jnp.asarray(policy.shares, dtype)
-    targets = jax.nn.one_hot(actions, actions.shape[0], dtype=dtype)  # of ABSTAIN: nowhere
-
-    def back(following: jax.Array, interval: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        target, share = interval
-        here = share[:, None] * target + (1 - share)[:, None] * following
-        return here, here
-
-    columns = targets.swapaxes(0, 1), shares.T
-    return lax.scan(back, jnp.zeros_like(targets[:, 0]), columns, reverse=True)[1].swapaxes(0, 1)
-
-
 def outcomes(
     confidence: jax.Array,
     correct: jax.Array,
@@ -182,7 +115,7 @@ def outcomes(
     policies: Policies,
     answer: jax.Array | None = None,
 ) -> Outcomes:
-    """What becomes of n queries, (L, n), under each of L policies; of policies with shares, how likely it is.
+    """What becomes of n queries, (L, n), under each of L policies.
 
     Who is refused an answer is not answered wrongly.
 

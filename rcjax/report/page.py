@@ -1,4 +1,4 @@
-"""A report as one HTML page: its figures in words, its drawings, and the template that they go into."""
+"""A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
 
 import dataclasses
 import math
@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from rcjax._base.wording import (
     Money,
-    answered_above,
     between,
     check_figure,
     check_name,
@@ -33,7 +32,6 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier
 from rcjax.policy.reference import BY_ANSWER
-from rcjax.policy.rules import split_of
 from rcjax.policy.targets import Target
 from rcjax.report.drawings import draw_checks
 from rcjax.report.findings import Against, Findings
@@ -145,14 +143,12 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
     costs = " to ".join(f"${money.show(expected[end])}" for end in ("cost_low", "cost_high"))
     members = [j for j, name in enumerate(frontier.models) if name in policy.models]
     cuts = np.asarray(frontier.thresholds)[index]
-    rows, splits = [], {}
+    rows = []
     agreements = policy.agreements
     for j in members:
         last = j == members[-1]
         agreement = agreements.get(frontier.models[j])
-        split = split_of(policy.rules[frontier.models[j]])
-        splits |= {} if split is None else {frontier.models[j]: dict(zip(("above", "share"), split, strict=True))}
-        answers = "everything that reaches it" if last else answered_above(float(cuts[j]), split)
+        answers = "everything that reaches it" if last else f"above {threshold(float(cuts[j]))}"
         if agreement is not None:
             answers = f"where {agreement.earlier} says the same"
         elif agreements and not last and cuts[j] >= 1:
@@ -162,9 +158,7 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
             {
                 "model": frontier.models[j],
                 "answers": answers,
-                "raw": ""
-                if plain
-                else f"as logged: above {threshold(float(raw[j]))}{', and some below' if split else ''}",
+                "raw": "" if plain else f"as logged: above {threshold(float(raw[j]))}",
                 "share": percent(float(report.shares[index, j])),
             }
         )
@@ -176,7 +170,6 @@ def _point(report: Findings, index: int, spot: list[float], raw: np.ndarray, mon
                 "models": list(policy.models),
                 "thresholds": {frontier.models[j]: float(cuts[j]) for j in members},
                 "agreements": document.get("agreements", {}),
-                "splits": splits,
             }
         ),
         "cost": f"${money.show(expected['cost'])}",

@@ -10,7 +10,7 @@ from rcjax._base.arguments import what_it_is
 from rcjax.policy.policy import AnyPolicy, Policy
 
 if TYPE_CHECKING:
-    from rcjax.serving.exchange import Exchange
+    from rcjax.serving.call_log import Call
 
 _OTHERWISE = "such answers are not compared, and the confidence decides"
 
@@ -62,7 +62,7 @@ class Comparing:
     """Answers as a policy compares them: as the signal reads them, or keys of the user's own.
 
     Args:
-        policy: the policy or mixture.
+        policy: the policy.
         key: what makes a key of an answer.
 
     Raises ValueError where the policy compares keys, and nothing makes them; TypeError for what cannot be called.
@@ -77,9 +77,9 @@ class Comparing:
         # Without a key, the decision is left to the confidence.
         self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
 
-    def arguments(self, policy: Policy, attempts: Sequence[Exchange]) -> dict[str, Any]:
+    def arguments(self, policy: Policy, calls: Sequence[Call]) -> dict[str, Any]:
         """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
-        *before, last = [attempt.call for attempt in attempts]
+        *before, last = calls
         agreement = policy.agreements.get(last.model)
         if agreement is None:
             return {}

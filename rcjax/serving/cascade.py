@@ -347,8 +347,8 @@ class Cascade:
             if attempt.call.logprob is None:
                 model = next(iter(later), None)
                 continue
-            said = self._comparing.arguments(policy, attempts)
-            decision = policy.step(model, logprob=attempt.call.logprob, query=question.query, **said)
+            said = self._comparing.arguments(policy, [one.call for one in attempts])
+            decision = policy.step(model, logprob=attempt.call.logprob, **said)
             if not isinstance(decision, Defer):
                 status: Status = "answered" if isinstance(decision, Answer) else "abstained"
                 return _result(question.query, status, attempt, attempts)

@@ -223,8 +223,6 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
     policies = frontier.policies.on_host()
     if policies.thresholds is None or policies.agreements is not None:
         raise ValueError("frontier must hold cascades with one threshold per model that do not compare answers")
-    if policies.shares is not None:
-        raise ValueError("frontier must hold cascades that pass on all queries up to a threshold, not a share of some")
     every = [frontier.model, *models]
     check_alike(every)
     left, right = np.array(pairs(len(frontier.models)), int).reshape(-1, 2).T

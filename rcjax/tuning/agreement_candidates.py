@@ -217,8 +217,6 @@ def judge_answers(
     """
     *filled, codes = fill_up(*rows, answer)
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
-    # Its thresholds part no confidence: one programme, whether those of pairs do or not.
-    judging = dataclasses.replace(judging, split=False)
     return jax.tree.map(np.asarray, _judge_filled(calibrators, tuple(filled), money, codes, judging))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rcjax._core.batching import part
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, Splits, either
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, either
 from rcjax.model.calibration import Calibrator
 from rcjax.tuning.agreement_candidates import Agreeing, as_policies, judge_answers
 from rcjax.tuning.judging import Judging
@@ -96,7 +96,7 @@ def choose(pairs: Candidates, answers: Agreeing | None, targets: Targets, k: int
     error, cost = np.asarray(pairs.error), np.asarray(pairs.cost)
     by_price = best_candidates(pairs, targets.lam)
     chosen = np.concatenate([by_price, _within_limits(targets, error, cost, cost + reserve(pairs))])
-    best = ArmChoice(as_cascades(pairs, chosen, k, np).simplest(), error[chosen], cost[chosen])
+    best = ArmChoice(as_cascades(pairs, chosen, k, np), error[chosen], cost[chosen])
     if answers is None:
         return best
     comparing, needed = _choose_comparing(answers, targets, k, refusing=pairs.refused is not None)
@@ -141,8 +141,6 @@ def best_candidates(candidates: Candidates, lam: Any, xp: Any = np) -> Any:
     A price parts no queries of one confidence: to pass on all of them, or none, is as good at the least.
     """
     error = candidates.error
-    if candidates.share is not None:
-        error = xp.where(candidates.share < 1, xp.inf, error)
     return (error + lam[:, None] * candidates.cost).argmin(-1)
 
 
@@ -186,8 +184,4 @@ def as_cascades(trial: Candidates, indices: Any, k: int, xp: Any = jnp) -> Polic
     if chosen.refused is not None:
         refusals = xp.where(is_second, chosen.refused[:, None], NEVER_REFUSE)
         return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
-    if chosen.share is None or chosen.above is None:
-        return Policies.of_cascades(thresholds, members, xp=xp)
-    above = xp.where(is_first, chosen.above[:, None], thresholds)
-    share = xp.where(is_first, chosen.share[:, None], xp.ones_like(thresholds))
-    return Policies.of_cascades(thresholds, members, xp=xp, splits=Splits(above, share))
+    return Policies.of_cascades(thresholds, members, xp=xp)

@@ -20,9 +20,6 @@ from rcjax._core.batching import map_entries
 from rcjax.model.calibration import Transform, fit_calibrator
 from rcjax.model.pairs import pairs
 
-#: Share of a model's answers at one confidence from which on a threshold may part them.
-ATOM = 0.03
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +44,7 @@ USUAL = Blend(0.375, 0.375)
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("blend", "refusal"),
-    meta_fields=("split",),
+    meta_fields=(),
 )
 @dataclasses.dataclass(frozen=True)
 class Judging:
@@ -57,8 +54,6 @@ class Judging:
     """How far labels are averaged with what is expected of them."""
     refusal: jax.Array | None = None
     """() what a refusal is worth, in right answers; None: nobody refuses."""
-    split: bool = False
-    """Whether a threshold may part the queries of one confidence (`ATOM`)."""
 
 
 #: As most logs are judged.

@@ -5,8 +5,8 @@ A pair that asks model i and, where Φ_i ≤ φ, then model j, errs with probabi
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ]        y = 1 where the answer is right
 
 Labels are averaged with what is expected of them (`judging`). A pair costs what its path costs on each of the queries:
-those that are passed on may be longer than others. Where many queries have one confidence, a threshold parts them: a
-share of them is passed on (`Splits`).
+those that are passed on may be longer than others. Queries of one confidence stay together: between two thresholds
+stands a ladder of both.
 
 Where models may refuse to answer, the last one of a policy does so up to the confidence that is best for it alone. A
 refusal counts as right with probability R = 1 − (what it costs, in errors).
@@ -28,7 +28,7 @@ from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
-from rcjax.tuning.judging import AS_USUAL, ATOM, Judging, centred, cross_calibrate
+from rcjax.tuning.judging import AS_USUAL, Judging, centred, cross_calibrate
 from rcjax.tuning.label_refusals import Cuts, refuse_alone, spread_cuts
 
 #: Thresholds tried for each pair, at most.
@@ -49,8 +49,6 @@ class Candidates:
     counted: jax.Array  # (C,) the error by the labels alone
     refused: jax.Array | None = None  # (C,) confidence up to which the last model refuses; None: none does
     abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
-    above: jax.Array | None = None  # (C,) confidence above which a share is passed on, up to the threshold
-    share: jax.Array | None = None  # (C,) that share; None for both: no threshold parts queries of one confidence
 
 
 @jax.tree_util.register_dataclass
@@ -142,15 +140,13 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
     left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
 
     def judged(left: jax.Array, right: jax.Array, crossed: jax.Array, *refused: jax.Array) -> dict[str, Any]:
-        return _at_thresholds(rows.of_pair(left, right, crossed, judging, *refused), judging.split)
+        return _at_thresholds(rows.of_pair(left, right, crossed, judging, *refused))
 
     refused = (alone["refused"][right],) if "refused" in alone else ()
     tried = map_entries(judged, len(rows.confidence), (0,) * (3 + len(refused)))(left, right, rows.crossed, *refused)
     tried["cost"] += alone["cost"][left][:, None]
     if refused:
         tried["refused"] = jnp.broadcast_to(refused[0][:, None], tried["cost"].shape)
-    if judging.split:
-        alone |= {"above": alone["threshold"], "share": jnp.ones_like(alone["threshold"])}
     return _in_a_row(alone, tried)
 
 
@@ -213,13 +209,13 @@ def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
     return judging.blend.label * rows.correct + (1 - judging.blend.label) * expected
 
 
-def _at_thresholds(pair: _Pair, split: bool) -> dict[str, Any]:
+def _at_thresholds(pair: _Pair) -> dict[str, Any]:
     """What is known of one pair at M thresholds, (M,) each: the fields of `Candidates`, its cost that of the second."""
-    cuts = spread_cuts(pair.confidence, pair.present, MOST_THRESHOLDS, split=ATOM if split else None)
+    cuts = spread_cuts(pair.confidence, pair.present, MOST_THRESHOLDS)
     figures = _at_cuts(pair, cuts)
     if pair.refuses is not None:
         figures["abstention"] = cuts.means_below(pair.refuses.astype(pair.second.dtype), pair.present)
-    return figures | {"above": cuts.above, "share": cuts.share} if split else figures
+    return figures
 
 
 def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:

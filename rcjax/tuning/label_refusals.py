@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.numerics import divide
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
+from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE
 
 #: Cuts tried for each model, at most.
 MOST_CUTS = 200
@@ -20,7 +20,7 @@ MOST_CUTS = 200
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cuts:
-    """Places that part n queries by their confidence, M of them; ties stay together, or a share of them is parted."""
+    """Places that part n queries by their confidence, M of them; ties stay together."""
 
     order: jax.Array  # (n,) the queries by rising confidence, those that do not count last
     last: jax.Array  # (M,) the place in that order of the last query below the cut
@@ -28,17 +28,10 @@ class Cuts:
     parts: jax.Array  # (M,) whether there are queries on both sides, and no cut before is the same
     every: jax.Array  # (M,) whether all queries are below, and at no cut before
     count: jax.Array  # () queries that count
-    start: jax.Array | None = None  # (M,) the place in that order of the first of the queries that are parted
-    above: jax.Array | None = None  # (M,) confidence up to which all queries are below the cut
-    share: jax.Array | None = None  # (M,) of the queries above that and up to the threshold that are; None: all
 
     def sums(self, values: jax.Array) -> jax.Array:
-        """(M,) the sum of values (n,) over the queries below each cut; of what is parted, the share."""
-        total = jnp.cumsum(values[self.order])
-        if self.start is None or self.share is None:
-            return total[self.last]
-        before = jnp.where(self.start > 0, total[self.start - 1], 0.0)
-        return before + self.share * (total[self.last] - before)
+        """(M,) the sum of values (n,) over the queries below each cut."""
+        return jnp.cumsum(values[self.order])[self.last]
 
     def means_below(self, values: jax.Array, present: jax.Array) -> jax.Array:
         """(M,) `sums` of the queries that are present (n,), as a share of all that count."""
@@ -49,7 +42,7 @@ class Cuts:
         return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
 
 
-def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: float | None = None) -> Cuts:
+def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
     """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
 
     The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
@@ -57,9 +50,7 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: flo
     Args:
         confidence: (n,) of the queries.
         present: (n,) which of them count.
-        most: cuts, of each kind.
-        split: with a share, there are as many cuts again within the ties of more than such a share of the queries, of
-            which they part a share; None: ties stay together.
+        most: cuts.
 
     >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
     >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
@@ -78,42 +69,13 @@ def spread_cuts(confidence: jax.Array, present: jax.Array, most: int, split: flo
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
     middle = _between(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
-    cuts = Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
-    return cuts if split is None else _with_splits(cuts, ordered, split)
+    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
 def _between(low: jax.Array, high: jax.Array) -> jax.Array:
     """Halfway between two confidences; the lower one where there is nothing between, as they are neighbours."""
     middle = low + (high - low) / 2
     return jnp.where(middle < high, middle, low)
-
-
-def _with_splits(cuts: Cuts, ordered: jax.Array, least: float) -> Cuts:
-    """The cuts, and as many that part ties of more than such a share of the queries; ordered (n,) confidences."""
-    tries, n = cuts.last.shape[0], ordered.shape[0]
-    rank = jnp.maximum(-(-np.arange(1, tries + 1) * cuts.count // tries) - 1, 0)
-    value = ordered[rank]
-    start = jnp.searchsorted(ordered, value, side="left")
-    last = jnp.searchsorted(ordered, value, side="right") - 1
-    size = last + 1 - start
-    share = (rank + 1 - start) / size
-    fresh = jnp.diff(rank, prepend=-1) != 0  # with fewer queries than tries, some are the same
-    parts = fresh & (size > least * cuts.count) & (share < 1) & (rank < cuts.count) & (start + size <= cuts.count)
-
-    above = jnp.where(start > 0, _between(ordered[jnp.maximum(start - 1, 0)], value), ALWAYS_ANSWER)
-    threshold = jnp.where(last + 1 < cuts.count, _between(value, ordered[jnp.minimum(last + 1, n - 1)]), NEVER_ANSWER)
-    whole = cuts.threshold
-    return Cuts(
-        order=cuts.order,
-        last=jnp.concatenate([cuts.last, last]),
-        threshold=jnp.concatenate([whole, threshold]),
-        parts=jnp.concatenate([cuts.parts, parts]),
-        every=jnp.concatenate([cuts.every, jnp.zeros_like(parts)]),
-        count=cuts.count,
-        start=jnp.concatenate([jnp.zeros_like(cuts.last), start]),
-        above=jnp.concatenate([whole, above]),
-        share=jnp.concatenate([jnp.ones_like(whole), share.astype(whole.dtype)]),
-    )
 
 
 def refuse_alone(

@@ -17,7 +17,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.pairs import pairs
-from rcjax.tuning.judging import ATOM, USUAL, Blend, Judging, centred, cross_calibrate
+from rcjax.tuning.judging import USUAL, Blend, Judging, centred, cross_calibrate
 from rcjax.tuning.resampling import deal_folds
 
 _FOLDS = 5
@@ -41,9 +41,9 @@ def judging_of(log: Log, transform: Transform, refusal: jax.Array | None = None)
     Args:
         log: the log.
         transform: that of the raw confidence.
-        refusal: () what one is worth, in right answers; with one, thresholds part no confidence. None: nobody refuses.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
-    return Judging(estimate_blend(log, transform), refusal, refusal is None and has_atoms(log))
+    return Judging(estimate_blend(log, transform), refusal)
 
 
 def charges(log: Log) -> np.ndarray:
@@ -55,18 +55,6 @@ def charges(log: Log) -> np.ndarray:
     True
     """
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
-
-
-def has_atoms(log: Log) -> bool:
-    """Whether some model gives one confidence to so many of its queries that a threshold may part them.
-
-    >>> import rcjax
-    >>> has_atoms(rcjax.sample_log(200, seed=0))
-    False
-    """
-    logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
-    counts = [np.unique(logprob[mask, j], return_counts=True)[1] for j, mask in enumerate(answered.T)]
-    return any(many.size > 1 and many.max() > max(ATOM * many.sum(), _FEW) for many in counts)
 
 
 def estimate_blend(log: Log, transform: Transform) -> Blend:

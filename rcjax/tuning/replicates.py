@@ -59,8 +59,6 @@ def tune_again(
     search = _by_labels(frontier, log, points, by_price) if selected else _by_model(frontier, log, points)
     tuned = side_by_side(lambda queries: search.again(_Draw.of(log, queries)), draws, n=log.n_queries)
     calibrators, policies = zip(*tuned, strict=True)
-    if any(chosen.shares is not None for chosen in policies):
-        policies = [chosen.on_host().splitting() for chosen in policies]
     return Replicates(stack(calibrators), stack(policies))
 
 
@@ -169,5 +167,4 @@ def _replaced(policies: Policies, others: Policies, where: np.ndarray) -> Polici
 def _without_refusals(cascades: Policies) -> Policies:
     if cascades.refusals is None:
         return cascades
-    how = {"agreements": cascades.agreements, "splits": cascades.splits}
-    return Policies.of_cascades(cascades.thresholds, cascades.members, **how)
+    return Policies.of_cascades(cascades.thresholds, cascades.members, agreements=cascades.agreements)

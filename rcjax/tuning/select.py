@@ -17,7 +17,7 @@ import numpy as np
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.policies import NEVER_ANSWER, Policies, Splits
+from rcjax.frontier.policies import NEVER_ANSWER, Policies
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -198,9 +198,7 @@ class _Earned(NamedTuple):
 
     def best(self, lam: np.ndarray) -> Trial:
         """(L,) for each price the best pair, or what beats it by agreement."""
-        shares = self.pairs.policies.shares
-        whole = self.pairs if shares is None else self.pairs.take(np.flatnonzero((shares == 1).all((1, 2))))
-        best = whole.take(np.argmin(whole.loss(lam), axis=1))
+        best = self.pairs.take(np.argmin(self.pairs.loss(lam), axis=1))
         return best if self.agreeing is None else self.agreeing.better(best, lam)
 
 
@@ -223,16 +221,15 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
 def _assemble(model: CascadeModel, points: _Points, price: float | None, compare: Any) -> Frontier:
     """The frontier of some policies; `price` is that of a refusal, `compare` how answers are compared."""
     trial, dtype = points.trial, model.cost.dtype
-    chosen, splits = trial.policies, trial.policies.splits
+    chosen = trial.policies
     policies = Policies.of_cascades(
         np.where(chosen.members, chosen.thresholds, NEVER_ANSWER).astype(dtype),
         chosen.members,
         None if price is None else chosen.refusals.astype(dtype),
         agreements=chosen.agreements,
-        splits=None if splits is None else Splits(*(part.astype(dtype) for part in splits)),
     )
     wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
     lam, *figures = (np.asarray(figure, dtype) for figure in (points.lam, wrong, trial.cost, trial.abstention))
-    solved = Points(lam, points.status, Outcomes(*figures), policies.simplest())
+    solved = Points(lam, points.status, Outcomes(*figures), policies)
     frontier = make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)
     return dataclasses.replace(frontier, reserve=jax.device_put(trial.reserve.astype(dtype)))

@@ -141,7 +141,7 @@ def pairs_on_trial(trial: Candidates, k: int) -> Trial:
         beaten = less & (trial.cost[:k] < trial.cost[:, None] * (1 - _ROUNDING))
         use &= (trial.first == trial.second) | ~beaten.any(1)
     useful = np.flatnonzero(use)
-    policies = may_refuse(as_cascades(trial, useful, k, np).simplest())
+    policies = may_refuse(as_cascades(trial, useful, k, np))
     abstention = np.zeros_like(error) if trial.abstention is None else np.asarray(trial.abstention)
     figures = (np.asarray(figure)[useful] for figure in (error, trial.cost, reserve(trial), abstention))
     return Trial(*figures, policies=policies)
@@ -162,8 +162,7 @@ def may_refuse(policies: Policies) -> Policies:
     if policies.refusals is not None:
         return policies
     never = np.full_like(policies.thresholds, NEVER_REFUSE)
-    how = {"agreements": policies.agreements, "splits": policies.splits}
-    return Policies.of_cascades(policies.thresholds, policies.members, never, **how)
+    return Policies.of_cascades(policies.thresholds, policies.members, never, agreements=policies.agreements)
 
 
 def raised_by_luck(trial: Trial, comparison: Comparison, target: TargetName) -> Trial:

@@ -183,7 +183,7 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    return choose(*judge_all(calibrators, rows, charge, lam, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
+    return choose(*judge_all(calibrators, rows, charge, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
 
 
 @pytest.mark.thorough

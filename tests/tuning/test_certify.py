@@ -13,9 +13,8 @@ import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import Policies, Splits
+from rcjax.frontier.policies import Policies
 from rcjax.model.provenance import Details
-from rcjax.replaying.replay import replay
 from rcjax.tuning.betting import refuted, upper_limit
 from rcjax.tuning.certify import Certificate, certify
 
@@ -279,28 +278,6 @@ def test_an_adaptive_frontier(model):
     assert found.errors == (~right[np.arange(N), last]).sum()
     assert found.cost == pytest.approx(cost)
     assert found.policy.rules["llama3.2-1b"] == frontier.point(0).rules["llama3.2-1b"]
-
-
-# -- shares of queries that are passed on
-
-
-def test_what_counts_is_the_expectation_over_lots(model):
-    """The smallest model passes on a share of all queries to the largest."""
-    share, members = 0.4, np.array([[True, False, False, False, True]])
-    thresholds, shares = np.array([[1.0, 0, 0, 0, 0]]), np.array([[share, 1, 1, 1, 1]])
-    policies = Policies.of_cascades(thresholds, members, splits=Splits(np.zeros((1, 5)), shares))
-    point = Points(
-        np.ones(1), np.zeros(1, int), Outcomes(np.array([0.2]), np.array([1 + 16 * share]), np.zeros(1)), policies
-    )
-    frontier, log = make_frontier(model, point), wrong(50, 0, 0, 0, 15)
-    found = certify(frontier, log, max_error=0.3)
-    each = (1 - share) * losses(log, 0) + share * losses(log, 4)
-    assert found.errors == round(each.sum()) == 36
-    assert float(replay(frontier, log).error[0]) == pytest.approx(each.mean())
-    assert found.error_bound == pytest.approx(upper_limit(each, 0.05, top=0.3), abs=1e-6)
-    assert found.cost == pytest.approx(1 + 16 * share)
-    assert found.cost < found.cost_bound < 16  # how many are passed on is known, their lots are not seen to vary
-    assert certify(frontier, log, max_cost=9.0).index == 0
 
 
 # -- its honesty

@@ -250,7 +250,7 @@ def test_all_confidences_are_those_of_each_calibrator():
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    return choose(*judge_all(calibrators, rows, charge, lam, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
+    return choose(*judge_all(calibrators, rows, charge, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():

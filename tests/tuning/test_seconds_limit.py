@@ -9,7 +9,7 @@ from timed_logs import timed_log, timed_table, waited
 
 import rcjax
 from rcjax.frontier.choosing import InfeasibleError
-from rcjax.frontier.policies import Policies, Splits
+from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError, read_log
 from rcjax.policy.limits import SecondsLimit
 from rcjax.tuning.bills import count_waiting
@@ -60,16 +60,6 @@ def test_candidates_are_admitted_by_a_count_on_the_log(log, model):
         rows = [kept(waited(frontier.point(index), log), limit) for index in range(9)]
         assert admitted.tolist() == [figure <= allowed for figure, allowed in rows]
         assert 0 < admitted.sum() < 9
-
-
-def test_what_lots_decide_counts_by_its_odds(log, model):
-    members, share = np.array([[True, False, True]]), np.array([[0.3, 1.0, 1.0]])
-    thresholds, splits = np.array([[1.0, 0.0, 0.0]]), Splits(np.zeros((1, 3)), share)
-    policies = Policies.of_cascades(thresholds, members, splits=splits)
-    constant = dataclasses.replace(log, seconds=jax.device_put(np.tile([1.0, 5.0, 10.0], (300, 1))))
-    for text, figure in (("p95=5", 0.3), ("5", 4.0)):
-        ((found,), _) = SecondsFilter.of(SecondsLimit.of(text), constant).figures(policies, model)
-        assert found == pytest.approx(figure)
 
 
 @pytest.mark.thorough

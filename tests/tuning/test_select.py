@@ -18,7 +18,7 @@ from rcjax.tuning import resampling, select
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.judging import AS_USUAL
-from rcjax.tuning.label_weights import estimate_blend, has_atoms
+from rcjax.tuning.label_weights import estimate_blend
 from rcjax.tuning.select import select_frontier
 from rcjax.tuning.verdict import tell_corrections
 
@@ -65,7 +65,6 @@ def reference(log):
 
     Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
     """
-    assert not has_atoms(log)
     blend = estimate_blend(log, rcjax.fit(log).calibrators.transform)
     every = every_policy(log, np.asarray(log.answered), blend)
     alone = every[: len(log.models)]
