@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from log_samples import costed, refusal, write
-from misses import in_turn
-from timed_logs import timed_log, timed_table
+from log_samples import costed, write
+from timed_logs import timed_log
 
 from rcjax.logs import LogError, read_log
 from rcjax.logs.kept_sample import describe_reference, read_reference
@@ -33,27 +32,6 @@ def test_an_empty_cell_is_unknown(tmp_path, cell):
     log = read_log(write(tmp_path, *lines("seconds", cell)))
     assert np.isnan(np.asarray(log.seconds)).tolist() == [[False, False], [True, False]]
     assert "3 of 4 answers tell their seconds; none: a 1" in log.describe()
-
-
-@in_turn(
-    ("cell", "why"),
-    [
-        ("-1", "seconds -1 < 0: give the seconds"),
-        ("inf", "seconds inf > 1e+09: give the seconds"),
-        ("1e12", "seconds 1e12 > 1e+09"),
-        ("soon", "seconds soon is not clear: give the seconds"),
-        ("1:30", "is not clear"),
-    ],
-)
-def test_what_is_no_time_is_refused_with_its_row(tmp_path, cell, why):
-    message = refusal(write(tmp_path, *lines("seconds", cell)))
-    assert message.startswith("log.csv, line 4, model a: ")
-    assert why in message
-
-
-def test_two_columns_are_refused():
-    frame = costed().with_columns(seconds=pl.lit(1.0), latency_ms=pl.lit(1000))
-    assert refusal(frame) == "polars.DataFrame: columns seconds and latency_ms both occur: drop one of the two"
 
 
 def test_a_log_without_seconds_says_nothing_of_them():
@@ -140,11 +118,3 @@ def test_a_call_log_tells_its_seconds(tmp_path):
     log = read_log(write(tmp_path, *rows, name="calls.jsonl"))
     assert np.asarray(log.seconds)[:, 0].tolist() == [0.5, 1.5, 2.5]
     assert np.isnan(np.asarray(log.seconds)[:, 1]).all()
-
-
-@pytest.mark.thorough
-def test_text_and_numbers_read_alike(tmp_path):
-    frame = timed_table(12, unknown=0.2)
-    path = tmp_path / "log.csv"
-    frame.write_csv(path)
-    np.testing.assert_allclose(read_log(path).seconds, read_log(frame).seconds, rtol=1e-6)
