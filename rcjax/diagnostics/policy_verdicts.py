@@ -109,7 +109,13 @@ def _confidences(row: Mapping[str, Any]) -> Check:
 def judge_policy(
     error: Mapping[str, Any], cost: Mapping[str, Any], gain: RetuningGain | None, counted: Counted = ERRORS
 ) -> Iterator[Check]:
-    """Are error and cost as expected, and would tuning again gain?"""
+    """Are error and cost as expected, and would tuning again gain?
+
+    Args:
+        error, cost: what was expected and what was seen.
+        gain: of tuning again, where it was tested.
+        counted: what is counted.
+    """
     gap = error["seen"] - error["expected"]
     promised = percent(error["expected"])
     if error["interval"]:

@@ -262,7 +262,14 @@ def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
 def judge_promise(
     promise: Mapping[str, Any], n: int, harder: bool = False, counted: Counted = ERRORS
 ) -> Iterator[Check]:
-    """Do policies err and cost as was promised when they were tuned? On n queries; `harder`: accuracies differ."""
+    """Do policies err and cost as was promised when they were tuned?
+
+    Args:
+        promise: what was promised, and what was seen.
+        n: on how many queries.
+        harder: whether accuracies differ.
+        counted: what is counted.
+    """
     for name in ("error", "cost"):
         gap = _gap(promise, name)
 

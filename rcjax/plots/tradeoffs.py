@@ -36,9 +36,14 @@ def plot_error_cost(
 ) -> None:
     """The error–cost frontier promised (line) and seen on held-out queries (points), with the 95 % band between.
 
-    `frontier` is `Diagnosis.promise` or `Diagnosis.frontier`; `single` gives (cost, error) seen of each model on its
-    own. The band is for the difference of the two, drawn about the promise: points outside it are not chance. Costs
-    per million queries, or per thousand where they are large. `noun` is what is counted.
+    The band is for the difference of the two, drawn about the promise: points outside it are not chance. Costs per
+    million queries, or per thousand where they are large.
+
+    Args:
+        ax: to draw into.
+        frontier: `Diagnosis.promise` or `Diagnosis.frontier`.
+        single: (cost, error) seen of each model on its own.
+        noun: what is counted.
     """
     order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
     cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])

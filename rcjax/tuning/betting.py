@@ -112,7 +112,13 @@ def last_shown(order: Sequence[int], shown: Callable[[Sequence[int]], np.ndarray
 def queries_needed(rate: float, limit: float, level: float, noun: str) -> str:
     """About how many held-out queries a limit on the error takes, in words that end a sentence.
 
-    So many as the best stake needs where a share `rate` of the queries is lost.
+    So many as the best stake needs.
+
+    Args:
+        rate: the share of the queries that is lost.
+        limit: what it is to be below.
+        level: one less the confidence.
+        noun: what is lost.
 
     >>> queries_needed(0.03, 0.05, 0.05, "error")
     '; the target takes about 700 held-out queries, if it goes on as on these'
