@@ -75,13 +75,6 @@ def test_the_plain_pair_is_the_best_of_all_that_are_tried(logs, best, targets):
         plain("budget", 0.99 * targets["budget"][0])
 
 
-def test_targets_are_read_off_the_single_models(logs, targets):
-    error, bill = 1 - np.asarray(logs[0].correct, float).mean(0), np.asarray(logs[0].query_cost).mean(0)
-    assert [targets["budget"][place] for place in (0, -1)] == pytest.approx([bill.min(), bill.max()])
-    assert [targets["max_error"][place] for place in (0, -1)] == pytest.approx([error.min(), error.max()])
-    assert targets["error_cost"] / bill.mean() == pytest.approx([10, 1000])
-
-
 def tuned(logs, target, value, **how):
     """(error, bill) on the labels and on test of what a user gets, NaN for none."""
     try:
@@ -117,32 +110,3 @@ def test_figures_are_those_of_policies_tuned_one_by_one_and_counted(logs, row, b
     assert row["error"]["plain pair"] == row["bill"]["plain pair"] == row["loss"]["plain pair"] == 0
     by_model = [tuned(logs, "budget", value, cascade="all")[3] for value in targets["budget"]]
     assert row["used"]["--cascade all"] == pytest.approx(100 * (by_model / targets["budget"]).mean())
-
-
-def test_what_no_policy_meets_is_counted_and_compared_with_nothing():
-    own = np.array([[0.2, 1.0, 0.2, 1.0], [np.nan] * 4, [0.1, 3.0, 0.12, 3.3]])
-    plain = np.array([[0.2, 1.0, 0.1, 1.0], [0.3, 2.0, 0.9, 2.0], [np.nan] * 4])
-    figures = budgets.judge_budgets(own, plain, np.array([1.0, 2.0, 3.0]), plain)
-    assert figures == pytest.approx({"error": 100.0, "worst": 10.0, "used": 105.0, "overspent": 50.0})
-    figures = budgets.judge_errors(own, plain, np.array([0.2, 0.3, 0.1]), plain)
-    assert figures == pytest.approx({"bill": 0.0, "missed": 50.0})
-    nothing = np.full((3, 4), np.nan)
-    assert all(np.isnan(x) for x in budgets.judge_budgets(nothing, plain, np.ones(3), plain).values())
-
-
-def test_a_single_model_beats_what_errs_more_and_costs_more_and_nothing_beats_itself():
-    singles = np.array([[0.4, 1.0, 0.4, 1.0], [0.2, 3.0, 0.25, 3.0]])
-    own = np.array([[0.3, 2.0, 0.41, 1.1], [0.2, 3.0, 0.25, 3.0], [0.21, 3.1, 0.24, 3.1]])
-    figures = budgets.judge_prices(own, own, np.array([1.0, 2.0, 3.0]), singles)
-    assert figures == pytest.approx({"loss": 0.0, "beaten": 100 / 3, "beaten on the labels": 100 / 3})
-
-
-def test_halves_that_are_the_same_are_measured_once(logs, capsys):
-    source = budgets.Source(budgets.FOLDER, "made", logs[1])
-    splits = [(one.labels, one.queries, one.split) for one in budgets.splits_of(source, [50, 100, 300], 2)]
-    assert splits == [(50, 50, 0), (50, 50, 1), (100, 96, 0), (100, 96, 1)]
-    assert capsys.readouterr().err == "made: 300 labels are not there, half of its queries are 96\n"
-    train, test = budgets.Split(source, 100, 96, 1).logs()
-    assert not {*train.queries} & {*test.queries}
-    assert train.n_queries + test.n_queries == 192
-    assert train.models == test.models

@@ -1,15 +1,10 @@
 """What stands beside rcjax in `benchmarks.peers`: each peer does what its paper says, on cases counted by hand."""
 
-import itertools
-
 import numpy as np
 import pytest
 
-import rcjax
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns, outcomes
-from benchmarks.peers import __main__ as peers, abc, bargain, cascade_routing, promises, ucci
-from benchmarks.peers.automix import automix
-from benchmarks.peers.frugalgpt import frugalgpt
+from benchmarks.peers import __main__ as peers, abc, bargain, cascade_routing, ucci
 
 QUICK = [name for name in peers.PEERS if name != peers.BAYESIAN]
 
@@ -52,13 +47,6 @@ def test_bills_are_those_of_the_queries_themselves_and_not_means(columns):
         assert counted.cost[place] == pytest.approx(bill / 120)
 
 
-def test_frugalgpt_has_all_lists_of_up_to_three_and_nothing_that_the_labels_beat(columns):
-    points = frugalgpt(*columns)
-    order = np.argsort(points[:, LABELS_BILL])
-    assert (np.diff(points[order, LABELS_ERROR]) < 0).all()
-    assert points[:, LABELS_ERROR].min() <= columns[0].wrong.mean(0).min()
-
-
 def test_isotonic_regression_pools_what_violates_the_order():
     # The textbook case of pool adjacent violators: neighbours that rise are averaged until nothing does.
     confidence = np.array([0.1, 0.2, 0.3, 0.4, 0.4, 0.5])
@@ -71,16 +59,6 @@ def test_isotonic_regression_pools_what_violates_the_order():
     fitted = ucci.isotonic(np.sort(shuffled), labels)[1]
     assert (np.diff(fitted) <= 0).all()
     assert fitted.mean() == pytest.approx(labels.mean())
-
-
-def test_ucci_expects_on_the_labels_what_a_calibrated_threshold_comes_to(columns):
-    points = ucci.ucci(*columns)[3:]
-    assert np.abs(points[:, LABELS_ERROR] - points[:, ERROR]).mean() < 0.06
-
-
-def test_automix_tries_eighths_alone(columns):
-    points = automix(*columns)
-    assert len(points) == 3 + 8 * 3
 
 
 def test_a_majority_answers_where_enough_agree_and_all_of_a_tier_are_billed():
@@ -98,26 +76,6 @@ def test_a_majority_answers_where_enough_agree_and_all_of_a_tier_are_billed():
     for theta, figures in {2 / 3: (1 / 3, 6 + 20 / 3), 1 / 3: (1 / 3, 6 + 10 / 3), 0.0: (0.0, 6.0)}.items():
         assert abc.answered(data, ((0, 1, 2), (3,)), [theta]) == pytest.approx(figures), theta
     assert abc.votes(data, (0, 1)).share.tolist() == [1, 0.5, 0.5]
-
-
-def test_the_safe_share_of_votes_is_the_least_that_keeps_to_the_risk():
-    tally = abc.Votes(np.array([1, 1, 2 / 3, 2 / 3, 1 / 3]), np.array([0, 1, 1, 0, 1.0]), np.ones(5))
-    assert [abc.safe_share(tally, risk) for risk in (0.6, 0.4, 0.2, 0.1)] == pytest.approx([0, 1 / 3, 2 / 3, 1.0])
-
-
-def test_tiers_rise_in_price_and_end_with_one_model():
-    tiers = [*abc.tiers_of(5)]
-    assert len(tiers) == len({*tiers})
-    assert ((0, 1), (2, 3), (4,)) in tiers
-    for some in tiers:
-        assert len(some[-1]) == 1
-        assert all(max(a) < min(b) for a, b in itertools.pairwise(some))
-
-
-def test_without_answers_there_is_no_agreement(columns):
-    bare = [data._replace(answer=None) for data in columns]
-    assert len(abc.agreement_based(*bare)) == 0
-    assert len(bargain.bargain(*bare)) > 3
 
 
 def test_cascade_routing_asks_one_model_where_money_counts_and_gives_the_best_answer_where_none_does(columns):
@@ -154,36 +112,3 @@ def test_bargain_keeps_its_promise_and_stops_at_the_first_failure():
     assert used > 150
     never = bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5, 0.999]))
     assert never.tolist() == [bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5]))[0], np.inf]
-
-
-def test_promises_are_judged_by_what_the_whole_population_does(columns):
-    train, whole = columns
-    for name, promiser in promises.PROMISERS.items():
-        rule, strict = promiser(train, whole, 0.3), promiser(train, train, 0.0)
-        assert rule is not None, name
-        error, bill = rule(whole)
-        assert error <= 0.3 + 1e-9, name  # chosen on the population itself
-        assert bill > 0, name
-        assert strict is None or strict(train)[0] == 0, name
-    rows = [
-        {"method": m, "log": log, "target": 0.1, "made": True, "false": m == "b" and log == "x", "cost": 0.5}
-        for m in "ab"
-        for log in "xy"
-    ]
-    table = promises.table_of_promises(rows)
-    assert table["method"].to_list() == ["b", "a"]
-    assert table["at worst, %"][0] == "100 (x, at most 10 %)"
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("float64")
-def test_rcjax_and_peers_get_the_same_budgets():
-    train, test = (
-        rcjax.sample_log(n, seed=seed).select(["llama3.2-1b", "llama3.1-70b"]) for n, seed in ((96, 0), (192, 9))
-    )
-    row = peers.measure(train, test, 3, ["UCCI", "agreement-based cascading"])
-    assert row["error"]["rcjax"] == 0
-    assert row["error"][peers.BARE] == 0  # the log tells no answers
-    assert row["unmet"]["agreement-based cascading"] == 3
-    assert row["error"]["agreement-based cascading"] is None
-    assert row["unmet"]["UCCI"] == 0

@@ -70,18 +70,6 @@ def test_areas_need_costs_in_common():
 
 
 @pytest.mark.thorough
-def test_a_mixture_keeps_the_corners_of_the_hull():
-    log = rcjax.sample_log(400, seed=0).select(MODELS)
-    model = rcjax.fit(log)
-    mixed = methods.mixture_of_two(model, log, log)
-    alone = 1 - np.asarray(log.correct).mean(0)
-    lines = np.interp(np.asarray(log.cost), mixed.cost, mixed.error)
-    assert (lines <= alone + 1e-12).all()
-    corners = [np.flatnonzero(np.isclose(np.asarray(log.cost), cost)) for cost in mixed.cost]
-    assert alone[np.concatenate(corners)] == pytest.approx(mixed.error)
-
-
-@pytest.mark.thorough
 def test_the_objective_in_numpy_is_that_of_rcjax():
     log = contenders.make_log(400, 3, seed=0)
     model, lam = rcjax.fit(log), 0.1 / float(log.cost[-1])
@@ -158,14 +146,6 @@ def test_the_page_of_figures_is_made_of_the_results():
     assert len(make_measured.CHOSEN) == 11
 
 
-def test_a_chosen_figure_that_is_gone_is_told():
-    result = make_measured.Result("speed", "Speed", "2026-01-01", (("a", "1"), ("ab", "2")))
-    assert make_measured.figure_of(make_measured.Headline("speed", "ab"), {"speed": result}) == "2"
-    for beginning in ("a", "c"):
-        with pytest.raises(LookupError, match="mend CHOSEN"):
-            make_measured.figure_of(make_measured.Headline("speed", beginning), {"speed": result})
-
-
 @pytest.mark.parametrize("theme", make_picture.THEMES)
 def test_the_picture_of_the_readme_is_small_and_has_the_colours_of_its_theme(theme):
     path = make_picture.DOCS / f"tradeoff-{theme}.svg"
@@ -194,20 +174,3 @@ def test_a_gateway_is_asked_by_so_many_clients_and_timed(streamed, tmp_path, mon
     assert len(told["added"]) == told["requests"] <= 4 * 0.5 / 0.01
     assert min(told["added"]) > -1.5  # not sooner than by the model's own time, which is right to a millisecond
     assert gateway_race.medians([gateway_race.Rate(1, 10), gateway_race.Rate(3, 10)]) == gateway_race.Rate(2, 10)
-
-
-@pytest.mark.thorough
-def test_frontiers_are_compared_by_areas_and_by_what_budgets_get():
-    log = rcjax.sample_log(200, seed=0).select(MODELS)
-    frontier = rcjax.tuning.select_frontier(log).frontier
-    corners = rcjax.solve_frontier(frontier.model, cascades=[MODELS[:1], MODELS[1:2], MODELS[2:]])
-    assert methods.compare_frontiers(frontier, frontier, log) == {"change": 0.0, "mixed": 0.0, "budgets": 0.0}
-    figures = methods.compare_frontiers(frontier, corners, log)
-    costs = [np.asarray(one.cost) for one in (frontier, corners)]
-    budgets = np.linspace(max(cost.min() for cost in costs), min(cost.max() for cost in costs), 4001)[:-1]
-    errors = []
-    for one in (frontier, corners):
-        replayed = np.asarray(rcjax.replay(one, log).error)
-        errors.append(np.mean([replayed[one.choose(budget=budget)] for budget in budgets]))
-    assert figures["budgets"] == pytest.approx(100 * (errors[0] / errors[1] - 1), abs=0.2)
-    assert figures["mixed"] <= figures["change"] + 1.0
