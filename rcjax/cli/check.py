@@ -11,7 +11,7 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, WrongColumn, as_options, scoring
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, as_options, scoring
 from rcjax.cli.parsers import fraction
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command
@@ -24,7 +24,6 @@ def check(
     labels: Labels = None,
     answers: Answers = None,
     score_max: ScoreMax = None,
-    wrong: WrongColumn = None,
     tuned_on: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +54,7 @@ def check(
     """
     if alarm is not None and not 0 < alarm < 1:
         raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
-    scale, drifted = scoring(score_max, wrong, labels), None
+    scale, drifted = scoring(score_max), None
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import Steps

@@ -25,7 +25,6 @@ from rcjax.cli.options import (
     ScoreMax,
     Task,
     TaskOption,
-    WrongColumn,
     counted,
     scoring,
 )
@@ -47,7 +46,6 @@ def diagnose(
     reference: ReferenceModel = None,
     same: SameBy = None,
     score_max: ScoreMax = None,
-    wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -75,7 +73,7 @@ def diagnose(
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
     doubtful or bad, says what to do, and which policies it affects.
     """
-    compared, scale = counted(reference, same), scoring(score_max, wrong, labels)
+    compared, scale = counted(reference, same), scoring(score_max)
     figures = sorted(plots.glob("*.png")) if plots else []
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--plots", figure) for figure in figures], inputs)

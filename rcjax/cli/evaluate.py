@@ -19,7 +19,6 @@ from rcjax.cli.options import (
     ReferenceModel,
     SameBy,
     ScoreMax,
-    WrongColumn,
     as_options,
     counted,
     scoring,
@@ -40,7 +39,6 @@ def evaluate(
     reference: ReferenceModel = None,
     same: SameBy = None,
     score_max: ScoreMax = None,
-    wrong: WrongColumn = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -49,7 +47,7 @@ def evaluate(
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.
     """
-    scale = scoring(score_max, wrong, labels)
+    scale = scoring(score_max)
     reading = {"reference": counted(reference, same), **scale}
     with reported(as_json=json_):
         from rcjax.cli.console import Screen, Steps, hang

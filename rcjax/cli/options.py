@@ -102,18 +102,6 @@ ScoreMax = Annotated[
 ]
 
 
-WrongColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--wrong",
-        show_default=False,
-        metavar="COLUMN",
-        help="A column of errors, from 0 to the full score, in place of a column correct.",
-        rich_help_panel=READ,
-    ),
-]
-
-
 AsJson = Annotated[
     bool,
     typer.Option(
@@ -184,12 +172,6 @@ ErrorCost = Annotated[
 ]
 
 
-Lam = Annotated[
-    Any,
-    typer.Option(parser=positive, metavar="NUMBER", help="λ of the paper: 1 / --error-cost.", rich_help_panel=TARGET),
-]
-
-
 SecondCost = Annotated[
     Any,
     typer.Option(
@@ -218,17 +200,16 @@ def one_target(
     budget: float | None,
     max_error: float | None,
     error_cost: float | None,
-    lam: float | None,
     max_difference: float | None = None,
 ) -> "Target | None":
     """The target, None where there is none; a usage error for several. A limit on the difference is one on the error.
 
     Args:
-        budget, max_error, error_cost, lam, max_difference: the options, None where they are not given.
+        budget, max_error, error_cost, max_difference: the options, None where they are not given.
     """
     from rcjax.policy.targets import Target  # imported when a command starts to work
 
-    targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost)
     if max_difference is not None:
         if targets:
             other = targets[0].name.replace("_", "-")
@@ -265,28 +246,22 @@ def counted(reference: str | None, same: str | None, max_difference: float | Non
     return Reference(reference, same or BY_ANSWER, None if max_difference is None else "differences")
 
 
-def scoring(score_max: float | None, wrong: str | None, labels: Path | None) -> dict[str, Any]:
-    """How labels are written, as `read_log` takes it, of what is said; a usage error for what does not go together.
+def scoring(score_max: float | None) -> dict[str, float]:
+    """How labels are written, as `read_log` takes it, of what is said.
 
-    >>> scoring(10.0, None, None)
-    {'score_max': 10.0}
+    >>> scoring(10.0), scoring(None)
+    ({'score_max': 10.0}, {})
     """
-    if wrong is not None and labels is not None:
-        raise typer.BadParameter("give one of --wrong, a column of LOG, and --labels", param_hint="--wrong")
-    if wrong == "":
-        raise typer.BadParameter("is empty: give the name of a column of LOG", param_hint="--wrong")
-    settings = {"score_max": score_max, "wrong": wrong}
-    return {name: value for name, value in settings.items() if value is not None}
+    return {} if score_max is None else {"score_max": score_max}
 
 
-def as_options(settings: Mapping[str, Any]) -> dict[str, str]:
+def as_options(settings: Mapping[str, float]) -> dict[str, str]:
     """The same as options of a command.
 
-    >>> as_options({"score_max": 10.0, "wrong": "lost"})
-    {'score-max': '10', 'wrong': 'lost'}
+    >>> as_options({"score_max": 10.0})
+    {'score-max': '10'}
     """
-    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
-    return {name.replace("_", "-"): value for name, value in shown.items()}
+    return {name.replace("_", "-"): f"{value:g}" for name, value in settings.items()}
 
 
 def checked(spec: "Spec", held_out: bool = False) -> None:
@@ -306,25 +281,6 @@ def _option(name: str) -> str:
     '--max-error'
     """
     return "--" + name.replace("_", "-")
-
-
-def price_of_refusing(share: float | None, cost: float | None, target: "Target | None") -> float | None:
-    """What a refusal costs in errors, of --abstain-price (`share`) or --abstain-cost (`cost`); a usage error for both.
-
-    None where models may not refuse.
-    """
-    if share is not None and cost is not None:
-        raise typer.BadParameter("give one of --abstain-price and --abstain-cost")
-    if cost is None:
-        return share
-    error_cost = None if target is None else target.error_cost
-    if error_cost is None:
-        what = "needs --error-cost or --lam; for another target, or none, give --abstain-price"
-        raise typer.BadParameter(what, param_hint="--abstain-cost")
-    if cost > error_cost:
-        what = f"must be at most the cost of an error, {error_cost:.4g}: nobody would refuse"
-        raise typer.BadParameter(what, param_hint="--abstain-cost")
-    return cost / error_cost
 
 
 class Task(StrEnum):

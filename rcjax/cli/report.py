@@ -22,7 +22,6 @@ from rcjax.cli.options import (
     ErrorCost,
     Fresh,
     Labels,
-    Lam,
     LogFile,
     MaxDifference,
     MaxError,
@@ -34,7 +33,6 @@ from rcjax.cli.options import (
     SecondCost,
     Task,
     TaskOption,
-    WrongColumn,
     as_options,
     counted,
     one_target,
@@ -59,13 +57,11 @@ def report(
     max_error: MaxError = None,
     max_difference: MaxDifference = None,
     error_cost: ErrorCost = None,
-    lam: Lam = None,
     labels: Labels = None,
     answers: Answers = None,
     reference: ReferenceModel = None,
     same: SameBy = None,
     score_max: ScoreMax = None,
-    wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     copula: CopulaFamily = None,
@@ -76,11 +72,11 @@ def report(
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
 
     Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
-    one of `--budget`, `--max-error`, `--error-cost` and `--lam`, the page opens at the policy for it. The page
+    one of `--budget`, `--max-error` and `--error-cost`, the page opens at the policy for it. The page
     needs no network and no other file.
     """
-    target = one_target(budget, max_error, error_cost, lam, max_difference)
-    compared, scale = counted(reference, same, max_difference), scoring(score_max, wrong, labels)
+    target = one_target(budget, max_error, error_cost, max_difference)
+    compared, scale = counted(reference, same, max_difference), scoring(score_max)
     inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct([("--out", out)], inputs)
     with reported(as_json=json_):
@@ -107,7 +103,7 @@ def report(
             options |= {} if target is None else target.to_json()
             findings = rcjax.make_report(training, draw=True, **options)
         files = {"prices": prices, "labels": labels, "answers": answers, "task": None if task == "generation" else task}
-        how = {"models": models and ",".join(models), "copula": copula, "second-cost": second_cost}
+        how = {"models": models and ",".join(models), "second-cost": second_cost}
         counting = {"reference": reference, "same": same, **as_options(scale)}
         tune = command("tune", log, **files, **how, **counting) + " --really" * really
         findings = dataclasses.replace(findings, command=tune)

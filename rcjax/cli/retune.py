@@ -11,7 +11,7 @@ import typer
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, WrongColumn, scoring
+from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, scoring
 from rcjax.cli.plausible import Really, require_plausible_prices
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def retune(
     labels: Labels = None,
     answers: Answers = None,
     score_max: ScoreMax = None,
-    wrong: WrongColumn = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the new policy here; it may be POLICY."),
@@ -51,7 +50,7 @@ def retune(
         ("--answers", answers),
     ]  # it may be that of POLICY
     require_distinct([("--out", out)], inputs)
-    scale = scoring(score_max, wrong, labels)
+    scale = scoring(score_max)
     with reported(as_json=json_):
         from rcjax._core.json_values import plain
         from rcjax.cli.console import Steps

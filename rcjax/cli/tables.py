@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from rcjax._base.wording import Money, between, choose_unit, describe_cascade, figure, percent
@@ -68,23 +67,6 @@ def show_tuning(
     if drawn:
         colour = screen.is_terminal and not screen.no_color
         screen.out(sketch(points, rows, money, chosen, noun, colour=colour) + "\n", highlight=False)
-
-
-@shown
-def show_copulas(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the family chosen for each pair of models, and how far behind the next best one is."""
-    screen = Screen()
-    screen.print("How the confidences of two models go together (--copula auto):")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for heading in ("models", "family"):
-        table.add_column(heading, no_wrap=heading == "family")
-    table.add_column("rank correlation", justify="right")
-    table.add_column("next best, and by how much worse (AIC)")
-    for row in (row for row in rows if row["chosen"]):
-        others = [r for r in rows if r["pair"] == row["pair"] and not r["chosen"] and r["aic"] is not None]
-        ranked = [f"{r['family']}, {figure(r['aic'] - row['aic'], 2)}" for r in sorted(others, key=lambda r: r["aic"])]
-        table.add_row(" & ".join(row["pair"]), row["family"], f"{row['tau']:.2f}", *ranked[:1])
-    screen.print(table)
 
 
 @shown

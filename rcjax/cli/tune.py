@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rcjax._base.wording import budget_between
-from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
+from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.options import (
     Answers,
     AsJson,
     Budget,
-    CopulaFamily,
     ErrorCost,
     Labels,
-    Lam,
     LogFile,
     MaxDifference,
     MaxError,
@@ -34,15 +32,13 @@ from rcjax.cli.options import (
     SecondCost,
     Task,
     TaskOption,
-    WrongColumn,
     checked,
     counted,
     one_target,
-    price_of_refusing,
     scoring,
 )
 from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
-from rcjax.cli.parsers import as_search, fraction, models_to_read, money, names
+from rcjax.cli.parsers import as_search, fraction, models_to_read, names
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.policy.spec import Spec
@@ -74,17 +70,6 @@ AbstainPrice = Annotated[
         parser=fraction,
         metavar="SHARE",
         help="Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 or 30%.",
-        rich_help_panel=SEARCH,
-    ),
-]
-
-
-AbstainCost = Annotated[
-    Any,
-    typer.Option(
-        parser=money,
-        metavar="MONEY",
-        help="The same in money, for one refusal; with `--error-cost` or `--lam`.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -146,18 +131,11 @@ FrontierOut = Annotated[
 ]
 
 
-PlotOut = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Draw the frontier here, as PNG; needs matplotlib.", rich_help_panel=OUTPUT),
-]
-
-
 class Outputs(NamedTuple):
     """The files to write."""
 
     policy: Path | None
     frontier: Path | None
-    plot: Path | None
 
 
 def tune(
@@ -167,23 +145,18 @@ def tune(
     max_error: MaxError = None,
     max_difference: MaxDifference = None,
     error_cost: ErrorCost = None,
-    lam: Lam = None,
     out: PolicyOut = None,
     frontier: FrontierOut = None,
-    plot: PlotOut = None,
     bands: Bands = True,
     labels: Labels = None,
     answers: Answers = None,
     reference: ReferenceModel = None,
     same: SameBy = None,
     score_max: ScoreMax = None,
-    wrong: WrongColumn = None,
     task: TaskOption = Task.generation,
     models: Models = None,
     cascade: Cascade = None,
     abstain_price: AbstainPrice = None,
-    abstain_cost: AbstainCost = None,
-    copula: CopulaFamily = None,
     confidence: Confidence = None,
     held_out: HeldOut = None,
     judged: Judged = False,
@@ -196,17 +169,16 @@ def tune(
 
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
-    target, outputs = one_target(budget, max_error, error_cost, lam, max_difference), Outputs(out, frontier, plot)
-    compared, scale = counted(reference, same, max_difference), scoring(score_max, wrong, labels)
-    options = [("--out", out), ("--frontier", frontier), ("--plot", plot)]
+    target, outputs = one_target(budget, max_error, error_cost, max_difference), Outputs(out, frontier)
+    compared, scale = counted(reference, same, max_difference), scoring(score_max)
+    options = [("--out", out), ("--frontier", frontier)]
     inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
     require_distinct(options, [*inputs, ("--held-out", held_out)])
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
     spec = Spec(
         targets=() if target is None else (target,),
         search="selected" if cascade is None else as_search(cascade),
-        fit={"copula": copula or "gumbel"},
-        abstain_price=price_of_refusing(abstain_price, abstain_cost, target),
+        abstain_price=abstain_price,
         confidence=confidence,
         judged=judged,
         intervals=bands,
@@ -217,8 +189,6 @@ def tune(
     with reported(as_json=json_):
         for path in outputs:
             require_writable(path)
-        if plot:
-            require_libraries("--plot", "plots", "matplotlib")
         start_jax()  # before JAX is imported
         require_plausible_prices(prices, really)
         reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
@@ -291,24 +261,15 @@ def _write(tuned: Tuned, outputs: Outputs) -> dict[Path, OSError]:
     saves: dict[Path, Callable[[], None]] = {}
     if outputs.frontier:
         saves[outputs.frontier] = partial(tuned.frontier.save, outputs.frontier)
-    if outputs.plot:
-        saves[outputs.plot] = partial(_draw, tuned, outputs.plot)
     if outputs.policy and tuned.policy:
         saves[outputs.policy] = partial(tuned.policy.save, outputs.policy)
     outcomes = {path: attempt(save) for path, save in saves.items()}
     return {path: problem for path, problem in outcomes.items() if problem}
 
 
-def _draw(tuned: Tuned, path: Path) -> None:
-    from rcjax.plots import frontier_figure, save_figure
-
-    alone = {model.model: (model.cost, 1 - model.accuracy) for model in tuned.alone}
-    save_figure(frontier_figure(tuned.frontier, alone), path)
-
-
 def _show(tuned: Tuned, *, target: Target | None, written: Outputs, done: bool) -> None:
     """Print the tables, the policy last; `written` are the files that are there, `done` says that nothing is wrong."""
-    from rcjax.cli.tables import show_copulas, show_next, show_policy, show_tuning, show_written
+    from rcjax.cli.tables import show_next, show_policy, show_tuning, show_written
 
     document = tuned.to_json()
     heading = tuned.log.describe()
@@ -318,8 +279,6 @@ def _show(tuned: Tuned, *, target: Target | None, written: Outputs, done: bool) 
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
     show_tuning(heading, rows, document["frontier"], chosen=chosen, drawn=target is None, noun=tuned.log.counted.noun)
-    if tuned.model.copula_table:
-        show_copulas(tuned.model.copula_table)
     if tuned.policy and target is not None:
         show_policy(document["policy"], target, rows, document["remarks"], tuned.log.counted)
     budget = None if target is not None else budget_between([row["cost"] for row in rows])

@@ -73,7 +73,7 @@ def read(path: Path, how: How) -> Iterator[ImportedAnswer]:
     columns: dict[str, str] = {}
 
     def choose(_: str, there: list[str]) -> list[str]:
-        usual = {"correct": Scoring().of_table(path.name, [*there, *theirs]).column}  # or score
+        usual = {"correct": Scoring().of_table([*there, *theirs]).column}  # or score
         for own in (*_NEEDED, *OPTIONAL):
             column = theirs.get(own, usual.get(own, own))
             if column in there:

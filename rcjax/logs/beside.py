@@ -23,12 +23,9 @@ class Beside(NamedTuple):
     """How labels are written."""
 
 
-def scoring_of(score_max: float, wrong: str | None, labels: Any) -> Scoring:
+def scoring_of(score_max: float, labels: Any) -> Scoring:
     """How labels are written, for these arguments of `read_log`; ValueError for what cannot be."""
-    scoring = Scoring(float(score_max), wrong, beside=labels is not None).check()
-    if wrong is not None and labels is not None:
-        raise ValueError("wrong, a column of errors, and labels do not go together: give one of the two")
-    return scoring
+    return Scoring(float(score_max), beside=labels is not None).check()
 
 
 def sameness_of(reference: str | Reference | None, same: Same | None) -> Sameness | None:

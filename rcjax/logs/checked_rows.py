@@ -238,7 +238,7 @@ def read_rows(
 
     def choose(name: str, columns: list[str]) -> list[str]:
         texts[:] = [] if more is None else more(name, columns)
-        written[:] = [scoring.of_table(name, columns)]
+        written[:] = [scoring.of_table(columns)]
         label = written[0].column
         labelled = [column for column in columns if column != "correct" or label == "correct"]
         needed = needed_columns(

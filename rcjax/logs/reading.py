@@ -46,7 +46,6 @@ def read_log(
     reference: str | Reference | None = None,
     same: Same | None = None,
     score_max: float = 1.0,
-    wrong: str | None = None,
 ) -> Log:
     """Read and check a log with one row per query and model.
 
@@ -87,7 +86,6 @@ def read_log(
             be told. By default they are as policies compare them (`answer`), or as a judge has said, by a
             `Reference` whose `same` names it.
         score_max: the full score: labels, of the log and from elsewhere, are divided by it. True stands for it.
-        wrong: a column of errors, from 0 to `score_max`, in place of `correct`.
 
     `correct`, or where there is none `score`, may be a score: any number from 0 to `score_max`. The error of an answer
     is then the share of the score that is missing, and `Log.scores` tells the scale.
@@ -124,7 +122,7 @@ def read_log(
         if table is None or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
     counted = sameness_of(reference, same)
-    scoring = scoring_of(score_max, wrong, labels)
+    scoring = scoring_of(score_max, labels)
     beside_it = Beside(labels, answers, not unlabelled, sameness=counted, scoring=scoring)
     return _read(source, prices, models, task, beside_it)
 

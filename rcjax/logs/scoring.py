@@ -1,4 +1,4 @@
-"""How the labels of a log are written: right or wrong, a score up to a full one, or a column of errors."""
+"""How the labels of a log are written: right or wrong, or a score up to a full one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed, near
 
 _CONFIDENCES = ("logprob", "confidence")
 
@@ -26,38 +24,23 @@ class Scoring(NamedTuple):
 
     most: float = 1.0
     """The full score."""
-    wrong: str | None = None
-    """The column of errors that stands in place of `correct`."""
     column: str = "correct"
     """That which is read, of the table at hand."""
     beside: bool = False
     """Labels from elsewhere count: a column `score` of the log is none."""
 
     def check(self) -> Scoring:
-        """Itself; ValueError for a full score that is no positive number, or a column without a name."""
+        """Itself; ValueError for a full score that is no positive number."""
         if not 0 < self.most < math.inf:
             raise ValueError(f"score_max is {self.most}; it must be a positive number, such as 10")
-        if self.wrong == "":
-            raise ValueError("wrong is empty: give the name of the column of errors")
         return self
 
-    def of_table(self, name: str, columns: Sequence[str]) -> Scoring:
+    def of_table(self, columns: Sequence[str]) -> Scoring:
         """The same with the column of a table that tells the labels: `score` where it has no `correct`.
 
-        Raises `LogError` where it has no column of errors of that name.
-
-        >>> Scoring().of_table("log.csv", ["query", "score", "logprob"]).column
+        >>> Scoring().of_table(["query", "score", "logprob"]).column
         'score'
         """
-        if self.wrong is not None:
-            if plain_name(self.wrong) == "error" and "call_log" in columns:
-                raise LogError(f"{name}: column error of a call log tells which calls failed: name another column")
-            alike = [column for column in columns if plain_name(column) == plain_name(self.wrong)]
-            if len(alike) != 1:
-                what = "occurs twice: drop one of the two" if alike else f"is not there{near(self.wrong, columns)}"
-                there = "" if alike else f"; found: {listed(columns)}"
-                raise LogError(f"{name}: column {brief(self.wrong)}, which is to tell the errors, {what}{there}")
-            return self._replace(column=alike[0])
         # A score beside no confidence may be meant for one: it is asked for, as before.
         plain = not self.beside and "correct" not in columns and "score" in columns and {*_CONFIDENCES} & {*columns}
         return self._replace(column="score" if plain else "correct")
@@ -65,8 +48,6 @@ class Scoring(NamedTuple):
     @property
     def advice(self) -> str:
         """What to put into the column, for messages."""
-        if self.wrong is not None:
-            return f"give the error, from 0 to {self.most:g}"
         if self.most != 1:
             return f"give the score, from 0 to {self.most:g}"
         return (
@@ -80,18 +61,17 @@ class Scoring(NamedTuple):
             name: of the log.
             labels: of its answers, scores from 0 to 1.
         """
-        if self.most > 1 and self.wrong is None and labels.size >= _TELLING and labels.max() <= 1 / self.most:
+        if self.most > 1 and labels.size >= _TELLING and labels.max() <= 1 / self.most:
             what = f"no score is above 1, and the full score is said to be {self.most:g}"
             raise LogError(f"{name}: {what}: leave out --score-max (score_max=) where they are shares of it")
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Scores from 0 to 1 of the numbers in the column, which may be NaN.
 
-        >>> Scoring(10.0).scaled(np.array([7.0])).tolist(), Scoring(wrong="loss").scaled(np.array([0.25])).tolist()
-        ([0.7], [0.75])
+        >>> Scoring(10.0).scaled(np.array([7.0])).tolist()
+        [0.7]
         """
-        shares = values if self.most == 1 else values / self.most
-        return shares if self.wrong is None else 1 - shares
+        return values if self.most == 1 else values / self.most
 
 
 RIGHT_OR_WRONG = Scoring()

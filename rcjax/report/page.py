@@ -220,11 +220,13 @@ def _option(log: Log, target: Target) -> str:
 
     >>> import rcjax
     >>> log = rcjax.sample_log(20, seed=0)
-    >>> [_option(log, Target(name, 0.00015)) for name in ("budget", "max_error", "lam")]
-    ['--budget 150/M', '--max-error 0.00015', '--lam 0.00015']
+    >>> [_option(log, Target(name, 0.00015)) for name in ("budget", "max_error", "error_cost", "lam")]
+    ['--budget 150/M', '--max-error 0.00015', '--error-cost 0.00015', '--error-cost 6666.666667']
     """
     if target.name == "budget":
         return f"--budget {1e6 * target.value:.10g}/M"
+    if target.name == "lam":
+        return f"--error-cost {1 / target.value:.10g}" if target.value > 0 else ""
     differs = target.name == "max_error" and log.reference is not None and log.reference.counts == "differences"
     return f"--{'max-difference' if differs else target.name.replace('_', '-')} {target.value:.10g}"
 

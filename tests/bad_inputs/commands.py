@@ -16,7 +16,6 @@ COMMANDS = (
             Slot("--held-out", "log", "--confidence 90%"),
             Slot("--out", "output"),
             Slot("--frontier", "output"),
-            Slot("--plot", "output"),
         ),
         "--task choice --max-error 45% --no-bands",
     ),

@@ -11,7 +11,6 @@ from misses import in_turn
 
 import rcjax
 from rcjax.cli import options
-from rcjax.copulas.families import FAMILIES
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -42,33 +41,28 @@ def test_version():
 @in_turn(
     ("arguments", "message"),
     [
-        (["tune", "log.csv", "--budget", "1", "--lam", "2"], "give one target, not --budget and --lam"),
+        (["tune", "log.csv", "--budget", "1", "--error-cost", "2"], "give one target, not --budget and --error-cost"),
         (["tune", "log.csv", "--out", "policy.json"], "needs a target"),
         (
-            ["tune", "log.csv", "--lam", "1", "--out", "a.json", "--frontier", "a.json"],
+            ["tune", "log.csv", "--error-cost", "1", "--out", "a.json", "--frontier", "a.json"],
             "must not be the file",
         ),
-        (["tune", "log.csv", "--lam", "1e308"], "where sums of money must lie"),
-        (["tune", "log.csv", "--lam", "1e-308"], "where sums of money must lie"),
         (["tune", "log.csv", "--error-cost", "1e-308"], "where sums of money must lie"),
         (["tune", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
         (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
-        (["tune", "log.csv", "--lam", "1", "--abstain-cost", "1e300"], "where sums of money must lie"),
-        (["tune", "log.csv", "--lam", "1e30", "--abstain-cost", "1e30"], "nobody would refuse"),
-        (["tune", "log.csv", "--error-cost", "1", "--abstain-cost", "1.1"], "must be at most the cost of an error, 1"),
         (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
         (["tune", "log.csv", "--budget", "1/week"], "is no sum of money"),
         (["tune", "log.csv", "--budget=-1"], "is not a sum of money"),
         (["tune", "log.csv", "--max-error", "150%"], "is more than 1"),
         (["tune", "log.csv", "--max-error", "nan"], "is not a share"),
-        (["tune", "log.csv", "--lam", "0"], "not above 0"),
+        (["tune", "log.csv", "--error-cost", "0"], "not above 0"),
         (["tune", "log.csv", "--error-cost", "x"], "is not a number"),
         (["tune", "log.csv", "--models", "a,,b"], "names of models"),
         (["tune", "log.csv", "--cascade", "a,a"], "names of models"),
         (["tune", "log.csv", "--task", "poetry"], "poetry"),
         (["tune", "log.csv", "--confidence", "95%"], "needs --max-error or --budget"),
-        (["tune", "log.csv", "--lam", "1", "--confidence", "95%"], "needs --max-error or --budget"),
+        (["tune", "log.csv", "--error-cost", "1", "--confidence", "95%"], "needs --max-error or --budget"),
         (["tune", "log.csv", "--budget", "1", "--confidence", "1"], "below 1 (100%)"),
         (["tune", "log.csv", "--budget", "1", "--held-out", "other.csv"], "needs --confidence"),
         (["tune"], "LOG"),
@@ -148,32 +142,10 @@ def test_tune_prints_one_json_document(folder):
     assert policy.expected["cost"] == pytest.approx(sum(bills) / len(bills), rel=1e-6)
 
 
-def test_tune_takes_a_copula(folder):
-    document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "frank", "--json").stdout)
-    assert "copulas" not in document
-    assert document["frontier"]
-    result = run("tune", folder / "train.csv", "--no-bands", "--copula", "gumble")
-    assert result.exit_code == 2
-    assert "unknown copula 'gumble'" in " ".join(result.output.replace("│", " ").split())
-
-
-@pytest.mark.thorough
-def test_tune_chooses_the_copula_of_each_pair(folder):
-    document = json.loads(run("tune", folder / "train.csv", "--no-bands", "--copula", "auto", "--json").stdout)
-    assert {row["family"] for row in document["copulas"]} == {family.__name__ for family in FAMILIES}
-    assert len(document["copulas"]) == 3 * len(FAMILIES)
-    assert sum(row["chosen"] for row in document["copulas"]) == 3
-    shown = run("tune", folder / "train.csv", "--no-bands", "--copula", "auto").stdout
-    assert "rank correlation" in shown
-    assert max(map(len, shown.splitlines())) <= 80
-
-
 def test_tune_shows_tables_within_80_columns(folder, tmp_path):
     out = tmp_path / "policy.json"
-    figure = tmp_path / "frontier.png"
     tune = ["tune", folder / "train.csv", "--task", "choice", "--error-cost", "0.001"]
-    shown = succeed(*tune, "--out", out, "--plot", figure)
-    assert figure.read_bytes().startswith(b"\x89PNG")
+    shown = succeed(*tune, "--out", out)
     tables = [line for line in shown.splitlines() if str(folder) not in line and str(tmp_path) not in line]
     assert max(map(len, tables)) <= 80
     assert "each model alone" in shown

@@ -19,8 +19,6 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--cascade", "all", "--abstain-cost", "0.1"], "needs --error-cost or --lam"),
-        (["--abstain-price", "0.3", "--abstain-cost", "0.1", "--lam", "9"], "give one of --abstain-price and"),
         (["--cascade", "all", "--abstain-price", "2"], "is more than 1"),
     ],
 )
@@ -31,16 +29,14 @@ def test_usage(options, message):
 
 
 @pytest.mark.thorough
-def test_a_refusal_in_money_is_its_share_of_an_error(folder, tmp_path):
+def test_by_the_model(folder, tmp_path):
     files = {name: tmp_path / f"{name}.json" for name in ("policy", "frontier")}
     asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands", "--json"]
-    options = ["--error-cost", "0.001", "--abstain-cost", "0.3/k", "--out", files["policy"]]
+    options = ["--error-cost", "0.001", "--abstain-price", "0.3", "--out", files["policy"]]
     document = json.loads(succeed(*asked, *options, "--frontier", files["frontier"]))
     expected = document["policy"]["expected"]
     assert expected["abstain_price"] == pytest.approx(0.3)
     assert expected["abstention"] > 0
-    by_lam = json.loads(succeed(*asked, "--lam", "1000", "--abstain-cost", "0.0003"))
-    assert by_lam["policy"]["expected"] == pytest.approx(expected)
     for point in document["frontier"]:
         assert set(point["refusals"]) == set(point["thresholds"]) == set(point["models"])
         assert 0 <= point["abstention"] <= 1

@@ -7,7 +7,7 @@ from agreement_logs import MODELS, make_log
 from command_line import run
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-LINE = "--lam", "1000", "--no-bands", "--json"
+LINE = "--error-cost", "0.001", "--no-bands", "--json"
 
 
 @pytest.fixture(scope="module")

@@ -39,10 +39,10 @@ def folder(tmp_path_factory):
     return path
 
 
-TUNE = ["tune", "train", "--task", "choice", "--no-bands", "--lam", "1000"]
+TUNE = ["tune", "train", "--task", "choice", "--no-bands", "--error-cost", "0.001"]
 COMMANDS = {
     "tune": [*TUNE, "--out", "new", "--frontier", "frontier"],
-    "tune one cascade": [*TUNE, "--cascade", "full", "--copula", "auto"],
+    "tune one cascade": [*TUNE, "--cascade", "full"],
     "tune rules": [*TUNE, "--cascade", "adaptive"],
     "label": ["label", "train", "--task", "choice", "--n", "12", "--labels", "few", "--out", "drawn"],
     "evaluate": ["evaluate", "policy", "fresh"],
@@ -55,7 +55,7 @@ COMMANDS = {
     "a missing model": ["tune", "train", "--models", f"{SMALL},\x1bhuge"],
     "a bad row": ["tune", "broken"],
     "rows left out": ["tune", "holes", "--task", "choice", "--no-bands"],
-    "an output that is an input": ["tune", "train", "--lam", "1", "--out", "train"],
+    "an output that is an input": ["tune", "train", "--error-cost", "1", "--out", "train"],
 }
 
 

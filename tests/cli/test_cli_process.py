@@ -97,7 +97,7 @@ def test_a_closed_pipe_is_no_error(folder):
 
 @pytest.mark.thorough
 def test_a_terminal_that_knows_ascii_only(folder):
-    done = process("tune", folder / "train.csv", "--no-bands", "--lam", "1000", PYTHONIOENCODING="ascii")
+    done = process("tune", folder / "train.csv", "--no-bands", "--error-cost", "0.001", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "middle >" in done.stdout
 

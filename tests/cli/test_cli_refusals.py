@@ -60,7 +60,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     message = fail("tune", tmp_path / "none.csv", "--frontier", tmp_path / "nowhere" / "frontier.json")
     assert "no folder" in message
     assert "nowhere" in message
-    assert "is a folder" in fail("tune", tmp_path / "none.csv", "--lam", "1", "--out", tmp_path)
+    assert "is a folder" in fail("tune", tmp_path / "none.csv", "--error-cost", "1", "--out", tmp_path)
 
 
 def test_a_file_that_is_no_policy(folder, tmp_path):

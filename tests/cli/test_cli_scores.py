@@ -3,7 +3,6 @@
 import json
 import re
 
-import polars as pl
 import pytest
 from command_line import run
 from scored_logs import write_scores
@@ -44,17 +43,6 @@ def test_tune_counts_what_is_lost_and_says_so(folder):
     assert policy.expected["error"] <= 0.4 * (1 + 1e-9)
 
 
-def test_a_column_of_errors_leads_to_the_same_policy(folder):
-    lost = pl.read_csv(folder / "log.csv").with_columns(lost=(10 - pl.col("correct")).round(1)).drop("correct")
-    lost.write_csv(folder / "lost.csv")
-    result = run(*tuning(folder / "lost.csv", "--score-max", "10", "--wrong", "lost", "--json"))
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    document, policy = json.loads(result.stdout), load_policy(folder / "policy.json").to_json()
-    assert document["counted"] == "score lost"
-    assert document["policy"]["expected"]["error"] == pytest.approx(policy["expected"]["error"], abs=1e-5)
-    assert [rung["models"] for rung in document["policy"]["rungs"]] == [rung["models"] for rung in policy["rungs"]]
-
-
 @pytest.mark.thorough
 def test_evaluate_check_and_retune_know_the_scale_by_the_policy(folder):
     evaluated = run("evaluate", folder / "policy.json", folder / "fresh.csv", "--json")
@@ -73,8 +61,6 @@ def test_evaluate_check_and_retune_know_the_scale_by_the_policy(folder):
 def test_what_is_no_score_is_refused_in_a_line(folder):
     cases = {
         ("tune", folder / "log.csv"): "> 1: give true, false, 1, 0, or a score between, and the full score",
-        ("tune", folder / "log.csv", "--wrong", "loss"): "column loss, which is to tell the errors, is not there",
-        ("tune", folder / "log.csv", "--wrong", "a", "--labels", folder / "fresh.csv"): "give one of --wrong",
         ("check", folder / "policy.json", folder / "fresh.csv", "--score-max", "5"): "> 5: give the score, from 0 to 5",
         ("tune", folder / "log.csv", "--score-max", "0"): "--score-max",
     }

@@ -251,9 +251,9 @@ def _few(folder, n):
 def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
     log = _few(tmp_path, 4)
     policy = tmp_path / "policy.json"
-    succeed("tune", log, "--lam", 5, "--cascade", "full", "--no-bands", "--out", policy)
+    succeed("tune", log, "--error-cost", 0.2, "--cascade", "full", "--no-bands", "--out", policy)
     dataclasses.replace(rcjax.load_policy(policy), provenance={}).save(policy)  # of the default search
-    for line in (("tune", log, "--lam", 5), ("report", log), ("retune", policy, log)):
+    for line in (("tune", log, "--error-cost", 0.2), ("report", log), ("retune", policy, log)):
         message = fail(*line)
         assert "4.csv: too few queries, 4: to choose cascades in 5 folds takes 5 at the least" in message
     for n in (2, 3, 4):

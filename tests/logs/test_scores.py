@@ -27,10 +27,8 @@ def test_a_score_is_the_same_however_it_is_written(tmp_path):
     assert plain.scores == Scores(1.0)
     assert plain.correct.dtype == plain.logprob.dtype
     frame(score=lambda score: 10 * score).write_ndjson(tmp_path / "ten.jsonl")
-    frame(lost=lambda score: 4 - 4 * score).write_csv(tmp_path / "lost.csv")
     others = {
         "ten": read_log(tmp_path / "ten.jsonl", score_max=10),
-        "lost": read_log(tmp_path / "lost.csv", score_max=4, wrong="lost"),
         "labels": read_log(frame(), labels=frame(correct=lambda score: 10 * score), score_max=10),
     }
     for name, log in others.items():
@@ -49,7 +47,6 @@ def test_right_and_wrong_are_bool_however_they_are_written():
         read_log(frame(correct=lambda score: (score > 0.5).astype(float))),
         read_log(frame(correct=lambda score: 10.0 * (score > 0.5)), score_max=10),
         read_log(frame(correct=lambda score: score > 0.5), score_max=10),
-        read_log(frame(bad=lambda score: 1.0 * (score <= 0.5)), wrong="bad"),
     ):
         assert made.scores is None
         assert made.correct.dtype == bool
@@ -84,10 +81,7 @@ def test_the_queries_that_a_policy_carries_keep_their_scores():
         ({"correct": lambda score: 10 * score}, {}, "correct .* > 1: give true, false, 1, 0, or a score between"),
         ({"score": lambda score: 10 * score}, {}, "score .* > 1"),
         ({"correct": lambda score: 11 * score}, {"score_max": 10}, "> 10: give the score, from 0 to 10"),
-        ({"lost": lambda score: -score - 0.1}, {"wrong": "lost"}, "lost .* < 0: give the error, from 0 to 1"),
-        ({"lost": lambda score: score}, {"wrong": "los"}, "column los, .* is not there .*'lost' for 'los'"),
         ({"correct": lambda score: score}, {"score_max": 0}, "score_max is 0.* positive number"),
-        ({"correct": lambda score: score}, {"wrong": "correct", "labels": frame()}, "do not go together"),
     ],
 )
 def test_what_is_no_score_is_refused(columns, options, words):
@@ -108,4 +102,3 @@ def test_shares_of_one_are_not_taken_for_scores_out_of_ten():
     with pytest.raises(LogError, match=r"no score is above 1, .* said to be 10: leave out --score-max"):
         read_log(table, score_max=10)
     assert read_log(table).scores is not None
-    assert read_log(table, score_max=10, wrong="score").scores is not None  # errors may well be small

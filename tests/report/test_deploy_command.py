@@ -43,10 +43,10 @@ def test_the_command_gives_the_policies_of_the_page(tmp_path):
     log = write_log(tmp_path / "my log.csv", rows_of(seed=0, n=96), TOKENS)
     prices, out = tmp_path / "prices.json", tmp_path / "out.html"
     prices.write_text(json.dumps({name: {"input": price, "output": price} for name, price in TOKEN_PRICES.items()}))
-    how = ("--prices", prices, "--models", "small,large", "--task", "choice", "--copula", "frank")
+    how = ("--prices", prices, "--models", "small,large", "--task", "choice")
     succeed("report", log, *how, "--budget", "0.08/k", "--out", out)
     command, points, start = shown(out)
-    assert command.startswith(f"rcjax tune '{log}' --prices {prices} --task choice --models small,large --copula frank")
+    assert command.startswith(f"rcjax tune '{log}' --prices {prices} --task choice --models small,large")
     assert command.endswith(" --budget 80/M --out policy.json")  # as it was asked, not what it comes to
     other = next(index for index, point in enumerate(points) if point["target"] and index != start)
     for index in (start, other):
@@ -60,7 +60,7 @@ def test_the_command_gives_the_policies_of_the_page(tmp_path):
 def test_no_other_kind_of_target_is_named(report):
     """Errors of cascades are corrected for the kind that they were tuned for: another one may choose another."""
     frontier = report.frontier
-    for kind, option in (("budget", "--budget"), ("max_error", "--max-error"), ("lam", "--lam")):
+    for kind, option in (("budget", "--budget"), ("max_error", "--max-error"), ("error_cost", "--error-cost")):
         selection = dataclasses.replace(report.selection, target=kind)
         texts = [_target(dataclasses.replace(report, selection=selection), i) for i in range(len(frontier.lam))]
         for index, text in enumerate(texts):
@@ -70,10 +70,10 @@ def test_no_other_kind_of_target_is_named(report):
             amount = float(value.removesuffix("/M")) / (1e6 if kind == "budget" else 1)
             assert name == option
             assert frontier.choose(**{kind: amount}) == index
-        assert sum(map(bool, texts)) > (1 if kind == "lam" else 0.8 * len(texts))
+        assert sum(map(bool, texts)) > (1 if kind == "error_cost" else 0.8 * len(texts))
     lam = float(np.asarray(frontier.lam)[3])
     begun = dataclasses.replace(report, target=Target("lam", lam))
-    assert _target(begun, begun.chosen) == f"--lam {lam:.10g}"  # as it was asked
+    assert _target(begun, begun.chosen) == f"--error-cost {1 / lam:.10g}"  # as it was asked
 
 
 @pytest.mark.thorough

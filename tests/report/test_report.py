@@ -248,4 +248,4 @@ def test_the_command_refuses_before_any_work(tmp_path):
     assert "there is no folder" in fail("report", folder / "train.csv", "-o", tmp_path / "none" / "report.html")
     assert "not a model of the log" in fail("report", folder / "train.csv", "--baseline", "gpt")
     assert run("report").exit_code == 2
-    assert run("report", folder / "train.csv", "--budget", "1/M", "--lam", "1").exit_code == 2
+    assert run("report", folder / "train.csv", "--budget", "1/M", "--error-cost", "1").exit_code == 2
