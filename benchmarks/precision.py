@@ -22,8 +22,8 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
+from rcjax.frontier.prices import lam_range
 from rcjax.solving import quadrature
-from rcjax.solving.lambda_grid import lam_range
 from rcjax.solving.objective import build_tables, evaluate
 
 _MANY = 34  # panels

@@ -23,7 +23,8 @@ from rcjax import (
 from rcjax.diagnostics.diagnosis import diagnose as diagnose
 from rcjax.diagnostics.policy_check import check_policy as check_policy
 from rcjax.frontier.choosing import InfeasibleError as InfeasibleError
-from rcjax.frontier.frontier import Frontier as Frontier, load_frontier as load_frontier
+from rcjax.frontier.frontier import Frontier as Frontier
+from rcjax.frontier.frontier_files import load_frontier as load_frontier
 from rcjax.logs.errors import LogError as LogError
 from rcjax.logs.log import Log as Log
 from rcjax.logs.reading import read_log as read_log
@@ -41,6 +42,7 @@ from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeErr
 from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.tuning.certify import certify as certify
 from rcjax.tuning.retune import retune as retune
-from rcjax.tuning.tune import Tuned as Tuned, tune as tune
+from rcjax.tuning.searches import tune as tune
+from rcjax.tuning.tune import Tuned as Tuned
 
 __version__: str

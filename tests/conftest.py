@@ -83,14 +83,14 @@ DEAR_EXAMPLES = (
     "solving.solution.solve",
     "sweeps.sweeping.Sweep",
     "tuning.agreement_candidates.agreeing",
-    "tuning.bootstrapping.bootstrap",
     "tuning.certify.certify",
     "tuning.label_candidates.candidates",
-    "tuning.label_candidates.refusing_candidates",
+    "tuning.label_candidates.refusals",
     "tuning.label_weights.charges",
     "tuning.label_weights.estimate_blend",
     "tuning.evidence.hold_out",
     "tuning.retune.retune",
+    "tuning.searches.bootstrap",
     "tuning.select.select_frontier",
 )
 LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()

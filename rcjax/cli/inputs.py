@@ -81,7 +81,7 @@ def load_tuned(path: Path) -> AnyPolicy | Frontier:
 
 
 def _tuned_from_json(data: Any) -> AnyPolicy | Frontier:
-    from rcjax.frontier.frontier import frontier_from_json
+    from rcjax.frontier.frontier_files import frontier_from_json
     from rcjax.tuning.retune import recorded_tuning
 
     kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object

@@ -114,9 +114,9 @@ def show_policy(
 
 @shown
 def show_written(written: Sequence[Path | None]) -> None:
-    """Print which files are written: those of the policy, the frontier and the drawing, None where there is none."""
+    """Print which files are written: those of the policy and the frontier, None where there is none."""
     screen = Screen()
-    for path, what in zip(written, ("Policy", "Frontier", "Drawing"), strict=True):
+    for path, what in zip(written, ("Policy", "Frontier"), strict=True):
         if path is not None:
             screen.print_path(f"{what} written to {path}")
 

@@ -241,11 +241,12 @@ def _tune(
 ) -> None:
     """Tune, write and show; then raise what went wrong: a target out of reach, or a file that cannot be written."""
     from rcjax.frontier.choosing import InfeasibleError
+    from rcjax.tuning.searches import searched_by
     from rcjax.tuning.tune import tune_in_stages
 
     infeasible = None
     try:
-        tuned = tune_in_stages(*logs, spec, steps)
+        tuned = tune_in_stages(*logs, spec, steps, searched_by(spec.search))
     except InfeasibleError as problem:
         tuned, infeasible = problem.tuned, problem
     problems = _write(tuned, outputs)

@@ -38,7 +38,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
 from rcjax.tuning.overlap import overlap, warn_of_overlap
-from rcjax.tuning.select import find_frontier
+from rcjax.tuning.searches import searched_by
 
 if TYPE_CHECKING:
     from rcjax.goodness_of_fit.reliability import CalibrationTest
@@ -225,7 +225,7 @@ def _promise(
     if frontier is None:
         if search is None or training is None:
             return None
-        frontier = find_frontier(training.select(model.models), model, Spec(search=search, intervals=False))[0]
+        frontier = searched_by(search).find(training.select(model.models), model, Spec(search=search), None)[0]
     return try_promise(frontier, held, trained_on, seed)
 
 

@@ -18,6 +18,7 @@ from rcjax._core.batching import part
 from rcjax.diagnostics.held_out import HeldOut
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import Fitted
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.replaying.replay import replay
 from rcjax.solving.frontiers import solve_frontier
@@ -119,7 +120,7 @@ def _replayed_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
     return {"lam": frontier.lam, **predicted, "error": replayed.error + price * replayed.abstention, **figures}
 
 
-def lambdas(model: CascadeModel) -> np.ndarray:
+def lambdas(model: Fitted) -> np.ndarray:
     """The sixteen λ (16,) at which promises are tried, for the costs of a model."""
     return SCALED_LAMBDAS / (float(np.asarray(model.cost).max()) or 1.0)
 

@@ -6,31 +6,30 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from importlib import resources
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from rcjax._base import json_checks as check
 from rcjax._base.files import write_atomically
+from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
-from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json
+from rcjax.frontier.bands import Bands, bands_to_json
 from rcjax.frontier.choosing import point_for
 from rcjax.frontier.hull import lower_hull, thinned
-from rcjax.frontier.point_files import points_from_json, points_to_json
+from rcjax.frontier.point_files import points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
 from rcjax.frontier.rule_arrays import agreements_of, rules
 from rcjax.frontier.searches import Chain, Search
-from rcjax.frontier.waiting_times import Seconds, money_per_call, seconds_from_json
-from rcjax.model.cascade_model import CascadeModel, model_from_json
-from rcjax.policy.answers import COMPARISONS, Comparison
+from rcjax.frontier.waiting_times import Seconds, money_per_call
+from rcjax.model.calibrated import Fitted
+from rcjax.policy.answers import Comparison
 from rcjax.policy.counted import Counted
 from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.record import CHAINS, search_record
 from rcjax.policy.scores import recorded_counted
 from rcjax.policy.targets import Target
 
@@ -39,7 +38,7 @@ from rcjax.policy.targets import Target
 _MOST_RUNGS, _ON = 20, 1e-9
 
 
-_FORMAT = "rcjax-frontier"
+FORMAT = "rcjax-frontier"
 
 
 @partial(
@@ -71,7 +70,7 @@ class Frontier:
     """(L,) a `PointStatus`."""
     policies: Policies
     """(L,) the policies as arrays."""
-    model: CascadeModel
+    model: Fitted
     """The fitted model, on the scale of whose confidences the thresholds are."""
     bands: Bands | None = None
     """How sure we are of each point, where `bootstrap` has told."""
@@ -254,12 +253,12 @@ class Frontier:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file of a frontier, that of its model included.
 
-        It is `rcjax/frontier/frontier.schema.json` with `CascadeModel.json_schema()` and `Policy.json_schema()`, whose
+        It is `rcjax/frontier/frontier.schema.json` with `Fitted.json_schema()` and `Policy.json_schema()`, whose
         rules points may have, in its `$defs`. It accepts every frontier that `load_frontier` reads. What relates one
         part of a file to another it cannot say, such as that the points name models of the model.
         """
         schema = json.loads(resources.files("rcjax.frontier").joinpath("frontier.schema.json").read_text("utf-8"))
-        others = {"model": CascadeModel.json_schema(), "policy": Policy.json_schema()}
+        others = {"model": Fitted.json_schema(), "policy": Policy.json_schema()}
         return schema | {"$defs": schema["$defs"] | others}
 
     def to_json(self) -> dict[str, Any]:
@@ -277,8 +276,8 @@ class Frontier:
         if self.policies.agreements is not None:
             head["compare"] = self.compare or "text"
         return {
-            "format": _FORMAT,
-            "schema_version": check.SCHEMA_VERSION,
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
             "models": list(self.models),
             **head,
             "frontier": points,
@@ -318,44 +317,8 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
     return provenance if model.reference is None else provenance | {"reference": model.reference}
 
 
-def load_frontier(path: str | os.PathLike[str]) -> Frontier:
-    """Read a frontier that `Frontier.save` wrote.
-
-    Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
-    """
-    return check.load(path, frontier_from_json)
-
-
-def frontier_from_json(data: Any) -> Frontier:
-    """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
-    check.header(data, _FORMAT)
-    with check.inside("model"):
-        model = model_from_json(data.get("model"))
-    names = list(model.models)
-    check.require(data.get("models") == names, "models", f"must be the model's, {names}", data.get("models"))
-    frontier = make_frontier(
-        model,
-        points_from_json(model.models, data.get("frontier")),
-        search=search_record(data.get("search"), "search", model.models),
-        chain=cast(Chain, check.choice(data.get("chain"), CHAINS, "chain")),
-        abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
-        compare=check.optional(data.get("compare"), "compare", _comparison),
-    )
-    reserve = [point["reserve"] for point in data["frontier"] if "reserve" in point]
-    if reserve:
-        frontier = dataclasses.replace(frontier, reserve=jax.device_put(np.array(reserve)))
-    frontier = dataclasses.replace(frontier, seconds=seconds_from_json(data["frontier"]))
-    if "bands" not in data:
-        return frontier
-    return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))
-
-
-def _comparison(value: Any, where: str) -> str:
-    return check.choice(value, COMPARISONS, where)
-
-
 def make_frontier(
-    model: CascadeModel,
+    model: Fitted,
     points: Points,
     *,
     search: Any = "all",

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcjax.model.cascade_model import positions
+from rcjax.model.calibrated import positions
 
 Chain = Literal["exact", "paper"]
 

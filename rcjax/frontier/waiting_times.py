@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from rcjax._base import json_checks as check
-from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.calibrated import Fitted
 from rcjax.policy.record import recorded_waiting
 
 
@@ -44,7 +44,7 @@ def _finite(values: np.ndarray) -> Any:
     return float(values) if np.isfinite(values) else None
 
 
-def money_per_call(model: CascadeModel) -> np.ndarray:
+def money_per_call(model: Fitted) -> np.ndarray:
     """(k,) money per answer of each model, without what waiting is worth.
 
     >>> import rcjax

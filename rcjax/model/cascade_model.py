@@ -5,45 +5,29 @@ confidences are a Markov chain (section 4.3).
 """
 
 import dataclasses
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from importlib import resources
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.files import write_atomically
-from rcjax._base.json_checks import SCHEMA_VERSION, inside, load, name as require_name
+from rcjax._base.json_checks import inside, load, name as require_name
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
-from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
-from rcjax.logs.log import Log
 from rcjax.model import chain
-from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
+from rcjax.model.calibrated import Calibrated, Fitted
+from rcjax.model.calibration import Calibrator
+from rcjax.model.calibrator_files import calibrators_from_json
 from rcjax.model.marginals import Marginal
-from rcjax.model.margins_file import (
-    calibrators_from_json,
-    calibrators_to_json,
-    marginals_from_json,
-    marginals_to_json,
-)
-from rcjax.model.model_file import FORMAT, check_members, check_model, check_parameters
+from rcjax.model.margins_file import marginals_from_json, marginals_to_json
+from rcjax.model.model_file import check_members, check_model, check_parameters
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
 from rcjax.model.ties import pairs_by_likelihood
-
-
-def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
-    """Where the names are among the models; ValueError for one that is not."""
-    unknown = [name for name in names if name not in models]
-    if unknown:
-        raise ValueError(f"unknown model {unknown[0]!r}; the models are {', '.join(models)}")
-    return tuple(models.index(name) for name in names)
 
 
 @partial(
@@ -53,7 +37,7 @@ def positions(models: tuple[str, ...], names: Sequence[str]) -> tuple[int, ...]:
     drop_fields=("details",),
 )
 @dataclasses.dataclass(frozen=True)
-class CascadeModel:
+class CascadeModel(Fitted):
     """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
 
     k models in the order of `models`, that of the log fitted to; k(k − 1)/2 pairs in the order of `pairs(k)`.
@@ -70,28 +54,6 @@ class CascadeModel:
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
     details: Details = dataclasses.field(default_factory=Details)  # what was fitted on what, and how
-
-    def calibrate(self, logprob: jax.Array | Log) -> jax.Array:
-        """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
-
-        Of a log, whose columns are found by their names: (n, k), NaN where a model did not answer. A bare array (…, k)
-        has no names: its last axis must be in the order of `models`, which is that of the log fitted to, and need not
-        be that of another log. Raises LogError, a ValueError, for a log that lacks a model, ValueError for an array
-        of another length.
-
-        >>> import rcjax
-        >>> model, log = rcjax.demo_model(), rcjax.sample_log(3, seed=0)
-        >>> turned = log.select(log.models[::-1])
-        >>> bool((model.calibrate(turned) == model.calibrate(log.logprob)).all())
-        True
-        """
-        if isinstance(logprob, Log):
-            logprob = logprob.select(self.models).logprob
-        logprob = jnp.asarray(logprob, dtype=self.cost.dtype)
-        if logprob.shape[-1:] != (len(self.models),):
-            raise ValueError(f"logprob has shape {logprob.shape}; its last axis must be the {len(self.models)} models")
-        whole_log = logprob.ndim == 2 and not is_traced(jax.tree.leaves((self.calibrators, logprob)))
-        return (calibrate_rows if whole_log else calibrate_all)(self.calibrators, logprob)
 
     def log_prob(self, confidence: jax.Array) -> jax.Array:
         """(…) log density of calibrated confidences (…, k) under the chain through all models, in their order.
@@ -139,25 +101,6 @@ class CascadeModel:
     def _chain(self) -> chain.Chain:
         return chain.through(self.marginals, self.copulas)
 
-    def index(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Positions of the named models; a name that is not a model's raises ValueError."""
-        return positions(self.models, names)
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What was fitted on what: hash and size of the log, versions, date."""
-        return dict(self.details.provenance or {})
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """How it was fitted: `copula`, and `method` or `criterion`; empty where that was not recorded."""
-        return dict(self.details.fit or {})
-
-    @property
-    def reference(self) -> dict[str, Any] | None:
-        """Some queries of the log that it was fitted on, for later logs to be compared with (`rcjax.check_policy`)."""
-        return None if self.details.reference is None else dict(self.details.reference)
-
     @property
     def copula_table(self) -> list[dict[str, Any]] | None:
         """Every family on every pair, where `fit` chose among several: `pair`, `family`, `parameters`,
@@ -184,36 +127,13 @@ class CascadeModel:
             for (i, j), method in zip(pairs(len(self.models)), methods, strict=True)
         ]
 
-    @property
-    def prices(self) -> dict[str, Any] | None:
-        """Money per million input and output tokens by model, where the log was priced by tokens."""
-        return None if self.details.prices is None else dict(self.details.prices)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
-        write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the file of a model, for readers and writers in other languages.
-
-        It is `rcjax/model/model.schema.json`. It accepts every model that `load_model` reads, but cannot say how long
-        lists are, nor what a family of copulas has as parameters, and where these may lie; `load_model` checks it all.
-        """
-        return json.loads(resources.files("rcjax.model").joinpath("model.schema.json").read_text("utf-8"))
-
     def to_json(self) -> dict[str, Any]:
         """The model as JSON values; the inverse of `model_from_json`."""
         return {
-            "format": FORMAT,
-            "schema_version": SCHEMA_VERSION,
-            "models": list(self.models),
-            "transform": self.calibrators.transform,
-            "calibrators": calibrators_to_json(self.calibrators),
+            **self._head(),
             "marginals": marginals_to_json(self.marginals),
             **_copulas_to_json(self.copulas),
-            "cost": np.asarray(self.cost).tolist(),
-            "details": self.details.to_json(),
+            **self._tail(),
         }
 
 
@@ -249,6 +169,16 @@ def model_from_json(data: Any) -> CascadeModel:
         models=models,
         details=Details.from_json(data.get("details", {})),
     )
+
+
+def fitted_from_json(data: Any) -> Fitted:
+    """A model, or where the file tells no dependence of confidences, what there is of each model by itself."""
+    if not isinstance(data, Mapping) or {"marginals", "copula", "copulas"} & {*data}:
+        return model_from_json(data)
+    models = check_model(data, whole=False)
+    calibrators = calibrators_from_json(data["calibrators"], data["transform"])
+    cost, details = jnp.asarray(data["cost"], jnp.result_type(float)), Details.from_json(data.get("details", {}))
+    return Calibrated(calibrators, cost, models, details)
 
 
 def _copulas_from_json(data: Mapping[str, Any], size: int) -> Copula:

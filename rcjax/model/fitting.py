@@ -14,15 +14,13 @@ from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import spelt_otherwise
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import calibrate_log, check_overlap, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
 from rcjax.model.copula_fitting import fit_pairs
 from rcjax.model.fitting_steps import (
-    calibrate_log,
     fit_on_devices,
     marginals_of_log,
     stated_confidences,
@@ -32,7 +30,6 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
-from rcjax.model.stated import stated_logprobs
 from rcjax.model.ties import pairs_by_likelihood
 
 Method = Literal["tau", "likelihood"]
@@ -73,7 +70,7 @@ def fit(
     >>> model.models[0], model.copulas.theta.shape
     ('llama3.2-1b', (10,))
     """
-    _check_overlap(log)
+    check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
@@ -144,14 +141,6 @@ def fit_arrays(
     return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
 
 
-def stated_in(log: Log) -> np.ndarray | None:
-    """`stated_logprobs` of a log, each of its queries once: one that is drawn again states nothing more."""
-    rows = list({query: row for row, query in enumerate(log.queries)}.values())
-    whole = len(rows) == log.n_queries
-    columns = (log.logprob, log.answered) if whole else (np.asarray(x)[rows] for x in (log.logprob, log.answered))
-    return stated_logprobs(*columns)
-
-
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
@@ -197,21 +186,3 @@ def _from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Copula:
 @partial(compiled, static_argnames="family")
 def _invert(taus: jax.Array, family: type[Copula]) -> Any:
     return jax.vmap(family.from_tau)(taus)
-
-
-def _check_overlap(log: Log) -> None:
-    answered = np.asarray(log.answered)
-    for i, j in pairs(len(log.models)):
-        if (answered[:, i] & answered[:, j]).sum() < 2:
-            raise LogError(
-                f"{log.source}: fewer than two queries were answered by both {log.models[i]} and {log.models[j]}; "
-                f"their dependence cannot be estimated: {_advice_on_overlap(log, i, j)}"
-            )
-
-
-def _advice_on_overlap(log: Log, i: int, j: int) -> str:
-    one, other = ([log.queries[row] for row in np.flatnonzero(log.answered[:, j])] for j in (i, j))
-    pair = spelt_otherwise(one, other)
-    if pair is not None:
-        return f"queries are written differently, {pair[0]!r} and {pair[1]!r}: name each of them in one way"
-    return "log both on the same queries, or leave one of the two out (models=, on the command line --models)"

@@ -18,38 +18,13 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
-from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
+from rcjax.model.calibrated import fit_calibrators
+from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 
 _AXIS = "queries"
-
-
-def fit_calibrators(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    transform: Transform,
-    axis: str | None = None,
-    values: jax.Array | None = None,
-) -> tuple[Calibrator, jax.Array]:
-    """(calibrators, confidences (n, k)) of a log.
-
-    Args:
-        logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        answered: (n, k) whether there is an answer.
-        transform: that of the raw confidence.
-        axis: the name of the devices that the queries are spread over, if they are.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
-    """
-
-    def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:
-        return fit_calibrator(logprob, correct, answered, transform=transform, axis=axis, values=values)
-
-    calibrators = map_entries(calibrate, len(logprob), (1, 1, 1, 0))(logprob, correct, answered, values)
-    return calibrators, calibrate_all(calibrators, logprob, answered)
 
 
 def fit_marginals(
@@ -125,9 +100,6 @@ def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right
 
 
 # The steps of a fit, compiled one by one: all who fit logs of one size share them.
-calibrate_log = compiled(fit_calibrators, "transform", runs="long")
-
-
 marginals_of_log = compiled(fit_marginals)
 
 

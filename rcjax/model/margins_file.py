@@ -1,73 +1,29 @@
-"""Calibrators and marginals as JSON values, and back; of what models state, only the places that are taken."""
+"""Marginals as JSON values, and back."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
-from rcjax.model.calibration import Calibrator, Transform
+from rcjax.model.calibration import Calibrator
+from rcjax.model.calibrator_files import fields_of, padded_rows, to_json
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import StatedValues, padded, size_for
-
-
-def calibrators_to_json(calibrators: Calibrator) -> dict[str, Any]:
-    """Field → lists, of k models; the logarithm of 0 as null."""
-    return _to_json(calibrators, "stated")
+from rcjax.model.stated import size_for
 
 
 def marginals_to_json(marginals: Marginal) -> dict[str, Any]:
     """Field → lists, of k models."""
-    return _to_json(marginals, "atoms")
-
-
-def _fields_of(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Field → array, of the fields that a class has."""
-    others = ("transform", "stated", "atoms")
-    names = [field.name for field in dataclasses.fields(kind) if field.name not in others]
-    return arrays_from_json({name: data[name] for name in names})
-
-
-def calibrators_from_json(data: Mapping[str, Any], transform: Transform) -> Calibrator:
-    """The inverse of `calibrators_to_json`, with the transform of the raw confidences."""
-    calibrators = Calibrator(**_fields_of(Calibrator, data), transform=transform)
-    if data.get("stated") is None:
-        return calibrators
-    logprobs = [[-np.inf if value is None else value for value in row] for row in data["stated"]["logprob"]]
-    size = size_for(max(map(len, logprobs)))
-    columns = (_padded_rows(rows, size, np.nan) for rows in (logprobs, data["stated"]["confidence"]))
-    return dataclasses.replace(calibrators, stated=StatedValues(*columns))
+    return to_json(marginals, "atoms")
 
 
 def marginals_from_json(data: Mapping[str, Any], calibrators: Calibrator) -> Marginal:
     """The inverse of `marginals_to_json`; atoms have as many places as the values that are stated."""
-    marginals, atoms = Marginal(**_fields_of(Marginal, data)), data.get("atoms")
+    marginals, atoms = Marginal(**fields_of(Marginal, data)), data.get("atoms")
     if atoms is None:
         return marginals
     size = max(map(len, atoms["value"]))
     size = size_for(size) if calibrators.stated is None else max(size, calibrators.stated.logprob.shape[-1])
-    value, mass = (_padded_rows(atoms[name], size, end) for name, end in (("value", np.inf), ("mass", 0.0)))
+    value, mass = (padded_rows(atoms[name], size, end) for name, end in (("value", np.inf), ("mass", 0.0)))
     return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))
-
-
-def _padded_rows(rows: Sequence[Sequence[float]], size: int, behind: float) -> jax.Array:
-    """(k, V) rows of several lengths in so many places, with something behind them."""
-    return jnp.asarray(np.stack([padded(row, size, behind) for row in rows]), jnp.result_type(float))
-
-
-def _to_json(part: Any, name: str) -> dict[str, Any]:
-    """`arrays_to_json` of a part whose field of this name holds what models state, which may be None."""
-    data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
-    del data[name]
-    if values is None:
-        return data
-    columns = {field: np.asarray(column) for field, column in vars(values).items()}
-    taken = ~np.isnan(columns["logprob"]) if "logprob" in columns else columns["mass"] > 0
-    rows = {
-        field: [row[there].tolist() for row, there in zip(column, taken, strict=True)]
-        for field, column in columns.items()
-    }
-    return data | {name: plain(rows)}  # the logarithm of 0 as null

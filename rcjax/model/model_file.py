@@ -1,4 +1,4 @@
-"""The JSON values of a fitted model, checked before arrays are made of them. Standard library only.
+"""The JSON values of a fitted model, checked before arrays are made of them.
 
 Everything but the parameters of its copulas, whose ranges their families know.
 """
@@ -13,11 +13,9 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.json_checks import amount, number, of_length, optional, require, share
+from rcjax.model.calibrator_files import FORMAT
 from rcjax.policy.calibrations import TRANSFORMS
 from rcjax.policy.record import fit_record, recorded_count
-
-FORMAT = "rcjax-model"
-
 
 _MOST_STATED = 32
 
@@ -52,25 +50,35 @@ _MARGINALS = {
 }
 
 
-def check_model(data: Any) -> tuple[str, ...]:
-    """The names of a model's models; ValueError names the place of what cannot be right in its JSON values."""
+def check_model(data: Any, whole: bool = True) -> tuple[str, ...]:
+    """The names of a model's models; ValueError names the place of what cannot be right in its JSON values.
+
+    Args:
+        data: the object of its file.
+        whole: whether it is to have marginals.
+    """
     check.header(data, FORMAT)
     models = check.names(data.get("models"), "models")
     check.choice(data.get("transform"), TRANSFORMS, "transform")
     calibrators = _columns(data.get("calibrators"), "calibrators", _CALIBRATORS, len(models))
     _in_order(calibrators, "calibrators", ("smallest", "largest"))
     _check_stated(data["calibrators"].get("stated"), "calibrators.stated", len(models))
-    marginals = _columns(data.get("marginals"), "marginals", _MARGINALS, len(models))
+    if whole:
+        _check_marginals(data.get("marginals"), len(models))
+    of_length(data.get("cost"), "cost", len(models), amount)
+    check_details(data.get("details", {}), "details")
+    return models
+
+
+def _check_marginals(value: Any, k: int) -> None:
+    marginals = _columns(value, "marginals", _MARGINALS, k)
     _in_order(marginals, "marginals", ("lowest", "highest"))
     for i, (low, high) in enumerate(zip(marginals["mass_lowest"], marginals["mass_highest"], strict=True)):
         at = f"marginals.mass_highest[{i}]"
         require(low + high <= 1 + _LOOSE, at, "must be at most 1 − mass_lowest", high)
-    _check_atoms(data["marginals"].get("atoms"), "marginals.atoms", marginals)
+    _check_atoms(value.get("atoms"), "marginals.atoms", marginals)
     for i, weights in enumerate(marginals["proportion"]):
         require(abs(sum(weights) - 1) <= _LOOSE, f"marginals.proportion[{i}]", "must sum to 1", weights)
-    of_length(data.get("cost"), "cost", len(models), amount)
-    check_details(data.get("details", {}), "details")
-    return models
 
 
 def _check_stated(value: Any, where: str, k: int) -> None:

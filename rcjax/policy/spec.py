@@ -56,8 +56,8 @@ class Spec:
     """By the labels ("selected"), or by the model: "all", "full", "adaptive", or cascades by their models' names."""
     chain: Literal["exact", "paper"] = "exact"
     """How the model takes confidences along a cascade to depend on each other."""
-    fit: Mapping[str, Any] = field(default_factory=lambda: {"copula": "gumbel"})
-    """Options of `rcjax.fit`."""
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `rcjax.fit`, for a search by the model."""
     transform: Transform | Literal["auto"] = "auto"
     """Of raw confidences."""
     abstain_price: float | None = None
@@ -97,6 +97,7 @@ class Spec:
         limited = any(target.is_limit for target in self.targets)
         sure = self.confidence
         rules = [
+            ("copula", "needs {cascade}", bool(self.fit) and self.search == "selected"),
             ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
             ("held_out", "needs {confidence}", held_out and sure is None),

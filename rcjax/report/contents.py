@@ -21,7 +21,7 @@ from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare, starting_point
 from rcjax.tuning.bills import count_waiting, with_seconds
-from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.searches import bootstrap
 from rcjax.tuning.select import select_frontier
 
 
@@ -95,7 +95,7 @@ def make_report(
         baseline = baseline or log.models[int(np.argmax(accuracy))]
         # Refuses what cannot be met.
         starting_point(selection.frontier, target, comparisons[log.models.index(baseline)])
-        promise = beside.submit(as_here(_promise), selection.frontier, judged, log, seed)
+        promise = beside.submit(as_here(_promise), selection.frontier, model, judged, log, seed)
         whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
         frontier = with_seconds(selection.frontier.with_bands(bands), log)
@@ -118,9 +118,8 @@ def make_report(
     )
 
 
-def _promise(frontier: Frontier, log: Log, training: Log, seed: int) -> dict[str, Any]:
+def _promise(frontier: Frontier, model: CascadeModel, log: Log, training: Log, seed: int) -> dict[str, Any]:
     """The promise of a frontier, tried on a log of other queries, or in folds of the log that it was tuned on."""
-    model = frontier.model
     held = held_out(model, log, folds=is_training_log(model, log), seed=seed)
     return try_promise(frontier, held, training.n_queries, seed)
 

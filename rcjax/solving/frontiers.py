@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.prices import check_lam
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.lambda_grid import check_lam, lay_out_problem, select, solve_at, solve_on_grid
+from rcjax.solving.lambda_grid import lay_out_problem, select, solve_at, solve_on_grid
 from rcjax.solving.paths import plan_cascades
 
 if TYPE_CHECKING:

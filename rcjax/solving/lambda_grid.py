@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._base.arguments import what_it_is
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import size_class
@@ -18,6 +17,7 @@ from rcjax._core.threads import cores, side_by_side
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
+from rcjax.frontier.prices import lam_range
 from rcjax.frontier.searches import Chain
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
@@ -148,30 +148,6 @@ def solve_on_grid(problem: Problem) -> Solutions:
     more = solve_at(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
     solved = select(_merge(solved, more), problem.refusal)
     return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
-
-
-def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
-    """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
-    spent = np.sort(cost)
-    gaps = np.diff(spent)[np.diff(spent) > 1e-9 * spent[-1]]
-    unit = min([*gaps, *spent[spent > 0][:1]], default=1.0)
-    return np.geomspace(1e-4 / max(spent.sum(), unit), 1.0 / unit, size)
-
-
-def check_lam(lam: Any) -> np.ndarray:
-    """The distinct λ in rising order; ValueError where there is none, or one that is not finite or below 0."""
-    try:
-        prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
-    except (TypeError, ValueError):
-        raise TypeError(f"lam must be a number or a list of numbers, not {what_it_is(lam)}") from None
-    if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
-        raise ValueError("lam must hold at least one finite number, none below 0")
-    return prices
-
-
-def log_lam(lam: Any) -> np.ndarray:
-    """log λ, on which scale prices are near or far; finite for λ = 0."""
-    return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 
 
 def _interpolate(problem: Problem, solved: Solutions) -> Solutions:

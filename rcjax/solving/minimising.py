@@ -18,12 +18,13 @@ from rcjax._core.batching import part, stack
 from rcjax._core.threads import side_by_side
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Points, PointStatus
+from rcjax.frontier.prices import check_lam, lam_range
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import kind_of, tolerance
 from rcjax.solving.expected_outcome import Outcome, listed, without_models
-from rcjax.solving.lambda_grid import check_lam, lam_range, lay_out_problem
+from rcjax.solving.lambda_grid import lay_out_problem
 from rcjax.solving.outcome_search import (
     TOGETHER,
     Candidate,

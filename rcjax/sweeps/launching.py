@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 
 from rcjax._core.batching import stack
 from rcjax.copulas.families import as_family
+from rcjax.frontier.prices import lam_range
 from rcjax.logs.log import Log
-from rcjax.model.fitting import stated_in
-from rcjax.solving.lambda_grid import lam_range
+from rcjax.model.calibrated import stated_in
 from rcjax.solving.paths import CascadePlan, make_plan
 from rcjax.solving.quadrature import ORDER
 from rcjax.sweeps.batch_program import (

@@ -17,13 +17,9 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import Policies
+from rcjax.model.calibrator_files import calibrators_from_json, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.margins_file import (
-    calibrators_from_json,
-    calibrators_to_json,
-    marginals_from_json,
-    marginals_to_json,
-)
+from rcjax.model.margins_file import marginals_from_json, marginals_to_json
 from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit

@@ -17,7 +17,7 @@ import numpy as np
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.fitting import stated_in
+from rcjax.model.calibrated import stated_in
 from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.

@@ -8,6 +8,7 @@ rest on the model being right.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
 from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
-from rcjax.tuning.replicates import Replicates, tune_again
+from rcjax.tuning.replicates import Again, Replicates, tune_again
 
 _ROUND = 16
 
@@ -46,43 +47,21 @@ _PRICES = 48  # λ at which replicates are solved; between them, what they show 
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 
 
-def bootstrap(
+def draw_bands(
     frontier: Frontier,
     log: Log,
+    again: Callable[[Frontier, Log, np.ndarray], Again],
     *,
     replicates: int = 200,
     level: float = 0.9,
     refit: bool | None = None,
     seed: int = 0,
 ) -> Bands:
-    """Intervals around every point of a frontier, from the log that it was tuned on.
-
-    For error and the bill: where the figures of the policy in service will lie, with a probability of about `level`, by
-    expanded percentiles around the figures on the log and the luck of the search in them. Replicates tell that by how
-    much worse their policies do on queries that they were not tuned on; for the error of policies of
-    `select_frontier`, the mean is taken of this and of what cross-validation has told. Thresholds are on the scale of
-    the frontier's model. Where models may refuse to answer, the share of queries without one has intervals as well.
+    """Intervals around every point of a frontier, from the log that it was tuned on: `rcjax.tuning.bootstrap`.
 
     Args:
-        frontier: the frontier, of L points.
-        log: the log that it was tuned on.
-        replicates: how often the log's queries are drawn again, with replacement; 20 or more.
-        level: the probability that each interval is to have, in (0, 1).
-        refit: whether each replicate does all that led to the frontier over (`Frontier.search`), with copulas by
-            Kendall's τ. With False policies stay as they are and only the queries vary, which is right for policies
-            that were fixed before this log was seen, and all but right for a large one; None does so above 5,000
-            queries.
-        seed: of the draws.
-
-    Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` if it is to
-    be solved again; LogError where no query was answered by all models of the frontier.
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0)
-    >>> frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0, 3000.0])
-    >>> bands = rcjax.tuning.bootstrap(frontier, log, replicates=20)
-    >>> bands.error.shape, bool((bands.error[:, 0] < bands.error[:, 1]).all())
-    ((2, 2), True)
+        frontier, log, replicates, level, refit, seed: as `bootstrap` takes them.
+        again: how some of its points are tuned again.
     """
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
@@ -103,7 +82,7 @@ def bootstrap(
         return _bands(frontier, log, _Replayed(points, fixed, twice, again=False), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
-    tuned = tune_again(frontier, log, draws, points)
+    tuned = tune_again(again(frontier, log, points), log, draws)
     # One after the other, as both are of one shape: one programme.
     weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
     rows, (weights,) = fill_up(*_rows(corrected)), fill_up(weights, axis=1)

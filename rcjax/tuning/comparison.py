@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax.frontier.prices import log_lam
 from rcjax.policy.targets import TargetName
-from rcjax.solving.lambda_grid import log_lam
 
 _CONTRADICTION = 3.0  # standard errors
 

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rcjax._core.size_classes import fill_up
+from rcjax.frontier.prices import lam_range
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import fit_near
+from rcjax.model.calibrated import Fitted, calibrate_log
+from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import expected_log, expected_right, expected_without, is_whole
-from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning.agreement_odds import expected_on_log
 from rcjax.tuning.choices import ArmChoice, Targets, choose, judge_all
 from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Luck
@@ -47,7 +48,7 @@ def errors_alone(log: Log) -> np.ndarray:
     return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
 
 
-def cross_validate(log: Log, model: CascadeModel, judging: Judging, folds: int = 5, seed: int = 0) -> Comparison:
+def cross_validate(log: Log, model: Fitted, judging: Judging, folds: int = 5, seed: int = 0) -> Comparison:
     """Compare single models, pairs and policies that compare answers on a log, on a grid of each kind of target.
 
     Args:
@@ -72,7 +73,7 @@ def cross_validate(log: Log, model: CascadeModel, judging: Judging, folds: int =
 class _Field(NamedTuple):
     """What is chosen from, and for what."""
 
-    model: CascadeModel  # fitted to the whole log
+    model: Fitted  # of the whole log
     targets: Targets
     judging: Judging
     charge: np.ndarray  # (n, k) money
@@ -98,21 +99,22 @@ def _labels_without(log: Log, fold: np.ndarray, folds: int) -> list[Log]:
 def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]) -> list[Entry]:
     """What each arm has, fitted to and chosen by all queries of a log but those `out` (n,)."""
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
-    fitted = fit_near(field.model, *rows, log.cost)
-    by_name = _choices(fitted, (*rows, log.answer if ANSWERS in arms else None), field)
+    transform, values = field.model.calibrators.transform, field.model.calibrators.values
+    calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform, values=values)
+    by_name = _choices(calibrators, (*rows, log.answer if ANSWERS in arms else None), field)
     choices = [by_name[arm] for arm in arms]
     policies = [choice.policies for choice in choices]
     expected: Sequence[np.ndarray | None] = [None] * len(arms)
     if ANSWERS in arms:  # what is gained by comparing answers is told by what is expected
-        expected = [*expected_on_log(fitted.calibrators, rows, log, [one.comparing() for one in policies])]
-    answers = (partial(answer_log, fitted.calibrators, one) for one in policies)
+        expected = [*expected_on_log(calibrators, rows, log, [one.comparing() for one in policies])]
+    answers = (partial(answer_log, calibrators, one) for one in policies)
     return [Entry(*figures) for figures in zip(answers, (choice.error for choice in choices), expected, strict=True)]
 
 
-def _choices(fitted: CascadeModel, rows: Any, field: _Field) -> dict[str, ArmChoice]:
+def _choices(calibrators: Calibrator, rows: Any, field: _Field) -> dict[str, ArmChoice]:
     """What each arm chooses, by its name, by the labels of `rows`, as `judge_all` takes them."""
-    targets, k = field.targets, len(fitted.models)
-    pairs, answers = judge_all(fitted.calibrators, rows, field.charge, field.judging)
+    targets, k = field.targets, len(field.model.models)
+    pairs, answers = judge_all(calibrators, rows, field.charge, field.judging)
     alone = np.arange(pairs.error.shape[-1]) < k
     models = dataclasses.replace(pairs, error=np.where(alone, pairs.error, np.inf))
     choices = {MODELS: choose(models, None, targets, k), PAIRS: choose(pairs, None, targets, k)}

@@ -14,8 +14,8 @@ import numpy as np
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import calibrate_log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.pairs import pairs
 from rcjax.tuning.judging import USUAL, Blend, Judging, centred, cross_calibrate
 from rcjax.tuning.resampling import deal_folds

@@ -20,7 +20,7 @@ from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
-    from rcjax.model.cascade_model import CascadeModel
+    from rcjax.model.calibrated import Fitted
 
 _FEWEST = 3  # shared queries that are told of
 
@@ -51,7 +51,7 @@ class Overlap(NamedTuple):
         return f"at least {self.queries:,} of its {self.n:,} queries were tuned on"
 
 
-def overlap(log: Log, tuned: "Log | AnyPolicy | Frontier | CascadeModel") -> Overlap:
+def overlap(log: Log, tuned: "Log | AnyPolicy | Frontier | Fitted") -> Overlap:
     """How many queries of a log are among those of the log tuned on, or those of it that a policy or model carries.
 
     On the models that both have, in whichever order. ValueError where what is carried is damaged.

@@ -1,13 +1,13 @@
 """Policies of a frontier, tuned again on draws of a log's queries by all that led to it.
 
-Where the labels chose, they choose again, what is best within the costs of the points; policies of a search by the
-model are solved again, at the λ of the points.
+Where the labels chose, they choose again, what is best within the costs of the points; how policies of a search by the
+model are solved again, `by_model` tells.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import stack
@@ -16,20 +16,13 @@ from rcjax._core.threads import side_by_side
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies, either
 from rcjax.frontier.refusal import refusal_at
-from rcjax.frontier.searches import Chain
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import fit_near
-from rcjax.model.fitting_steps import calibrate_log
 from rcjax.model.label_outcomes import expected_log
-from rcjax.solving.lambda_grid import lay_out_problem, solve_at
-from rcjax.solving.paths import MANY_STEPS, CascadePlan, plan_cascades
 from rcjax.tuning.choices import Targets, choose, judge_all
 from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
-
-_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
 
 
 class Replicates(NamedTuple):
@@ -41,28 +34,20 @@ class Replicates(NamedTuple):
     """(B, G)"""
 
 
-def tune_again(
-    frontier: Frontier, log: Log, draws: np.ndarray, points: np.ndarray, by_price: bool = False
-) -> Replicates:
-    """The policies of a frontier, tuned again on draws of a log's queries by all that led to it (`Frontier.search`).
+def tune_again(again: "Again", log: Log, draws: np.ndarray) -> Replicates:
+    """The policies of a frontier, tuned again on draws of a log's queries.
 
     Args:
-        frontier: the frontier.
-        log: the log that it was tuned on.
+        again: how they are.
+        log: the log that they were tuned on.
         draws: (B, n) its rows.
-        points: (G,) positions of the frontier's points: solved again are their λ, or where the labels chose, what is
-            best within their costs.
-        by_price: take their λ in any case, as the costs of the points do not count; policies are then judged as each
-            draw says, not the whole log.
     """
-    selected = frontier.search == "selected"
-    search = _by_labels(frontier, log, points, by_price) if selected else _by_model(frontier, log, points)
-    tuned = side_by_side(lambda queries: search.again(_Draw.of(log, queries)), draws, n=log.n_queries)
+    tuned = side_by_side(lambda queries: again(Draw.of(log, queries)), draws, n=log.n_queries)
     calibrators, policies = zip(*tuned, strict=True)
     return Replicates(stack(calibrators), stack(policies))
 
 
-class _Draw(NamedTuple):
+class Draw(NamedTuple):
     """What a draw of n queries of a log says, in numpy's arrays; some queries are in it again and again."""
 
     log: Log  # that it is of
@@ -72,7 +57,7 @@ class _Draw(NamedTuple):
     answer: np.ndarray | None  # (n, k) codes of answers
 
     @classmethod
-    def of(cls, log: Log, queries: np.ndarray) -> "_Draw":
+    def of(cls, log: Log, queries: np.ndarray) -> "Draw":
         """Of some rows of a log; where answers lack labels, they count as these rows let expect."""
         logprob, correct, answered = (
             np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered)
@@ -83,36 +68,21 @@ class _Draw(NamedTuple):
         return cls(log, queries, (logprob, correct, answered), charges(log)[queries], answer)
 
 
-class _ByModel(NamedTuple):
-    """How the model solves cascades for G prices."""
-
-    model: CascadeModel
-    plan: CascadePlan | None  # of the cascades; None: of adaptive policies
-    chain: Chain
-    refusal: jax.Array | None
-    lam: np.ndarray  # (G,)
-
-    def again(self, draw: _Draw) -> tuple[Calibrator, Policies]:
-        """(calibrators (k,), policies (G,)) by the model fitted to a draw."""
-        answered = draw.labels[2]
-        cost = (draw.charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
-        fitted = fit_near(self.model, *draw.labels, jnp.asarray(cost, draw.log.cost.dtype))
-        panels = _PANELS if self.plan is not None and len(self.plan.steps) > MANY_STEPS else None
-        problem = lay_out_problem(fitted, self.plan, self.chain, self.refusal, panels)
-        return fitted.calibrators, solve_at(problem, self.lam).policies
+#: How a draw is tuned on: (calibrators (k,), policies (G,)).
+Again = Callable[[Draw], tuple[Calibrator, Policies]]
 
 
 class _ByLabels(NamedTuple):
     """How the labels choose policies for G targets."""
 
-    model: CascadeModel
+    model: Fitted
     targets: Targets
     lam: np.ndarray  # (G,)
     judging: Judging | None  # how candidates are judged; None: as each draw says
     refusal: jax.Array | None
     comparing: np.ndarray | None  # (G,) where policies stand that compare answers; None: the frontier has none
 
-    def again(self, draw: _Draw) -> tuple[Calibrator, Policies]:
+    def again(self, draw: Draw) -> tuple[Calibrator, Policies]:
         """(calibrators (k,), policies (G,)) by the labels of a draw."""
         transform, k = self.model.calibrators.transform, len(self.model.models)
         calibrators, _ = calibrate_log(*fill_up(*draw.labels), transform=transform)
@@ -127,15 +97,16 @@ class _ByLabels(NamedTuple):
         return calibrators, policies
 
 
-def _by_model(frontier: Frontier, log: Log, points: np.ndarray) -> _ByModel:
-    """How the model has solved some points (G,) of a frontier."""
-    lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
-    plan = plan_cascades(frontier.model, frontier.search)
-    return _ByModel(frontier.model, plan, frontier.chain, refusal, lam)
+def again_by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool = False) -> Again:
+    """How the labels choose some points of a frontier again: what is best within their costs.
 
-
-def _by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool) -> _ByLabels:
-    """How the labels have chosen some points (G,) of a frontier; arguments as of `tune_again`."""
+    Args:
+        frontier: the frontier.
+        log: the log that it was tuned on.
+        points: (G,) positions of its points.
+        by_price: what is best for their λ, as their costs do not count; policies are then judged as each draw says,
+            not the whole log.
+    """
     model, lam, agreements = frontier.model, np.asarray(frontier.lam)[points], frontier.policies.agreements
     comparing = None if agreements is None else np.asarray(np.asarray(agreements.compares)[points].any(1))
     refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
@@ -147,7 +118,7 @@ def _by_labels(frontier: Frontier, log: Log, points: np.ndarray, by_price: bool)
         judging=None if by_price else judging_of(log, model.calibrators.transform, refusal),
         refusal=refusal,
         comparing=comparing,
-    )
+    ).again
 
 
 def _budgets(frontier: Frontier, points: np.ndarray) -> np.ndarray:

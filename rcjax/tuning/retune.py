@@ -16,8 +16,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.listing import listed
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import fit
+from rcjax.model.calibrated import Fitted
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import AnyPolicy
@@ -31,7 +30,8 @@ from rcjax.replaying.waiting import as_tuned
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
-from rcjax.tuning.replicates import tune_again
+from rcjax.tuning.replicates import again_by_labels, tune_again
+from rcjax.tuning.searches import searched_by
 from rcjax.tuning.tune import tune_in_stages
 
 _FOLDS = 5
@@ -153,7 +153,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log tells none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
-    tuned = tune_in_stages(chosen, None, spec)
+    tuned = tune_in_stages(chosen, None, spec, by=searched_by(spec.search))
     if tuned.certificate is not None:
         confidence, n = tuned.certificate.confidence, tuned.certificate.n
         remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
@@ -277,10 +277,14 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     """The policy tuned again without each fold of a log, on as many queries each time."""
     fold = _dealt(log, _FOLDS)
     others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
-    frontier = _one_point(policy, fit(log, transform=spec.transform, **spec.fit), spec, lam)
+    by = searched_by(spec.search)
+    frontier = _one_point(policy, by.fit(log, spec), spec, lam)
     require_answers(frontier.policies, log)
     draws = np.stack([rows[: min(map(len, others))] for rows in others])
-    tuned = tune_again(frontier, log, draws, np.array([0]), by_price=True)
+    point = np.array([0])
+    labels = spec.search == "selected"
+    again = again_by_labels(frontier, log, point, by_price=True) if labels else by.again(frontier, log, point)
+    tuned = tune_again(again, log, draws)
     return [Entry(partial(answer_log, *part(tuned, number))) for number in range(_FOLDS)]
 
 
@@ -316,7 +320,7 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
 
 
-def _one_point(policy: AnyPolicy, model: CascadeModel, spec: Spec, lam: float) -> Frontier:
+def _one_point(policy: AnyPolicy, model: Fitted, spec: Spec, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
     names = list(model.models)
     widest = max(policy.rungs, key=lambda part: (bool(part.agreements), len(part.models)))

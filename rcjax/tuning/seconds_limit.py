@@ -18,7 +18,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.calibrated import Fitted
 from rcjax.policy.limits import SecondsLimit
 from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.waiting import paths_of, seconds_columns
@@ -51,12 +51,12 @@ class SecondsFilter:
         rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
         return cls(limit, log.take(np.sort(rows)) if rows.size else log)
 
-    def admits(self, policies: Policies, model: CascadeModel) -> np.ndarray:
+    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
         """(C,) bool: which of the policies over a model's models keep to the limit, with one standard error in hand."""
         figure, error = self.figures(policies, model)
         return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
-    def figures(self, policies: Policies, model: CascadeModel) -> tuple[np.ndarray, np.ndarray]:
+    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
         """(the share of the queries beyond the limit, or the mean; its standard error), (C,) each.
 
         Of the queries whose seconds are known, and infinite where there are none. Under lots what counts of a query is
@@ -78,7 +78,7 @@ class SecondsFilter:
             errors.append(np.sqrt(spread / n))
         return np.concatenate(figures), np.concatenate(errors)
 
-    def require_any(self, model: CascadeModel) -> None:
+    def require_any(self, model: Fitted) -> None:
         """Raise InfeasibleError where no policy over a model's models keeps to the limit.
 
         None does where no model alone does: who asks others too waits no less.

@@ -18,20 +18,18 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, Policies
+from rcjax.frontier.prices import check_lam
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import fit
+from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target, TargetName
-from rcjax.solving.frontiers import solve_frontier
-from rcjax.solving.lambda_grid import check_lam
-from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import cross_validate
 from rcjax.tuning.label_weights import judging_of
+from rcjax.tuning.replicates import Again, again_by_labels
 from rcjax.tuning.resampling import require_queries, sample_queries
 from rcjax.tuning.seconds_limit import SecondsFilter
 from rcjax.tuning.trials import (
@@ -66,12 +64,12 @@ class Selection:
 def select_frontier(
     log: Log,
     *,
-    model: CascadeModel | None = None,
+    model: Fitted | None = None,
     lam: Any = None,
     folds: int = 5,
     seed: int = 0,
     abstain_price: float | None = None,
-    admits: Callable[[Policies, CascadeModel], np.ndarray] | None = None,
+    admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
     target: TargetName = "budget",
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
@@ -87,7 +85,7 @@ def select_frontier(
 
     Args:
         log: the log to learn from.
-        model: the model fitted to it; by default `fit(log)`.
+        model: what was learnt from it, as `fit` or `calibrated` do, which is the default.
         lam: (L,) the frontier holds the best policy for each of these λ, in error probability per unit of money.
         folds: of the comparison; 2 or more.
         seed: of the folds.
@@ -110,7 +108,7 @@ def select_frontier(
     Target(target, 1.0)  # refuses a name that is none
     target = target if lam is None else "lam"
     how = _How(prices, folds, seed, check_abstain_price(abstain_price), admits, target)
-    model = fit(log) if model is None else model
+    model = calibrated(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
@@ -118,40 +116,29 @@ def select_frontier(
     return Selection(_assemble(model, points, how.abstain_price, log.compare), comparison, target)
 
 
-def find_frontier(
-    log: Log, model: CascadeModel, spec: Spec, limit: SecondsFilter | None = None
-) -> tuple[Frontier, Selection | None]:
-    """The frontier of a model fitted to a log, with what its policies were compared with, where they were.
+class SearchedBy(NamedTuple):
+    """A way to search for a frontier."""
 
-    Args:
-        log: the log.
-        model: the model fitted to it.
-        spec: how to search.
-        limit: which policies may be chosen from; None: all may. By the labels it is searched among these, and of a
-            search by the model alone the points stay that are among them.
+    fit: Callable[[Log, Spec], Fitted]
+    """What it learns from a log first."""
+    find: Callable[[Log, Fitted, Spec, SecondsFilter | None], tuple[Frontier, Selection | None]]
+    """The frontier of what was learnt, with what its policies were compared with, where they were."""
+    again: Callable[[Frontier, Log, np.ndarray], Again]
+    """How some points (G,) of a frontier are tuned again on a draw."""
 
-    Raises InfeasibleError where none keeps to the limit.
-    """
-    selection = None
-    if limit is not None:
-        limit.require_any(model)
-    if spec.search == "selected":
-        selection = select_frontier(
-            log,
-            model=model,
-            abstain_price=spec.abstain_price,
-            admits=None if limit is None else limit.admits,
-            target=spec.aim,
-        )
-        frontier = selection.frontier
-    else:
-        frontier = solve_frontier(model, cascades=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
-        frontier = frontier if limit is None else limit.within(frontier)
-    if spec.intervals and frontier.bands is None:
-        # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
-        refit = None if limit is None else False
-        frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-    return frontier, selection
+
+def _calibrated(log: Log, spec: Spec) -> Fitted:
+    return calibrated(log, spec.transform)
+
+
+def _find(log: Log, model: Fitted, spec: Spec, limit: SecondsFilter | None) -> tuple[Frontier, Selection]:
+    admits = None if limit is None else limit.admits
+    how: dict[str, Any] = {"abstain_price": spec.abstain_price, "target": spec.aim}
+    selection = select_frontier(log, model=model, admits=admits, **how)
+    return selection.frontier, selection
+
+
+BY_LABELS = SearchedBy(_calibrated, _find, again_by_labels)
 
 
 class _How(NamedTuple):
@@ -161,10 +148,10 @@ class _How(NamedTuple):
     folds: int
     seed: int
     abstain_price: float | None
-    admits: Callable[[Policies, CascadeModel], np.ndarray] | None
+    admits: Callable[[Policies, Fitted], np.ndarray] | None
     target: TargetName
 
-    def admitted(self, trial: Trial, model: CascadeModel) -> np.ndarray:
+    def admitted(self, trial: Trial, model: Fitted) -> np.ndarray:
         """The positions of the policies that may be chosen from."""
         if self.admits is None or not len(trial.cost):
             return np.arange(len(trial.cost))
@@ -187,7 +174,7 @@ class _Earned(NamedTuple):
     agreeing: AgreementTrial | None
     """Policies that go by whether answers agree; None where these have earned no place."""
 
-    def admitted(self, how: _How, model: CascadeModel) -> "_Earned":
+    def admitted(self, how: _How, model: Fitted) -> "_Earned":
         """Those that may be chosen from."""
         agreeing = self.agreeing and self.agreeing.only(how.admitted(self.agreeing.trial, model))
         return _Earned(self.pairs.take(how.admitted(self.pairs, model)), agreeing)
@@ -202,7 +189,7 @@ class _Earned(NamedTuple):
         return best if self.agreeing is None else self.agreeing.better(best, lam)
 
 
-def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparison]:
+def _search(log: Log, model: Fitted, how: _How) -> tuple[_Points, Comparison]:
     """The policies that earn their place on a log of the model's models, and what they were compared with."""
     refusal = refusal_at(how.abstain_price, log.cost.dtype)
     sample = sample_queries(log, how.seed)
@@ -218,7 +205,7 @@ def _search(log: Log, model: CascadeModel, how: _How) -> tuple[_Points, Comparis
     return _Points(trial, how.lam, np.full(len(how.lam), PointStatus.CONVERGED)), comparison
 
 
-def _assemble(model: CascadeModel, points: _Points, price: float | None, compare: Any) -> Frontier:
+def _assemble(model: Fitted, points: _Points, price: float | None, compare: Any) -> Frontier:
     """The frontier of some policies; `price` is that of a refusal, `compare` how answers are compared."""
     trial, dtype = points.trial, model.cost.dtype
     chosen = trial.policies

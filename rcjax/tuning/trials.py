@@ -16,7 +16,7 @@ from rcjax.frontier.hull import lower_hull, pareto
 from rcjax.frontier.points import PointStatus
 from rcjax.frontier.policies import NEVER_REFUSE, Policies, either, of_one_kind
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.calibrated import Fitted
 from rcjax.policy.targets import TargetName
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
 from rcjax.tuning.choices import RESERVE, as_cascades, reserve
@@ -76,7 +76,7 @@ class AgreementTrial:
     comparison: Comparison
 
     @classmethod
-    def of(cls, log: Log, model: CascadeModel, comparison: Comparison, judging: Judging) -> "AgreementTrial | None":
+    def of(cls, log: Log, model: Fitted, comparison: Comparison, judging: Judging) -> "AgreementTrial | None":
         """None where they have earned no place at all.
 
         Args:
@@ -115,7 +115,7 @@ class AgreementTrial:
         return Trial(*figures, policies=policies)
 
 
-def judge_pairs(log: Log, model: CascadeModel, judging: Judging) -> Trial:
+def judge_pairs(log: Log, model: Fitted, judging: Judging) -> Trial:
     """Every single model and pair.
 
     Args:
@@ -147,7 +147,7 @@ def pairs_on_trial(trial: Candidates, k: int) -> Trial:
     return Trial(*figures, policies=policies)
 
 
-def judge_agreements(log: Log, model: CascadeModel, judging: Judging) -> Trial:
+def judge_agreements(log: Log, model: Fitted, judging: Judging) -> Trial:
     """Every policy that goes by whether answers agree."""
     assert log.answer is not None
     rows = log.logprob, log.correct, log.answered

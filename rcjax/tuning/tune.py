@@ -4,35 +4,31 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from rcjax._base.arguments import instance
 from rcjax._base.wording import choose_unit, figure, percent
 from rcjax._core.json_values import plain
-from rcjax.copulas import Copula
 from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration_error import calibration_error
-from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.agreement import tell_need
-from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_record
 from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
+from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.evidence import hold_out
 from rcjax.tuning.seconds_limit import SecondsFilter
-from rcjax.tuning.select import Selection, find_frontier
+from rcjax.tuning.select import BY_LABELS, SearchedBy, Selection
 from rcjax.tuning.verdict import tell_corrections
 
 
@@ -67,7 +63,7 @@ class Tuned:
     """The log tuned on."""
     held_out: Log | None
     """The queries that the guarantee was tested on."""
-    model: CascadeModel
+    model: Fitted
     frontier: Frontier
     selection: Selection | None
     """What cascades were compared with; None for another search than the default."""
@@ -117,96 +113,17 @@ class Tuned:
             "model_summary": [model.to_json() for model in self.alone],
             "frontier": self.frontier.to_json()["frontier"],
         }
-        if self.model.copula_table:
-            document["copulas"] = self.model.copula_table
         if self.policy is not None:
             document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
         return document
 
 
-def tune(
-    log: Log,
-    *,
-    budget: float | None = None,
-    max_error: float | None = None,
-    error_cost: float | None = None,
-    lam: float | None = None,
-    cascade: str | Sequence[Any] | None = None,
-    copula: str | type[Copula] | Sequence[str | type[Copula]] = "gumbel",
-    confidence: float | None = None,
-    held_out: Log | None = None,
-    judged: bool = False,
-    intervals: bool = True,
-    abstain_price: float | None = None,
-    second_cost: float = 0.0,
-    max_seconds: float | str | None = None,
-) -> Tuned:
-    """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
-
-    Args:
-        log: the log to learn from.
-        budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; without one there is a
-            frontier, and no policy.
-        cascade: None searches by the labels (`select_frontier`). Else the search is by the model alone
-            (`solve_frontier`): "all", "full", "adaptive", the names of one cascade, or a list of cascades; what was
-            answered has no part in it.
-        copula: how the confidences of two models depend on each other, as `fit` takes it.
-        confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
-            does not see (`certify`).
-        held_out: the log of these queries; by default half of those of `log`, drawn at random, or where answers lack
-            labels, half of those labelled by hand.
-        judged: the guarantee may rest on judges' verdicts besides, corrected by labels by hand; by default it rests on
-            labels by hand alone.
-        intervals: draw intervals around every point by the bootstrap (`bootstrap`).
-        abstain_price: let models refuse to answer, where a refusal costs so many errors.
-        second_cost: what a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the
-            seconds of every answer.
-        max_seconds: how long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4",
-            which all but 5 % keep to. Of each candidate the mean or that share, on the log and with one standard error
-            more, must keep to it.
-
-    Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
-    that do not go together; LogError as `fit` and `select_frontier` do.
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
-    >>> tuned = rcjax.tune(log, max_error=0.3, intervals=False)
-    >>> tuned.policy.expected["error"] <= 0.3, [model.model for model in tuned.alone]
-    (True, ['llama3.2-1b', 'llama3.1-70b'])
-    """
-    instance(log, Log, "log")
-    target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-    spec = Spec(
-        targets=() if target is None else (target,),
-        search="selected" if cascade is None else as_cascades(cascade),
-        fit={"copula": copula},
-        abstain_price=abstain_price,
-        confidence=confidence,
-        judged=judged,
-        intervals=intervals,
-        second_cost=second_cost,
-        max_seconds=None if max_seconds is None else SecondsLimit.of(max_seconds),
-    )
-    return tune_in_stages(log, held_out, spec.check(held_out is not None))
-
-
-def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
-    """A search by the model as `solve_frontier` takes it, from a word, one cascade or a list of them; None stays None.
-
-    >>> as_cascades(["small", "large"]), as_cascades([["small"], ["small", "large"]]), as_cascades("all")
-    ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
-    """
-    if cascade is None or isinstance(cascade, str):
-        return cascade
-    if all(isinstance(name, str) for name in cascade):
-        return (tuple(cascade),)
-    if not all(isinstance(path, list | tuple) for path in cascade):
-        raise TypeError("cascade must be a word, a list of names of models, or a list of such lists")
-    return tuple(tuple(path) for path in cascade)
-
-
 def tune_in_stages(
-    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]] = nullcontext
+    log: Log,
+    held_out: Log | None,
+    spec: Spec,
+    stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    by: SearchedBy = BY_LABELS,
 ) -> Tuned:
     """`tune` as a spec says, telling what it is at.
 
@@ -215,8 +132,9 @@ def tune_in_stages(
         held_out: queries for the test of a guarantee; None where they are to be split off.
         spec: how to tune.
         stage: entered for each part of the work, with what it is in words.
+        by: the way to search that the spec names (`rcjax.tuning.searches.searched_by`).
     """
-    tuned = search_in_stages(log, held_out, spec, stage)
+    tuned = search_in_stages(log, held_out, spec, stage, by)
     try:
         return _with_policy(tuned, spec)
     except InfeasibleError as problem:
@@ -229,23 +147,33 @@ def tune_in_stages(
 
 
 def search_in_stages(
-    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]] = nullcontext
+    log: Log,
+    held_out: Log | None,
+    spec: Spec,
+    stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    by: SearchedBy = BY_LABELS,
 ) -> Tuned:
     """`tune_in_stages` up to the frontier: without a policy.
 
     Args:
-        log, held_out, spec, stage: as `tune_in_stages` takes them.
+        log, held_out, spec, stage, by: as `tune_in_stages` takes them.
 
     Raises InfeasibleError where no policy keeps to the limit on the seconds.
     """
     log = count_waiting(log, spec.second_cost)
     log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
     with stage("fitting the model"):
-        model = fit(log, transform=spec.transform, **spec.fit)
+        model = by.fit(log, spec)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
 
     def tuned(limit: SecondsFilter | None) -> Tuned:
-        frontier, selection = find_frontier(log, model, spec, limit)
+        if limit is not None:
+            limit.require_any(model)
+        frontier, selection = by.find(log, model, spec, limit)
+        if spec.intervals:
+            # Tuned again, policies would not keep to the limit: so they stay as they are, and only the queries vary.
+            refit = None if limit is None else False
+            frontier = frontier.with_bands(draw_bands(frontier, log, by.again, refit=refit))
         frontier, alone = with_seconds(frontier, log), describe_models(log, model)
         return Tuned(log, held_out, model, frontier, selection, alone, spec.target)
 
@@ -342,7 +270,7 @@ def _promise(certificate: Certificate, noun: str) -> str:
     return f"{sure}: the target is kept; {did}{refused}"
 
 
-def describe_models(log: Log, model: CascadeModel) -> tuple[Alone, ...]:
+def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
     confidence = np.asarray(model.calibrate(log))
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))

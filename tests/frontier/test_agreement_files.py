@@ -10,7 +10,8 @@ from referencing import Registry, Resource
 
 import rcjax
 from rcjax._base.wording import describe_cascade
-from rcjax.frontier.frontier import Frontier, frontier_from_json
+from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.frontier_files import frontier_from_json
 from rcjax.frontier.policies import Agreements
 from rcjax.policy import Agreement
 

@@ -15,7 +15,7 @@ from policy_samples import edited, is_json, places, wrong
 from tiers import examples
 
 import rcjax
-from rcjax.frontier.frontier import frontier_from_json
+from rcjax.frontier.frontier_files import frontier_from_json
 from rcjax.model.cascade_model import model_from_json
 
 pytestmark = pytest.mark.usefixtures("float64")

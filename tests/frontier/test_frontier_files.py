@@ -12,7 +12,7 @@ from misses import in_turn
 import rcjax
 from rcjax import solve_frontier
 from rcjax.frontier.bands import Bands
-from rcjax.frontier.frontier import load_frontier
+from rcjax.frontier.frontier_files import load_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -11,6 +11,7 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.replaying.replay import replay
 from rcjax.tuning import bootstrapping as module
+from rcjax.tuning.replicates import again_by_labels, tune_again
 from rcjax.tuning.retune import held_out_gain, retune
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -59,7 +60,7 @@ def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
     rng = np.random.default_rng(0)
     draws = rng.integers(0, log.n_queries, (6, log.n_queries))
     places = np.arange(len(frontier.lam))
-    tuned = module.tune_again(frontier, log, draws, places)
+    tuned = tune_again(again_by_labels(frontier, log, places), log, draws)
     own = np.asarray(tuned.policies.agreements.compares).any(-1)
     assert own[:, compares(frontier)].mean() > 0.5
     assert not own[:, ~compares(frontier)].any()

@@ -15,8 +15,8 @@ from rcjax.logs import LogError
 from rcjax.model.calibration import Calibrator
 from rcjax.model.stated import StatedValues
 from rcjax.tuning import bootstrapping as resampling
-from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.intervals import on_scale
+from rcjax.tuning.searches import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
 

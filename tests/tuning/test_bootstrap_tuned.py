@@ -9,8 +9,10 @@ from selection_references import draws_of, make_log
 
 import rcjax
 from rcjax.tuning import bootstrapping as resampling
-from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.by_model import again_by_model
 from rcjax.tuning.label_weights import judging_of
+from rcjax.tuning.replicates import again_by_labels, tune_again
+from rcjax.tuning.searches import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -41,7 +43,7 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     frontier, bands = selected
     draws, blend = draws_of(0, N, B), judging_of(log, "generation").blend
     budgets = (np.asarray(frontier.cost) + np.asarray(frontier.reserve)) * (1 + 1e-9)
-    policies = resampling.tune_again(frontier, log, draws, np.arange(6)).policies
+    policies = tune_again(again_by_labels(frontier, log, np.arange(6)), log, draws).policies
     checked, frequency = 0, np.zeros((6, len(bands.cascades)))
     for b, draw in enumerate(draws):
         every = every_policy(log.take(draw), np.ones((N, 2), bool), blend)
@@ -62,7 +64,7 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log
     bare = dataclasses.replace(frontier, cost=frontier.cost * 0, reserve=None)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    policies = resampling.tune_again(bare, log, draws, np.arange(6), by_price=True).policies
+    policies = tune_again(again_by_labels(bare, log, np.arange(6), by_price=True), log, draws).policies
     pairs = 0
     for b, draw in enumerate(draws):
         part = log.take(draw)
@@ -131,7 +133,7 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
     log, model = three
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e-3, 0.02, 4))
     draws = draws_of(0, N, 20)
-    tuned = resampling.tune_again(frontier, log, draws, np.arange(4))
+    tuned = tune_again(again_by_model(frontier, log, np.arange(4)), log, draws)
     differences = []
     for b in range(4):
         part = log.take(draws[b])

@@ -11,9 +11,9 @@ from contest_references import by_folds, columns, dealt, walk_by_hand
 from selection_references import make_log
 
 import rcjax
+from rcjax.frontier.prices import lam_range
 from rcjax.frontier.refusal import refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
 from rcjax.tuning.choices import RESERVE, as_cascades

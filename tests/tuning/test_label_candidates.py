@@ -10,10 +10,10 @@ from tiers import examples
 
 import rcjax
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.frontier.prices import lam_range
 from rcjax.model.calibration import CalibrationStatus, Calibrator, calibrate_all, fit_calibrator
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
-from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import label_candidates
 from rcjax.tuning.choices import Targets, as_cascades, best_candidates, choose, judge_all
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging, cross_calibrate

@@ -8,10 +8,8 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.policy.spec import Spec
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
-from rcjax.tuning.select import find_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -208,9 +206,3 @@ def test_refusals_count_at_their_price_in_what_is_gained(logs):
 def test_too_little_to_test_on(policy, logs):
     assert held_out_gain(policy, logs[1].take(slice(49))) is None
     assert held_out_gain(policy, logs[1].select(MODELS[:1])) is None
-
-
-@pytest.mark.thorough
-def test_an_unknown_search_is_an_error(logs):
-    with pytest.raises(ValueError, match="cascades is 'most'"):
-        find_frontier(logs[0], rcjax.fit(logs[0]), Spec(search="most"))

@@ -12,8 +12,8 @@ from selection_references import as_rows, feature, make_log
 
 import rcjax
 from rcjax.frontier.points import PointStatus
+from rcjax.frontier.prices import lam_range
 from rcjax.logs import LogError
-from rcjax.solving.lambda_grid import lam_range
 from rcjax.tuning import resampling, select
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
 from rcjax.tuning.cross_validation import PRICES

@@ -7,7 +7,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning import bootstrapping
+from rcjax.tuning.replicates import again_by_labels, tune_again
 
 pytestmark = pytest.mark.usefixtures("float64")
 N, K, PRICE = 90, 3, 0.2
@@ -83,7 +83,7 @@ def test_a_negative_price_is_refused(log, model):
 
 def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
     frontier = selection.frontier
-    again = bootstrapping.tune_again(frontier, log, np.arange(N)[None], np.arange(len(LAM))).policies
+    again = tune_again(again_by_labels(frontier, log, np.arange(len(LAM))), log, np.arange(N)[None]).policies
     np.testing.assert_array_equal(again.members[0], frontier.members)
     np.testing.assert_array_equal(again.actions[0], frontier.actions)
     np.testing.assert_allclose(again.bounds[0], frontier.bounds, rtol=1e-6)

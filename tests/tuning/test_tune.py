@@ -12,7 +12,8 @@ from command_line import succeed, write_folder
 import rcjax
 from rcjax.policy import Ladder
 from rcjax.policy.spec import Spec
-from rcjax.tuning.tune import as_cascades, describe_models, tune_in_stages
+from rcjax.tuning.searches import as_cascades
+from rcjax.tuning.tune import describe_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
