@@ -29,6 +29,7 @@ from types import FunctionType
 from typing import Any
 
 from benchmarks import record
+from rcjax.serving.asked import digest_of_others, recorded_options
 from rcjax.serving.completions import CallError, Usage, read_completion, read_reply, sum_usages
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import changed_options
@@ -39,7 +40,6 @@ from rcjax.serving.gateway.responses import read_response_request
 from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, whole_completion
 from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.prompts import text_bytes
-from rcjax.serving.recorded import digest_of_others, recorded_options
 from rcjax.serving.streams import Assembly, read_chunks
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated
 

@@ -26,7 +26,7 @@ import uvicorn
 from chat_server import KEY, Server, served
 
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.serving.gateway.connections import Connection
+from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import build_app
 from rcjax.serving.gateway.settings import Logging, RequestLimits, Settings
 

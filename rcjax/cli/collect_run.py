@@ -44,7 +44,7 @@ class Collection:
 def run_collection(collection: Collection) -> None:
     """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
     from rcjax.cli.collect_tables import show_collected, show_estimate
-    from rcjax.collecting.summary import collected
+    from rcjax.collecting.run import collected
 
     try:
         with terminable():

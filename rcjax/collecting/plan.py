@@ -16,11 +16,10 @@ from rcjax.collecting.graders.attempt import GraderError
 from rcjax.collecting.graders.judge import Ask
 from rcjax.collecting.graders.registry import Graders, make_graders
 from rcjax.collecting.grading import judge_by
-from rcjax.collecting.guarded_clients import open_client
 from rcjax.collecting.probe import Abilities, default_signal, probe
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Bill, Respondent
+from rcjax.collecting.respondent import Bill, Respondent, open_client
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.models_file import ModelSettings

@@ -19,8 +19,7 @@ from typing import Any
 
 from rcjax._base.wording import count
 from rcjax.serving import check_worker
-from rcjax.serving.commands import LONGEST, run_command
-from rcjax.serving.workers import MOST, BrokeDownError, Workers
+from rcjax.serving.workers import LONGEST, MOST, BrokeDownError, Workers, run_command
 from rcjax.signals import Check, Reading, Reply, SignalError
 from rcjax.signals.checks import Verdict, read_verdict
 

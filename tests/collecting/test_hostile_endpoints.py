@@ -15,7 +15,7 @@ from command_line import run
 from misses import in_turn
 from models_of_a_test import Models, questions, write_models, write_questions
 
-from rcjax.collecting import guarded_clients, respondent
+from rcjax.collecting import respondent
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -103,7 +103,7 @@ PACKED = zlib.compress(b" " * 30_000_000)
 def test_a_reply_has_a_limit(answer, says, place, monkeypatch):
     """One of 50 MB was a line of 100 MB."""
     monkeypatch.setattr(respondent, "MOST_BYTES", 2**20)
-    monkeypatch.setattr(guarded_clients, "MOST_BYTES", 2**22 if "characters" in says else 2**20)
+    monkeypatch.setattr(respondent, "MOST_BYTES", 2**22 if "characters" in says else 2**20)
     with raw_server(answer) as (came, url):
         result = collect(place, url, n=1)
     assert result.exit_code == 1

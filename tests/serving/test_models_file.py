@@ -6,8 +6,8 @@ import pytest
 from misses import in_turn
 
 from rcjax.logs.prices import read_prices
+from rcjax.serving.asked import recorded_options
 from rcjax.serving.models_file import read_models
-from rcjax.serving.recorded import recorded_options
 
 WHOLE = """
 ["small-1.5b"]

@@ -6,8 +6,7 @@ from decimal import Decimal
 from misses import in_turn
 
 from rcjax import signals
-from rcjax.serving.asked import record_asked
-from rcjax.serving.recorded import digest_of_others, recorded_options
+from rcjax.serving.asked import digest_of_others, record_asked, recorded_options
 from rcjax.signals.records import signal_from_record
 
 #: Where a client, or a file of models, may put what was asked, or a key.

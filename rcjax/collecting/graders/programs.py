@@ -19,8 +19,7 @@ from typing import Any
 
 from rcjax._base.arguments import what_it_is
 from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
-from rcjax.serving.commands import run_command
-from rcjax.serving.workers import MOST
+from rcjax.serving.workers import MOST, run_command
 
 _SECONDS = 60.0  # that a program may take for one answer
 

@@ -1,14 +1,18 @@
-"""The service as an ASGI application: its paths, what it holds while it runs, how it starts and stops."""
+"""The service as an ASGI application: its paths, what it holds while it runs, how it starts and stops.
+
+It takes a request in: who may call, how many at once, how large and how slow it may be, who has left.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -26,14 +30,98 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of
-from rcjax.serving.gateway.lineup import Clients, Lineup, read_lineup
+from rcjax.serving.gateway.lineup import Clients, Lineup, Reloader, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.gateway.receiving import Capacity, ClientLeftError, read_body, require_key, unless_client_leaves
-from rcjax.serving.gateway.reloading import Reloader
 from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.response_events import ResponsesResponder
+from rcjax.serving.gateway.response_assembly import ResponsesResponder
 from rcjax.serving.gateway.sent_completions import id_headers
-from rcjax.serving.gateway.settings import Settings
+from rcjax.serving.gateway.settings import RequestLimits, Settings
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Capacity:
+    """How many requests are worked on, and whether another one may come."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.busy = 0
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """A place for a request. Raises ApiError (429) where all are taken."""
+        if self.busy >= self._most:
+            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+
+
+def require_key(headers: Headers, keys: Sequence[str]) -> None:
+    """Refuse a request without one of the keys; without any keys, everybody may call."""
+    if not keys:
+        return
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    offered = key.strip().encode("utf-8", "replace")
+    matches = [hmac.compare_digest(offered, one.encode()) for one in keys]
+    if scheme.lower() != "bearer" or not any(matches):
+        raise ApiError(401, "no valid key: send Authorization: Bearer and the key of this service", "invalid_api_key")
+
+
+async def read_body(receive: Receive, headers: Headers, limits: RequestLimits) -> bytes:
+    """The body of a request. Raises ApiError where it is too large or too slow, ClientLeftError where it ends early."""
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > limits.body_bytes:
+        raise _too_large(limits)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeftError
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limits.body_bytes:
+                    raise _too_large(limits)
+                parts.append(part)
+                if not message.get("more_body"):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise ApiError(408, "the request did not come in time", "request_timed_out") from None
+
+
+def _too_large(limits: RequestLimits) -> ApiError:
+    return ApiError(413, f"the request is larger than {limits.body_bytes:,} bytes", "request_too_large")
+
+
+async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
+    """Do the work of an answer, and stop it where its client leaves before it has it all: ClientLeftError."""
+    task = asyncio.current_task()
+    assert task is not None
+    watching = asyncio.create_task(_stop_when_client_leaves(task, receive, responder))
+    try:
+        await work
+    except asyncio.CancelledError:
+        has_left = watching.done() and not watching.cancelled() and watching.result()
+        if has_left and not task.uncancel():  # nobody else has cancelled it
+            raise ClientLeftError from None
+        raise
+    finally:
+        watching.cancel()
+
+
+async def _stop_when_client_leaves(task: asyncio.Task[Any], receive: Receive, responder: Responder) -> bool:
+    """Cancel a task, and give True, where the client leaves before the answer is complete; else False."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    return not responder.complete and task.cancel()
+
 
 _LOGGER = logging.getLogger("rcjax.serving")
 

@@ -15,7 +15,7 @@ from chat_server import KEY, Response, completion, events_of, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process
 from misses import in_turn
 
-from rcjax.serving.gateway.connections import Connection
+from rcjax.serving.gateway.processes import Connection
 
 QUICK = {"retry-after-ms": "1"}
 

@@ -14,7 +14,7 @@ from response_clients import EVENTS, QUESTION, Sync, check_events, events_of, se
 
 from rcjax.policy import Rule
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.response_events import ResponsesResponder
+from rcjax.serving.gateway.response_assembly import ResponsesResponder
 
 TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 from misses import in_turn
 
-from rcjax._base import json_stream
-from rcjax._base.json_stream import members
+from rcjax.importing import inspect_ai
+from rcjax.importing.inspect_ai import members
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -26,11 +26,11 @@ VALUES = st.recursive(
 @example(others={"a": 1.3510798882109878e16}, rows=[2.5, -1e-7], indent=None, chunk=1)  # "1.35" of "1.35e+16"
 def test_the_pieces_are_those_of_the_whole(others, rows, indent, chunk):
     text = json.dumps({**others, "rows": rows, "last": 1}, indent=indent)
-    before, json_stream._CHUNK = json_stream._CHUNK, chunk
+    before, inspect_ai._CHUNK = inspect_ai._CHUNK, chunk
     try:
         pieces = [*members(io.StringIO(text), "rows")]
     finally:
-        json_stream._CHUNK = before
+        inspect_ai._CHUNK = before
     assert [value for name, value in pieces if name == "rows"] == rows
     assert {name: value for name, value in pieces if name != "rows"} == {**others, "last": 1}
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rcjax._base.private_files import is_private
+from rcjax._core.program_files import is_private
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no owners of files")
 
@@ -57,7 +57,7 @@ def test_nor_one_of_somebody_else(file):
 
 def test_a_group_counts_unless_it_is_the_users_own(file, monkeypatch):
     file.chmod(0o660)
-    monkeypatch.setattr("rcjax._base.private_files._is_private_group", lambda number: False)
+    monkeypatch.setattr("rcjax._core.program_files._is_private_group", lambda number: False)
     assert not is_private(file)
-    monkeypatch.setattr("rcjax._base.private_files._is_private_group", lambda number: True)
+    monkeypatch.setattr("rcjax._core.program_files._is_private_group", lambda number: True)
     assert is_private(file)
