@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rcjax._base.wording import check_counts_labels, check_figure, check_meaning, check_name, count, percent
+from rcjax._base.wording import check_figure, check_meaning, check_name, count, percent
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import shown
 
@@ -139,22 +139,18 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     _explain(screen, checks, noun, chance, unclear)
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
-    labels, more = _queries_that_tell(checks, facts)
     if alarms:
         next_step(screen, "tune again, where what is said above does not mend it", retune)
-    elif labels:
-        without = f"the {count(facts['unlabelled'], 'logged query')} without a label"
-        logged = _of_unlabelled(labels, facts["unlabelled"], without)
-        beyond = f", and log and label about {more:,} more" if more else ""
-        next_step(screen, f"label {logged}{beyond}, then check all together")
-    elif more:
-        next_step(screen, f"label about {more:,} more queries, then check these and those together")
+    elif any(check["verdict"] == "doubtful" for check in checks):
+        unlabelled = facts.get("unlabelled", 0)
+        without = f"the {count(unlabelled, 'logged query')} without a label" if unlabelled else "more queries"
+        next_step(screen, f"label {without}, then check all together")
     else:
         next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
 
 
 def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
-    """What is known of a policy, in a line: what has drifted, else what is unclear, and how many queries would tell."""
+    """What is known of a policy, in a line: what has drifted, else what is unclear."""
     number = {verdict: sum(check["verdict"] == verdict for check in checks) for verdict in _GRADES}
     every, unclear = count(len(checks), "check"), number["doubtful"]
     verb = "is" if unclear == 1 else "are"
@@ -165,47 +161,10 @@ def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> s
         return f"fine: none of {every} has drifted"
     names = [check_name(check["name"], facts["counted"]) for check in checks if check["verdict"] == "doubtful"]
     which = ", ".join(dict.fromkeys(names))
-    labels, more = _queries_that_tell(checks, facts)
-    steps = [_of_unlabelled(labels, facts["unlabelled"], "these")] if labels else []
-    steps += [f"about {more:,} more queries"] if more else []
-    lacking = f"; labels of {count(facts['unlabelled'], 'logged query')} are missing" if labels else ""
-    enough = f"{lacking}; {' and '.join(steps)} would do" if steps else ""
-    if 0 < labels + more < facts["n"] - facts.get("unlabelled", 0) or _FEW * unclear < len(checks):
-        return f"none of {every} has drifted, but {open_} ({which}){enough}"
-    few = "labels" if labels else "queries"
-    return f"too few {few} to tell: {unclear} of {every} {verb} unclear ({which}){enough}"
-
-
-def _of_unlabelled(labels: int, unlabelled: int, them: str) -> str:
-    """How many of the logged queries without a label are to be labelled: all of them, or about so many."""
-    return them if labels == unlabelled else f"about {labels:,} of {them}"
-
-
-def _queries_that_tell(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> tuple[int, int]:
-    """About how many (logged queries to label, queries to log besides) leave no check unclear, by the worst.
-
-    A figure is unclear where it is beyond its limit, and chance explains it all the same. What is chance in it falls
-    with the root of the number of queries, the labelled ones where it rests on labels: so many bring it to four fifths
-    of the limit, and what is left is none. (0, 0) where no check is unclear, or nobody can say.
-
-    >>> check = {"name": "error", "verdict": "doubtful", "figure": 0.2, "limits": [0.02, 0.05]}
-    >>> _queries_that_tell([check], {"n": 12}), _queries_that_tell([check], {"n": 212, "unlabelled": 200})
-    ((0, 290), (200, 88))
-    """
-    n, unlabelled, needed = facts["n"], facts.get("unlabelled", 0), {True: 0.0, False: 0.0}
-    for check in checks:
-        if check["verdict"] == "doubtful" and check["figure"] is not None:
-            by_labels = check_counts_labels(check["name"])
-            more = (n - unlabelled * by_labels) * ((1.25 * check["figure"] / check["limits"][1]) ** 2 - 1)
-            needed[by_labels] = max(needed[by_labels], more)
-    if not all(map(math.isfinite, needed.values())):
-        return 0, 0
-    labels, besides = needed[True], max(needed[True] - unlabelled, needed[False])
-    return unlabelled if labels >= unlabelled else _rounded(labels), _rounded(besides)
-
-
-def _rounded(number: float) -> int:
-    return int(float(f"{number:.2g}"))
+    if _FEW * unclear < len(checks):
+        return f"none of {every} has drifted, but {open_} ({which})"
+    few = "labels" if facts.get("unlabelled") else "queries"
+    return f"too few {few} to tell: {unclear} of {every} {verb} unclear ({which})"
 
 
 def _summary_table(checks: Sequence[Mapping[str, Any]], noun: str) -> Table:

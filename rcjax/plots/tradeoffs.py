@@ -1,4 +1,4 @@
-"""Error and cost drawn: frontiers, what was promised and seen, what more labels bring."""
+"""Error and cost drawn: frontiers, and what was promised and seen."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -76,7 +76,7 @@ def make_report(
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> report = make_report(log, replicates=50)
     >>> print(report.headline())
-    Asking llama3.1-70b for everything is wrong on 21.0 % of the queries, at $168 per million queries. ...
+    Asking llama3.1-70b for everything errs on 21.0 %, at $168 per million queries. ...
     """
     log, test = count_waiting(log, second_cost), None if test is None else test.with_waiting(second_cost)
     accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -246,7 +247,8 @@ def _forget_ended(folder: str) -> None:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            mark_process_dead(pid, folder)
+            with suppress(FileNotFoundError):  # another worker was quicker
+                mark_process_dead(pid, folder)
 
 
 def _status(status: int) -> str:
