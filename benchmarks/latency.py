@@ -27,8 +27,8 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.record import recorded_waiting
+from rcjax.policy.targets import SecondsLimit
 from rcjax.tuning.bills import count_waiting
 from rcjax.tuning.seconds_limit import SecondsFilter
 

@@ -23,8 +23,8 @@ import rcjax
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
 from rcjax.plots import plot_frontier
-from rcjax.plots.colours import BLACK, ORANGE
-from rcjax.report.svg import style, to_svg
+from rcjax.plots.tradeoffs import BLACK, ORANGE
+from rcjax.report.drawings import style, to_svg
 
 DOCS = Path(rcjax.__file__).parent / "docs"
 QUERIES = 2000

@@ -72,7 +72,7 @@ DEAR_EXAMPLES = (
     "model.pair_likelihood.ranks",
     "model.stationary.stationary",
     "model.weighted.reweigh",
-    "replaying.intervals.error_interval",
+    "replaying.curves.error_interval",
     "report.contents.make_report",
     "solving.expected_outcome.Outcome.along",
     "solving.expected_outcome.outcome",

@@ -9,17 +9,17 @@ from benchmarks.methods import best_single_or_pair, change, grid_search, rationa
 from benchmarks.paper.inputs import Source
 from rcjax import plots
 from rcjax.goodness_of_fit.markov import rank_correlations
-from rcjax.plots import colours
+from rcjax.plots.tradeoffs import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 
 def curves(source: Source) -> Figure:
     """Figure 5: error against cost on the test split, every model in turn and free choice."""
     model, train, test = source.model, source.train, source.test
     drawn = {
-        "grid search, every model in turn": (grid_search(model, train, test, model.models), colours.ORANGE, "--"),
-        "rational tuning, every model in turn": (rational_tuning(model, test, "full"), colours.BLUE, "-"),
-        "best single or pair, by the labels": (best_single_or_pair(model, train, test), colours.GREY, ":"),
-        "rational tuning, all subcascades": (rational_tuning(model, test), colours.GREEN, "-."),
+        "grid search, every model in turn": (grid_search(model, train, test, model.models), ORANGE, "--"),
+        "rational tuning, every model in turn": (rational_tuning(model, test, "full"), BLUE, "-"),
+        "best single or pair, by the labels": (best_single_or_pair(model, train, test), GREY, ":"),
+        "rational tuning, all subcascades": (rational_tuning(model, test), GREEN, "-."),
     }
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     ax = figure.add_subplot()
@@ -27,9 +27,7 @@ def curves(source: Source) -> Figure:
         order = np.argsort(curve.cost)
         ax.plot(1e6 * curve.cost[order], curve.error[order], line, color=colour, linewidth=1.6, label=name)
     single = 1 - np.asarray(test.correct).mean(0)
-    ax.scatter(
-        1e6 * np.asarray(test.cost), single, color=colours.BLACK, marker="D", s=24, label="single models", zorder=3
-    )
+    ax.scatter(1e6 * np.asarray(test.cost), single, color=BLACK, marker="D", s=24, label="single models", zorder=3)
     ax.set(xlabel="cost, dollars per million queries", ylabel="error", title=f"{source.benchmark}, {source.family}")
     ax.set_ylim(bottom=0)
     ax.grid(color="#DDDDDD", linewidth=0.6)
@@ -64,9 +62,9 @@ def low_sample(rows: list[dict]) -> Figure:
             own = [row[column] for row in rows if (row["benchmark"], row["family"]) == group]
             values = np.array([value for value in own if value is not None])
             spread = x + np.linspace(-0.2, 0.2, len(values))
-            ax.scatter(spread, values, s=14, color=colours.BLUE, alpha=0.6, linewidth=0)
-            ax.plot([x - 0.3, x + 0.3], [values.mean()] * 2, color=colours.BLACK, linewidth=2)
-        ax.axhline(0, color=colours.GREY, linewidth=1, linestyle="--")
+            ax.scatter(spread, values, s=14, color=BLUE, alpha=0.6, linewidth=0)
+            ax.plot([x - 0.3, x + 0.3], [values.mean()] * 2, color=BLACK, linewidth=2)
+        ax.axhline(0, color=GREY, linewidth=1, linestyle="--")
         ax.set_xticks(range(len(groups)), [f"{b}\n{f}" for b, f in groups], fontsize=8)
         ax.set_ylabel("change of area, %")
         ax.set_title(column.removesuffix(", %"), fontsize=9, wrap=True)
@@ -79,11 +77,11 @@ def sensitivity(misfits: list[dict], areas: list[dict]) -> Figure:
     columns = [name for name in misfits[0] if name not in ("benchmark", "family", "cascade")]
     groups = list(dict.fromkeys((row["benchmark"], row["family"]) for row in misfits))
     styles = [
-        (colours.BLUE, "o"),
-        (colours.ORANGE, "s"),
-        (colours.GREEN, "^"),
-        (colours.PURPLE, "D"),
-        (colours.BLACK, "v"),
+        (BLUE, "o"),
+        (ORANGE, "s"),
+        (GREEN, "^"),
+        (PURPLE, "D"),
+        (BLACK, "v"),
     ]
     figure = Figure(figsize=(4.6 * len(columns), 3.8), layout="constrained")
     for place, column in enumerate(columns):
@@ -95,7 +93,7 @@ def sensitivity(misfits: list[dict], areas: list[dict]) -> Figure:
             known = [(row[column], value) for row, value in zip(rows, changes, strict=True) if value is not None]
             style = {"color": colour, "marker": marker, "s": 18, "alpha": 0.7, "linewidth": 0}
             ax.scatter(*zip(*known, strict=True), label=" ".join(group), **style)
-        ax.axhline(0, color=colours.GREY, linewidth=1, linestyle="--")
+        ax.axhline(0, color=GREY, linewidth=1, linestyle="--")
         ax.set(xlabel=column, ylabel="change of area against grid search, %")
         ax.locator_params(axis="x", nbins=6)
     ax.legend(frameon=False, fontsize=8)

@@ -38,7 +38,7 @@ from benchmarks.race.objectives import METHODS as OWN_METHODS
 from benchmarks.report import machine, markdown
 from rcjax import plots
 from rcjax._base.files import write_atomically
-from rcjax.plots import colours as palette
+from rcjax.plots.tradeoffs import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 _AXES = ("models", "lambdas", "queries")
 _PATIENT = 8  # times the limit, where rcjax is alone
@@ -151,7 +151,7 @@ def draw(tables: dict[str, pl.DataFrame]) -> Figure:
     grid = figure.add_gridspec(2, 6)
     markers, colours = (
         "osD^vP",
-        (palette.BLUE, palette.GREY, palette.ORANGE, palette.PURPLE, palette.GREEN, palette.BLACK),
+        (BLUE, GREY, ORANGE, PURPLE, GREEN, BLACK),
     )
 
     def panel(place, frame, x, by, label):

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rcjax._base.wording import count
-from rcjax.cli.failures import INTERRUPTED, conclude
-from rcjax.cli.interrupts import interruptible, terminable
+from rcjax.cli.failures import INTERRUPTED, conclude, interruptible, terminable
 from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import typer
 
 from rcjax._base.wording import count
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
-from rcjax.cli.failures import conclude, reported
-from rcjax.cli.interrupts import terminable
+from rcjax.cli.failures import conclude, reported, terminable
 from rcjax.cli.options import AsJson, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.panels import READ, SEARCH, TARGET, WAITING
 from rcjax.cli.parsers import family, fraction, money, names, positive, seconds_limit
 
 if TYPE_CHECKING:
     from rcjax.policy.reference import Reference
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
+
+
+#: The panels of `--help`, in the order of what most people look for.
+TARGET = "Target: give one"
+OUTPUT = "Output"
+READ = "What LOG holds"
+SEARCH = "Models and search"
+PROMISES = "Promises"
+WAITING = "Waiting"
 
 
 LogFile = Annotated[

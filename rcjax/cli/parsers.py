@@ -71,7 +71,7 @@ def _checked(number: Any, text: str, what: str) -> float:
 
 def seconds_limit(text: str) -> Any:
     """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
-    from rcjax.policy.limits import SecondsLimit
+    from rcjax.policy.targets import SecondsLimit
 
     try:
         return SecondsLimit.of(text)

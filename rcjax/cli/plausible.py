@@ -42,8 +42,7 @@ def require_plausible_prices(prices: Any, really: bool) -> None:
     """
     if prices is None or really:
         return
-    from rcjax.logs.price_lists import PriceList
-    from rcjax.logs.prices import read_prices
+    from rcjax.logs.prices import PriceList, read_prices
 
     name = Path(prices).name if isinstance(prices, str | Path) else "prices"
     read = read_prices(prices)

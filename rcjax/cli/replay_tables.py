@@ -65,7 +65,7 @@ def brief_seconds(value: float | None) -> str:
 
 def plain_replay(replay: Replay, log: Log) -> dict[str, Any]:
     """Return what a replay saw on a log as JSON values, with 90 % intervals for the true error and cost."""
-    from rcjax.replaying.intervals import error_interval
+    from rcjax.replaying.curves import error_interval
 
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}

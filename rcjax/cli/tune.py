@@ -15,6 +15,9 @@ from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.options import (
+    OUTPUT,
+    PROMISES,
+    SEARCH,
     Answers,
     AsJson,
     Budget,
@@ -37,7 +40,6 @@ from rcjax.cli.options import (
     one_target,
     scoring,
 )
-from rcjax.cli.panels import OUTPUT, PROMISES, SEARCH
 from rcjax.cli.parsers import as_search, fraction, models_to_read, names
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn

@@ -17,8 +17,7 @@ from rcjax._base.wording import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked
 from rcjax.collecting.questions import Question
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief
+from rcjax.logs.errors import LogError, brief
 from rcjax.serving.call_log import ASKED_ANEW
 
 

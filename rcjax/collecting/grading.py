@@ -13,7 +13,7 @@ from rcjax.collecting.graders.registry import Graders
 from rcjax.collecting.purse import BudgetSpentError
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
-from rcjax.logs.listing import brief
+from rcjax.logs.errors import brief
 from rcjax.serving.completions import CallError
 
 #: The bill of the row that is graded now, for judges, which cost money.

@@ -16,8 +16,7 @@ from typing import Any
 from rcjax._base.hashing import draw_lot
 from rcjax.logs.checked_rows import load, require_file
 from rcjax.logs.dialects import SEPARATED, open_text, plain_name
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed, near
+from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.text_files import find_damage
 from rcjax.serving.prompts import check_question
 

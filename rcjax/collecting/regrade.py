@@ -16,8 +16,7 @@ from rcjax.collecting.grading import graded, is_score, question_of, score_remark
 from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import listed, near
+from rcjax.logs.errors import LogError, listed, near
 from rcjax.policy.reference import SAME_AS
 
 

@@ -19,8 +19,7 @@ from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import Search
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
-from rcjax.goodness_of_fit.copula_rows import copula_rows
-from rcjax.goodness_of_fit.dependence import check_dependence, table_rows
+from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows, table_rows
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import (
     accuracy_above,

@@ -16,11 +16,9 @@ from rcjax._base.wording import count, not_likeliest
 from rcjax.importing.answers import How, ImportedAnswer
 from rcjax.importing.gathering import Attempts, gather
 from rcjax.importing.rows import as_frame, label_of
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
-from rcjax.logs.price_lists import priced_by
-from rcjax.logs.prices import priced_words, read_prices
+from rcjax.logs.prices import priced_by, priced_words, read_prices
 from rcjax.logs.scoring import Scoring
 
 #: Where the confidence of an answer may come from, in words.

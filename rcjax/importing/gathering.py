@@ -12,8 +12,7 @@ from pathlib import Path
 from rcjax._base.wording import count
 from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
 from rcjax.importing.answers import DamageError, Format, How, ImportedAnswer, require, require_sound
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed, near
+from rcjax.logs.errors import LogError, brief, listed, near
 
 #: In the order in which they are asked; any table is of the last one.
 FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)

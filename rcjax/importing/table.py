@@ -12,8 +12,7 @@ import polars as pl
 
 from rcjax.importing.answers import DamageError, How, ImportedAnswer, require
 from rcjax.logs.checked_rows import load
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import listed, near
+from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.scoring import Scoring
 from rcjax.signals.replies import ROUNDING, logprob_of
 from rcjax.signals.tokens import NO_LOGPROB

@@ -15,8 +15,7 @@ from rcjax.importing import table
 from rcjax.importing.answers import How, ImportedAnswer, require
 from rcjax.logs.checked_rows import load
 from rcjax.logs.dialects import SEPARATED, open_text
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import listed
+from rcjax.logs.errors import LogError, listed
 from rcjax.logs.text_files import TextFile
 
 name, files = "wide", "a table with columns for each model, such as m, m|cost, m|answer (--wide)"

@@ -1,7 +1,7 @@
 """The public names: each is imported when it is first used."""
 
+from rcjax.logs.cells import HandLabels as HandLabels
 from rcjax.logs.errors import LogError as LogError, MissingPricesError as MissingPricesError
-from rcjax.logs.hand_labels import HandLabels as HandLabels
 from rcjax.logs.log import (
     IncompleteLogWarning as IncompleteLogWarning,
     LeftOutWarning as LeftOutWarning,

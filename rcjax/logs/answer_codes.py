@@ -14,8 +14,7 @@ import numpy as np
 
 from rcjax.logs.checked_rows import Rows, load
 from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, require_columns
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed, spelt_otherwise
+from rcjax.logs.errors import LogError, brief, listed, spelt_otherwise
 from rcjax.logs.log import NO_ANSWER
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.answers import Comparison, comparable

@@ -28,8 +28,7 @@ from rcjax.logs.columns import (
     tells_no_confidence,
 )
 from rcjax.logs.dialects import SEPARATED, known_names, open_text
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief
+from rcjax.logs.errors import LogError, brief
 from rcjax.logs.scoring import RIGHT_OR_WRONG, WORDS, Scoring
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rcjax.logs.dialects import plain_name
-from rcjax.logs.errors import LogError, MissingPricesError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
 from rcjax.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]

@@ -13,7 +13,7 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.logs.checked_rows import Rows, numbers, require_money
 from rcjax.logs.columns import TOKENS
-from rcjax.logs.listing import listed
+from rcjax.logs.errors import listed
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import price_for
 

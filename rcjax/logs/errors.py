@@ -1,6 +1,13 @@
-"""What is raised where a log cannot be used."""
+"""What is raised where a log cannot be used, and texts and names of a log in a message: in one line, not too many of
+them, and what was meant by a misspelt one.
+"""
 
 from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
 
 
 class LogError(ValueError):
@@ -9,3 +16,44 @@ class LogError(ValueError):
 
 class MissingPricesError(LogError):
     """A log counts tokens, but nobody said what a token costs: read it again with prices."""
+
+
+_ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
+
+
+def brief(text: Any) -> str:
+    """A text in one line, cut where it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names with commas between them; of many, the first ones and how many more there are."""
+    every = [brief(name) for name in names]
+    more = len(every) - _ENOUGH
+    return ", ".join(every[:_ENOUGH]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def near(word: str, names: Iterable[str]) -> str:
+    """A question in brackets whether a known word was meant, where there is one like it."""
+    close = difflib.get_close_matches(str(word)[:_LONG], [str(name) for name in names], n=1, cutoff=0.55)
+    return f" (did you mean {brief(close[0])!r} for {brief(word)!r}?)" if close else ""
+
+
+def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[str, str] | None:
+    """The first of the names that is among the others but for its spelling, and how it is spelt there.
+
+    >>> spelt_otherwise(["7.0", "8.0"], ["8", "9"]), spelt_otherwise(["Q1"], ["q01"])
+    (('8.0', '8'), None)
+    """
+    spellings = {_meaning(str(other)): str(other) for other in others}
+    for name in map(str, names):
+        other = spellings.get(_meaning(name), name)
+        if other != name:
+            return name, other
+    return None
+
+
+def _meaning(name: str) -> str:
+    number = re.fullmatch(r"([+-]?)0*([0-9]+)(\.0*)?", name)
+    return name.casefold() if number is None else number[1].strip("+") + number[2]

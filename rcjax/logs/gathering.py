@@ -1,4 +1,5 @@
-"""The rows of a log gathered into matrices as they come in: those to learn from, with what is told beside them."""
+"""The rows of a log gathered into matrices as they come in: those to learn from, with what is
+told beside them: labels, answers, a reference."""
 
 from __future__ import annotations
 
@@ -10,19 +11,53 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcjax._base.arguments import what_it_is
 from rcjax.logs.answer_codes import Compared, read_answer_table
-from rcjax.logs.beside import Beside
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, read_rows, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
+from rcjax.logs.errors import listed
 from rcjax.logs.label_cells import empty_cell, label_cells
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
-from rcjax.logs.listing import listed
 from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning
 from rcjax.logs.matrices import Matrices
-from rcjax.logs.sameness import Sameness
+from rcjax.logs.sameness import Same, Sameness
 from rcjax.logs.sampled_rows import SampledRows
+from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.ways_of_asking import UNTOLD
+from rcjax.policy.reference import Reference
+
+
+class Beside(NamedTuple):
+    """What is told beside a log, and what is needed of it."""
+
+    labels: Any
+    answers: Any
+    needed: bool
+    """Whether models need labels."""
+    sameness: Sameness | None = None
+    """What tells whether answers are those of a reference."""
+    scoring: Scoring = RIGHT_OR_WRONG
+    """How labels are written."""
+
+
+def scoring_of(score_max: float, labels: Any) -> Scoring:
+    """How labels are written, for these arguments of `read_log`; ValueError for what cannot be."""
+    return Scoring(float(score_max), beside=labels is not None).check()
+
+
+def sameness_of(reference: str | Reference | None, same: Same | None) -> Sameness | None:
+    """What gathers whether answers are those of a reference, for these arguments of `read_log`; None without one.
+
+    ValueError for a function of the same without a reference.
+    """
+    if reference is None:
+        if same is not None:
+            what = f"same, {what_it_is(same)}, needs reference"
+            raise ValueError(f"{what}: give the model whose answers the others are compared with")
+        return None
+    return Sameness(Reference(reference) if isinstance(reference, str) else reference, same)
+
 
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from rcjax._base import json_checks as check
-from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.cells import HandLabels
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.policy.scores import Scores
 

@@ -7,9 +7,9 @@ import math
 import jax
 import numpy as np
 
+from rcjax.logs.cells import HandLabels
 from rcjax.logs.checked_rows import Rows, numbers
 from rcjax.logs.columns import SAMPLE, judge_columns
-from rcjax.logs.hand_labels import HandLabels
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import as_labels
 

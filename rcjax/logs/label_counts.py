@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.wording import count, percent
-from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.cells import HandLabels
 
 _LEAST_GAP = 0.05  # of a judge's agreement with the labels between two models that is worth telling
 

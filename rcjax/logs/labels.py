@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
 from rcjax.logs.columns import ADVICE, SAMPLE, require_columns
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed, spelt_otherwise
+from rcjax.logs.errors import LogError, brief, listed, spelt_otherwise
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.logs.ways_of_asking import WaysOfAsking

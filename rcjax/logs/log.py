@@ -15,11 +15,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.wording import count
-from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells
-from rcjax.logs.errors import LogError
-from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels
+from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.label_counts import label_counts
-from rcjax.logs.listing import brief, listed, near
 from rcjax.policy.answers import Comparison
 from rcjax.policy.counted import Counted
 from rcjax.policy.reference import Reference

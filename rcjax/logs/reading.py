@@ -1,7 +1,8 @@
 """Reading a log from a file or dataframe, and checking every row of it.
 
 `read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the
-rest of the package works on.  What it cannot use it refuses with one line: where, what, and what to do.
+rest of the package works on.  What it cannot use it refuses with one line: where, what, and what to do. Models of which
+there is too little are left out.
 """
 
 from __future__ import annotations
@@ -9,24 +10,29 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
 from rcjax._base.arguments import what_it_is
-from rcjax.logs.beside import Beside, sameness_of, scoring_of
-from rcjax.logs.cells import CELL
-from rcjax.logs.errors import LogError
-from rcjax.logs.gathering import Gathered, gather
-from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.cells import CELL, HandLabels
+from rcjax.logs.columns import TO_LABEL
+from rcjax.logs.errors import LogError, brief, listed
+from rcjax.logs.gathering import Beside, Gathered, gather, sameness_of, scoring_of
 from rcjax.logs.label_cells import hand_labels_of, settle_labels
 from rcjax.logs.label_counts import label_counts
-from rcjax.logs.listing import brief
-from rcjax.logs.log import IncompleteLogWarning, Log, PricesWarning, UnlabelledWarning
+from rcjax.logs.log import (
+    IncompleteLogWarning,
+    LeftOutWarning,
+    Log,
+    PricesWarning,
+    UnlabelledWarning,
+    _chosen,
+    _mean_cost,
+)
 from rcjax.logs.matrices import Matrices, query_ids
-from rcjax.logs.models_of_log import by_cost, labelled_models, models_named, require_answers
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.scoring import as_labels
@@ -225,3 +231,72 @@ def _warn_of_labels(log: Log, replaced: bool) -> None:
     said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
     name = os.path.basename(log.source)
     warnings.warn("; ".join(filter(None, [f"{name}: {said}", unused])), UnlabelledWarning, stacklevel=4)
+
+
+_FEWEST_LABELS = 2  # of a model
+
+
+def models_named(held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
+    """The models, by first appearance or as wanted: where nobody named them, two at least.
+
+    Args:
+        held: what was read.
+        every: all models of the log, by first appearance.
+        wanted: the models that somebody named; None for all.
+        where: the log, for messages.
+    """
+    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
+    unused = [name for name in (every if wanted is None else names) if name not in held.models]
+    if unused and (wanted is not None or not held.models):
+        why = "its calls failed, or did not go to all models"
+        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
+    if wanted is None and len(names) < 2:
+        raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
+    return names
+
+
+def labelled_models(
+    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str
+) -> tuple[str, ...]:
+    """The models that have labels enough; others are left out with a warning, unless somebody named them.
+
+    Args:
+        held: what was read.
+        names: the models of which some are taken.
+        wanted: the models that somebody named; None for all.
+        where: the log, for messages.
+    """
+    labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
+    if not any(labels.values()):
+        raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
+    unknown = [name for name in names if not labels[name]]
+    if unknown and wanted is not None:
+        what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
+        raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")
+    if unknown:
+        what = f"left out, as no answer of theirs has a label: {listed(unknown)}"
+        warnings.warn(f"{where}: {what}: label some ({TO_LABEL})", LeftOutWarning, stacklevel=4)
+    names = tuple(name for name in names if name not in unknown)
+    rare = [name for name in names if labels[name] < _FEWEST_LABELS]
+    if rare:
+        what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
+        raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
+    if wanted is None and len(names) < 2:
+        what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
+        raise LogError(f"{where}: {what}: {TO_LABEL}")
+    return names
+
+
+def by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of models by their mean cost; those of equal cost stay in the order that they have."""
+    columns = [held.models[name] for name in names]
+    order = np.argsort(_mean_cost(held.take("cost")[:, columns], held.take("row")[:, columns] >= 0), kind="stable")
+    return tuple(names[i] for i in order)
+
+
+def require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:
+    """Refuse a model with a single answer. `answered` is (n, k), of the models named. Raises `LogError`."""
+    answers = answered.sum(axis=0)
+    if answers.min() < 2:
+        rare = names[int(answers.argmin())]
+        raise LogError(f"{where}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")

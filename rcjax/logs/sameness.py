@@ -17,8 +17,7 @@ from rcjax._base.wording import count
 from rcjax.logs.answer_codes import UNKNOWN
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed, near
+from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.log import LeftOutWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference

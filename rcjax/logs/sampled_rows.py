@@ -13,8 +13,7 @@ import numpy as np
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE
 from rcjax.logs.costs import Lost, mend
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.matrices import Matrices, numbered
 
 _ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote

@@ -11,8 +11,7 @@ import numpy as np
 
 from rcjax._base.wording import count
 from rcjax.logs.checked_rows import Rows
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import brief, listed
+from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning
 
 UNTOLD = -1  # the way of a row that does not tell how its model was asked

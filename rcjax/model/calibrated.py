@@ -21,8 +21,7 @@ from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.signatures import is_traced
 from rcjax._core.size_classes import fill_up
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import spelt_otherwise
+from rcjax.logs.errors import LogError, spelt_otherwise
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.calibrator_files import FORMAT, calibrators_to_json

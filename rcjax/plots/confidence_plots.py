@@ -15,7 +15,7 @@ from rcjax.model.marginals import Marginal
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from rcjax.plots.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.plots.tradeoffs import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 from rcjax.policy.counted import ERRORS
 
 _BINS = 25

@@ -9,12 +9,15 @@ from matplotlib import patheffects
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import PointStatus
+from rcjax.policy.counted import ERRORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from rcjax.plots.colours import BLACK, BLUE, ORANGE
-from rcjax.policy.counted import ERRORS
+
+#: The colours of Okabe & Ito (2008), which the colour-blind tell apart.
+BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
+
 
 _NAME = 8  # points, the size of a name in a figure
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
-from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.targets import SecondsLimit
 
 if TYPE_CHECKING:
     from rcjax.policy.policy import AnyPolicy, Policy

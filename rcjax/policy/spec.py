@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rcjax.policy.calibrations import Transform
-from rcjax.policy.limits import SecondsLimit
-from rcjax.policy.targets import Target, TargetName
+from rcjax.policy.targets import SecondsLimit, Target, TargetName
 
 
 class SpecError(ValueError):

@@ -14,7 +14,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.reference import JUDGED_SAME
 from rcjax.policy.scores import counted_by
-from rcjax.replaying.intervals import error_interval
+from rcjax.replaying.curves import error_interval
 from rcjax.replaying.replay import replay
 
 

@@ -33,9 +33,8 @@ from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier
 from rcjax.policy.reference import BY_ANSWER
 from rcjax.policy.targets import Target
-from rcjax.report.drawings import draw_checks
+from rcjax.report.drawings import draw_checks, positions, style, to_svg
 from rcjax.report.findings import Against, Findings
-from rcjax.report.svg import positions, style, to_svg
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 

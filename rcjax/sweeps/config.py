@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import frozen
-from rcjax.logs.listing import near
+from rcjax.logs.errors import near
 from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
 from rcjax.sweeps.sweeping import sweep

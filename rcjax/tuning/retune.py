@@ -13,8 +13,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
-from rcjax.logs.errors import LogError
-from rcjax.logs.listing import listed
+from rcjax.logs.errors import LogError, listed
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.label_outcomes import corrected_log

@@ -8,9 +8,8 @@ from rcjax.copulas import Copula
 from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
-from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target
+from rcjax.policy.targets import SecondsLimit, Target
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.select import BY_LABELS, SearchedBy
 from rcjax.tuning.tune import Tuned, tune_in_stages

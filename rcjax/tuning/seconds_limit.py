@@ -19,7 +19,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
-from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.targets import SecondsLimit
 from rcjax.replaying.packing import columns_of, pack_policies
 from rcjax.replaying.waiting import paths_of, seconds_columns
 

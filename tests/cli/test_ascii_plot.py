@@ -4,8 +4,7 @@ import pytest
 from misses import in_turn
 
 from rcjax._base.wording import choose_unit
-from rcjax.cli.ascii_plot import sketch
-from rcjax.cli.tables import show_tuning
+from rcjax.cli.tables import show_tuning, sketch
 
 ROWS = [
     {"model": "small", "cost": 1e-5, "accuracy": 0.5},

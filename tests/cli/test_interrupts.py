@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from rcjax.cli.interrupts import terminable
+from rcjax.cli.failures import terminable
 
 
 @pytest.fixture

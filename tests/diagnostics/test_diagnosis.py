@@ -14,8 +14,7 @@ from rcjax._core.batching import part
 from rcjax.diagnostics import LIMITS, diagnosis, verdicts
 from rcjax.diagnostics.held_out import FOLDS, HeldOut, held_out, held_out_confidence, is_training_log
 from rcjax.diagnostics.promise import lambdas, search_again, try_promise
-from rcjax.goodness_of_fit.copula_rows import copula_rows
-from rcjax.goodness_of_fit.dependence import check_dependence
+from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
 from rcjax.model.cascade_model import load_model
@@ -303,8 +302,8 @@ def test_no_promise_is_judged_where_it_is_not_known(model, logs):
 
 @pytest.mark.thorough
 def test_many_models_share_the_replicates_of_their_pairs(monkeypatch):
-    monkeypatch.setattr("rcjax.goodness_of_fit.copula_rows.MOST_REPLICATES", 60)
-    monkeypatch.setattr("rcjax.goodness_of_fit.copula_rows.FEWEST_REPLICATES", 20)
+    monkeypatch.setattr("rcjax.goodness_of_fit.dependence.MOST_REPLICATES", 60)
+    monkeypatch.setattr("rcjax.goodness_of_fit.dependence.FEWEST_REPLICATES", 20)
     log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     result = rcjax.diagnose(rcjax.fit(log), log, training=log, replicates=100, search=None)
     assert len(result.copulas) == 3

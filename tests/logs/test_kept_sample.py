@@ -14,7 +14,7 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
-from rcjax.logs.hand_labels import HandLabels
+from rcjax.logs.cells import HandLabels
 from rcjax.logs.kept_sample import describe_reference, read_reference
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -5,7 +5,7 @@ import math
 import pytest
 from misses import in_turn
 
-from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.targets import SecondsLimit
 
 
 @in_turn(

@@ -3,9 +3,8 @@
 import pytest
 from misses import in_turn
 
-from rcjax.policy.limits import SecondsLimit
 from rcjax.policy.spec import Spec, SpecError
-from rcjax.policy.targets import Target
+from rcjax.policy.targets import SecondsLimit, Target
 
 BUDGET, ERROR, PRICE = (Target(name, 0.5) for name in ("budget", "max_error", "lam"))
 MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)

@@ -10,8 +10,7 @@ import rcjax
 from rcjax.policy import Scores
 from rcjax.policy.reference import JUDGED_SAME
 from rcjax.replaying.beside_reference import beside_reference
-from rcjax.replaying.curves import wilson_interval
-from rcjax.replaying.intervals import error_interval
+from rcjax.replaying.curves import error_interval, wilson_interval
 
 N, LABELS = 192, 16  # queries, and labels of each model
 

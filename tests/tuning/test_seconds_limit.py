@@ -11,7 +11,7 @@ import rcjax
 from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError, read_log
-from rcjax.policy.limits import SecondsLimit
+from rcjax.policy.targets import SecondsLimit
 from rcjax.tuning.bills import count_waiting
 from rcjax.tuning.seconds_limit import SecondsFilter
 
