@@ -63,9 +63,3 @@ def test_a_log_with_few_labels_asks_for_them(tmp_path):
     said = " ".join(result.stdout.split())
     assert "label the 188 logged queries without a label" in said
     assert "that may be chance: label more queries and check again" in said
-
-
-def test_a_verdict_that_is_unclear_is_explained_where_there_is_one(capsys):
-    for verdict in ("doubtful", "fine"):
-        show_check(FACTS | {"n": 300, "checks": [one(verdict)]})
-        assert ("unclear so far beyond" in " ".join(capsys.readouterr().out.split())) == (verdict == "doubtful")

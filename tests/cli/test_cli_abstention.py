@@ -53,35 +53,3 @@ def test_by_the_model(folder, tmp_path):
     assert seen["error_answered"] == pytest.approx(seen["error"] / (1 - seen["abstention"]))
     whole = json.loads(succeed("evaluate", files["frontier"], folder / "test.csv", "--json"))
     assert len(whole["abstention"]) == len(whole["predicted"]["abstention"]) == len(document["frontier"])
-
-
-@pytest.mark.thorough
-def test_by_default_with_a_guarantee(folder, tmp_path):
-    """The default search, half of the log held out: `--max-error` counts a refusal at its price."""
-    policy = tmp_path / "policy.json"
-    asked = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--abstain-price", "0.2"]
-    shown = succeed(*asked, "--max-error", "30%", "--confidence", "90%", "--out", policy)
-    assert " and refused " in " ".join(shown.split())
-    told = rcjax.load_policy(policy).provenance["guarantee"]
-    assert told["refusals"] > 0
-    assert told["errors"] + 0.2 * told["refusals"] < 0.3 * told["n"]
-    found = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
-    assert found["abstention"] > 0
-
-
-def test_people_are_told(folder, tmp_path):
-    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
-    asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands"]
-    shown = succeed(*asked, "--error-cost", "0.001", "--abstain-price", "30%", "--out", policy, "--frontier", frontier)
-    assert "answer" in shown
-    assert "(refuses ≤" in shown
-    assert "without answer  " in shown
-    assert "each counted as 30 % error" in shown
-    assert ": ≤" in shown
-    assert " refuse" in shown
-    seen = succeed("evaluate", policy, folder / "test.csv")
-    assert "without answer" in seen
-    assert "error among the answered" in seen
-    assert "no answer," in succeed("evaluate", frontier, folder / "test.csv")
-    plain = succeed(*asked, "--error-cost", "0.001", "--out", policy)
-    assert "refuse" not in plain + succeed("evaluate", policy, folder / "test.csv")

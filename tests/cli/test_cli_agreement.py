@@ -51,27 +51,6 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
     assert all("answer" in kept for kept in tuned["policy"]["provenance"]["reference"]["models"].values())
 
 
-@pytest.mark.thorough
-def test_a_column_does_what_a_table_beside_the_log_does(folder, tuned):
-    line = ("tune", folder / "train_both.csv", "--budget", "200/M", "--json")
-    document = json.loads(succeed(*line))
-    assert document["policy"]["agreements"] == tuned["policy"]["agreements"]
-    assert document["policy"]["rules"] == tuned["policy"]["rules"]
-    assert document["frontier"] == tuned["frontier"]
-
-
-@pytest.mark.thorough
-def test_tables_say_what_is_compared(folder):
-    shown = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands")
-    assert "medium, agree? → large" in " ".join(shown.split())
-
-
-@pytest.mark.thorough
-def test_tables_say_what_is_compared_where_models_may_refuse(folder):
-    refusing = succeed("tune", folder / "train_both.csv", "--budget", "200/M", "--no-bands", "--abstain-price", "20%")
-    assert "agree" in refusing
-
-
 @pytest.mark.parametrize("subject", ["policy", "frontier"])
 def test_evaluate(folder, subject):
     line = ("evaluate", folder / f"{subject}.json", folder / "fresh.csv")
@@ -98,31 +77,3 @@ def test_check_and_retune(folder):
     new = json.loads(succeed("retune", folder / "policy.json", folder / "fresh_both.csv", "--no-bands", "--json"))
     assert new["policy"]["agreements"].keys() == {"medium"}
     assert new["gain"] is not None
-
-
-def test_the_check_of_a_log_whose_answers_have_changed(folder, tmp_path):
-    """Answers that agree where they are wrong: the error of the policy rises, and only that."""
-    table = pl.read_csv(folder / "fresh_both.csv").with_columns(answer=pl.lit("the same"))
-    table.write_csv(tmp_path / "agreeing.csv")
-    result = run("check", folder / "policy.json", tmp_path / "agreeing.csv", "--json", "--no-retuning")
-    assert result.exit_code == 1
-    bad = {check["name"] for check in json.loads(result.stdout)["checks"] if check["verdict"] == "bad"}
-    assert bad <= {"error", "cost", "policy error", "policy cost"}
-    assert bad
-
-
-@pytest.mark.thorough
-def test_a_guarantee_of_a_policy_that_compares(folder):
-    line = ("tune", folder / "train_both.csv", "--max-error", "30%", "--confidence", "90%", "--no-bands", "--json")
-    document = json.loads(succeed(*line))
-    assert document["policy"]["provenance"]["guarantee"]["confidence"] == 0.9
-
-
-@pytest.mark.thorough
-def test_a_report_tells_what_is_compared(folder, tmp_path):
-    line = ("report", folder / "train.csv", "--answers", folder / "train_answers.csv", "--budget", "200/M")
-    succeed(*line, "--out", tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text("utf-8")
-    assert "medium, agree? → large" in page
-    assert "where small says the same" in page
-    assert "policy.step(model, logprob=logprob, answer=text, answers=answers)" in page

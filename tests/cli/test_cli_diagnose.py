@@ -1,16 +1,12 @@
 """`rcjax diagnose`: tables, one JSON document, figures in a folder, and one line where it cannot be done."""
 
 import json
-import os
-import sys
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax._base.extras import how_to_install
-from rcjax._base.wording import check_name
 from rcjax.cli.app import app
 from rcjax.cli.check_tables import show_diagnosis
 from rcjax.diagnostics import LIMITS
@@ -76,37 +72,6 @@ def test_usage_errors_have_status_2(arguments, message):
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
-@pytest.fixture
-def no_fit(monkeypatch):
-    """What cannot be drawn or written is refused before any work."""
-    monkeypatch.setattr(rcjax, "fit", lambda *_, **__: pytest.fail("the work has begun"))
-
-
-@pytest.mark.usefixtures("no_fit")
-def test_a_folder_that_cannot_be_had_is_refused(logs, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    assert "it is a file: give a folder" in fail(logs[0], "--plots", tmp_path / "file")
-    assert f"there is no folder {tmp_path / 'absent'}" in fail(logs[0], "--plots", tmp_path / "absent" / "figures")
-    (tmp_path / "locked").mkdir()
-    monkeypatch.setattr(os, "access", lambda path, mode, **_: mode == os.R_OK)
-    for folder in (tmp_path / "locked", tmp_path / "locked" / "figures"):
-        assert f"the folder {tmp_path / 'locked'} is not writable" in fail(logs[0], "--plots", folder)
-
-
-@pytest.mark.usefixtures("no_fit")
-def test_figures_need_matplotlib(logs, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert fail(logs[0], "--plots", tmp_path).endswith(f"--plots needs matplotlib: {how_to_install('plots')}")
-
-
-@pytest.mark.usefixtures("no_fit")
-def test_logs_that_cannot_be_read(logs, tmp_path):
-    assert "absent.csv" in fail(tmp_path / "absent.csv")
-    lines = logs[1].read_text().splitlines()
-    (tmp_path / "two.csv").write_text("\n".join(line for line in lines if ",large," not in line) + "\n")
-    assert "large" in fail(logs[0], "--test", tmp_path / "two.csv")
-
-
 @pytest.mark.thorough
 def test_json_is_one_document_and_plots_are_written(logs, tmp_path):
     folder = tmp_path / "figures"
@@ -119,34 +84,6 @@ def test_json_is_one_document_and_plots_are_written(logs, tmp_path):
     for path in folder.iterdir():
         assert path.suffix == ".png"
         assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.thorough
-def test_tables_on_a_log_of_other_queries(logs):
-    summary = judge(logs[0], "--test", logs[1])
-    assert "test.csv: 3 models, 200 queries that all answered; judged by queries that the fit has not seen" in summary
-    assert all(check_name(name) in summary for name in LIMITS)
-    every = judge(logs[0], "--test", logs[1], "--all")
-    document = json.loads(judge(logs[0], "--test", logs[1], "--json"))
-    assert "plots" not in document
-    assert document["held_out"]
-    rows = [
-        line.split()
-        for line in every.split("The checks")[1].splitlines()
-        if line.split()[:1] and line.split()[0] in VERDICTS
-    ]
-    table = rows[: len(document["checks"])]
-    verdicts = ["fine" if row[0] == "by" else row[0] for row in table]  # "by chance" is fine
-    assert verdicts == [check["verdict"] for check in document["checks"]]
-    bad = [check for check in document["checks"] if check["verdict"] != "fine"]
-    assert bad
-    assert ("What to do" in summary) == bool(bad)
-    for text in (summary, every):
-        words = " ".join(text.split())
-        first = {}
-        for check in bad:
-            first.setdefault((check["verdict"], check["name"]), check["advice"])
-        assert all(advice in words for advice in first.values())
 
 
 @pytest.mark.thorough
@@ -208,11 +145,3 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
     )
     assert "Worth knowing - a remark - p-values of the fit are from 500 of the queries" in text
     assert f"figures:{tmp_path}" in text.replace(" ", "")
-
-
-def test_nothing_to_do_where_all_is_fine(diagnosis, capsys):
-    show_diagnosis(diagnosis(("accuracy", "a", 0.01, "fine"), tested=600))
-    out = capsys.readouterr().out
-    assert "What to do" not in out
-    assert "Worth knowing" not in out
-    assert "p-values" not in out

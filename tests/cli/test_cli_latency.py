@@ -41,14 +41,6 @@ def test_usage(options, message):
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_a_log_without_seconds_is_refused_in_one_line(tmp_path):
-    timed_table(60).drop("seconds").write_csv(tmp_path / "bare.csv")
-    result = run("tune", tmp_path / "bare.csv", "--no-bands", "--error-cost", "0.01", "--second-cost", "0.001")
-    assert result.exit_code == 1
-    (line,) = result.stderr.strip().splitlines()
-    assert "no column seconds (or latency_ms)" in line
-
-
 def test_the_loop_with_a_limit_and_a_price(folder, tmp_path):
     policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
     asked = ["tune", folder / "train.csv", "--no-bands", "--error-cost", "0.01", "--second-cost", "0.5/k"]
@@ -68,22 +60,3 @@ def test_the_loop_with_a_limit_and_a_price(folder, tmp_path):
     whole = json.loads(succeed("evaluate", frontier, folder / "train.csv", "--json"))
     assert len(whole["seconds_p95"]) == len(document["frontier"]) == len(whole["predicted"]["seconds_p95"])
     assert "seconds, mean" in " ".join(succeed("evaluate", policy, folder / "train.csv").split())
-
-
-def test_seconds_that_are_unknown_are_left_out(folder, tmp_path):
-    policy = tmp_path / "policy.json"
-    succeed("tune", folder / "train.csv", "--no-bands", "--error-cost", "0.01", "--out", policy)
-    own, replayed = rcjax.load_policy(policy), json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
-    waits = np.array(waited(own, rcjax.read_log(folder / "test.csv").select(own.models)))
-    assert replayed["seconds"] == pytest.approx(np.nanmean(waits))
-    checked = json.loads(run("check", policy, folder / "test.csv", "--no-retuning", "--json").stdout)
-    assert checked["seconds"]["mean"] == pytest.approx(replayed["seconds"])
-
-
-def test_what_is_out_of_reach_is_said_beside_the_frontier(folder):
-    result = run("tune", folder / "train.csv", "--no-bands", "--max-seconds", "p95=0.1", "--max-error", "0.3", "--json")
-    assert result.exit_code == 1
-    document = json.loads(result.stdout)
-    assert document["error"]["kind"] == "infeasible"
-    assert "no policy takes at most 0.1 seconds for 95 % of the queries" in document["error"]["message"]
-    assert document["frontier"]

@@ -116,13 +116,6 @@ def test_usage_errors_have_status_2(folder, level):
     assert run("check", folder / "policy.json", folder / "fresh.csv", "--alarm", level).exit_code == 2
 
 
-def test_a_policy_without_queries_is_checked_by_the_log_it_was_tuned_on(folder):
-    result = run(
-        "check", folder / "bare.json", folder / "fresh.csv", "--tuned-on", folder / "train.csv", "--no-retuning"
-    )
-    assert result.exit_code == 0, (result.stdout, result.stderr, result.exception)
-
-
 def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path):
     line = "retune", folder / "policy.json", folder / "fresh.csv", "--out", tmp_path / "new.json"
     assert "raise error + λ·cost by 1.7 % ± 3.2 %" in refused_after_all(*line)
@@ -153,14 +146,6 @@ def test_retune_as_json(folder, tmp_path):
     assert found["policy"]["cost"]["large"] == pytest.approx(2 * old.cost["large"], rel=0.2)
     assert set(found["replayed"]) == {"before", "after"}
     assert not list(tmp_path.glob("*.json"))
-
-
-def test_retune_refuses_with_status_1(folder, tmp_path):
-    assert "absent.json" in refused("retune", folder / "absent.json", folder / "fresh.csv", status=1)
-    missing = tmp_path / "none" / "new.json"
-    assert "there is no folder" in refused(
-        "retune", folder / "policy.json", folder / "fresh.csv", "-o", missing, status=1
-    )
 
 
 def test_help_tells_the_exit_statuses():

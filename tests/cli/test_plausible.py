@@ -51,17 +51,6 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
         assert "--really" in words(result)
 
 
-@pytest.mark.thorough
-def test_a_budget_above_the_dearest_policy_decides_nothing_and_is_asked_about(place):
-    line = ("tune", place / "log.csv", "--task", "choice", "--no-bands", "--budget")
-    assert run(*line, f"{1e6 * DEAREST / 2}/M").exit_code == 0
-    for times in (3, 50):
-        result = run(*line, f"{1e6 * times * DEAREST}/M")
-        assert result.exit_code == 2
-        assert "any policy meets it: give less, such as --budget" in words(result)
-        assert run(*line, f"{1e6 * times * DEAREST}/M", "--really").exit_code == 0
-
-
 def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
     policy = place / "tuned.json"
     tokens, per_token = place / "tokens.csv", place / "per_token.json"

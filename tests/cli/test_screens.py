@@ -9,9 +9,7 @@ import pytest
 from command_line import run, succeed, write_folder
 from misses import in_turn
 
-from rcjax.cli import console, tables
-from rcjax.cli.check_tables import show_check
-from rcjax.policy.targets import Target
+from rcjax.cli import console
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -55,48 +53,6 @@ def test_what_cannot_be_had_is_said_last_and_alone(folder):
     assert len(result.stdout.splitlines()) < 30
     assert not [word for word in ("What to do", "Policy for", "Next", "┌") if word in result.stdout]
     assert result.stderr.startswith("error: no cascade errs on")
-
-
-def test_a_model_whose_confidence_is_1_is_spoken_of_where_that_matters(capsys):
-    points = [{"cost": 2e-5, "error": 0.4, "models": ["small"], "thresholds": {"small": 0.0}, "lam": 1.0}]
-    tables.show_tuning("A log.", ROWS, points)
-    told = " ".join(capsys.readouterr().out.split())
-    assert "70 % of the answers of small have the confidence 1: no threshold parts" in told
-    assert "answers of large" not in told  # it is the last one: nothing is decided by its confidence
-
-
-def test_remarks_come_before_the_policy(capsys):
-    policy = {"models": ["large"], "rules": {"large": [RULES]}, "expected": {"error": 0.2, "cost": 2e-4}}
-    tables.show_policy(policy, Target("lam", 5.0), ROWS, ["use large alone", "a note"])
-    out = capsys.readouterr().out
-    order = places(
-        out, "What to do", "use large alone", "alone     large: 20.0 % error", "a note", "Policy for", "20.0 %\n"
-    )
-    assert order == sorted(order)
-
-
-def test_a_figure_beyond_its_limit_that_is_fine_says_why(capsys):
-    share = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": "", "p_value": 0.5}
-    checks = [share | {"name": "error", "figure": 0.031, "verdict": "fine"}]
-    facts = {
-        "policy_models": ["a"],
-        "checks": checks,
-        "n": 9,
-        "reference": 9,
-        "source": "x",
-        "alarm": 0.05,
-        "counted": "error",
-    }
-    show_check(facts | {"remarks": []})
-    out = capsys.readouterr().out
-    assert " ".join(out.split()).count("by chance error 3.1 % 0.5 ≤ 2.0 %") == 1
-    assert "Next: keep the policy" in out
-
-
-def test_the_next_command_takes_the_files_of_this_one(folder, tmp_path):
-    policy, log = tmp_path / "a policy.json", folder / "test.csv"
-    succeed("tune", folder / "train.csv", "--task", "choice", "--no-bands", "--error-cost", "0.001", "--out", policy)
-    assert succeed("evaluate", policy, log).splitlines()[-1] == f"  rcjax check '{policy}' {log}"
 
 
 # -- help and completion

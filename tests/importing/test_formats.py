@@ -1,4 +1,4 @@
-"""Files that the programs themselves wrote (`writers` beside): what is imported is what they report."""
+"""Files that the programs themselves wrote (`README.md` beside): what is imported is what they report."""
 
 import json
 import math

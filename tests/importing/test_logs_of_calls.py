@@ -1,4 +1,4 @@
-"""Logs of calls, and wide tables: what is imported is what the programs that wrote the files (`writers`) report."""
+"""Logs of calls, and wide tables: what is imported is what the programs that wrote the files (`README.md`) report."""
 
 import csv
 import json

@@ -57,7 +57,7 @@ def test_litellm(tmp_path):
 
 
 def test_entries_of_the_real_list():
-    """As litellm 1.110.2 has it: `tests/importing/writers/litellm_files.py` takes them out."""
+    """As litellm 1.110.2 has it."""
     path = Path(__file__).parents[1] / "importing" / "files" / "litellm" / "prices.json"
     content = json.loads(path.read_text())
     prices = read_prices(path)

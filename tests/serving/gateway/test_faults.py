@@ -4,7 +4,6 @@ import itertools
 import json
 import random
 import socket
-import sys
 import threading
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import KEY, Response, completion, events_of, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process
+from gateway_service import SURE, UNSURE, gateway, gateway_process
 from misses import in_turn
 
 from rcjax.serving.gateway.processes import Connection
@@ -89,33 +88,6 @@ def test_no_draft_that_was_rejected_reaches_a_client_and_the_last_answer_streams
         assert len(reply.events) > 5
         streamed = [request.get("stream", False) for request in service.server.requests]
     assert streamed == [False, False, True]
-
-
-def test_one_deadline_for_all_where_the_best_answer_so_far_counts():
-    behave = by_model(**{**ANSWERS, "large": Response(sure("C", SURE), delay=30.0)})
-    with gateway(behave=behave, limits={"deadline": 1.5, "retries": 0}) as service:
-        start = time.monotonic()
-        reply = service.ask()
-        assert time.monotonic() - start < 10
-        assert reply.json["rcjax"]["status"] == "best so far"
-        assert reply.json["choices"][0]["message"]["content"] in "AB"
-        assert service.log_rows()[-1]["error"] == "timed out"
-
-
-def test_a_model_that_hangs_leaves_time_for_the_larger_ones():
-    behave = by_model(**{**ANSWERS, "small": Response(sure("A", SURE), delay=30.0)})
-    with gateway(behave=behave, limits={"deadline": 4.0, "timeout": 60.0, "retries": 0}) as service:
-        reply = service.ask()
-    assert reply.json["choices"][0]["message"]["content"] == "C"
-    assert reply.headers["x-rcjax-status"] == "answered"
-
-
-def test_where_no_model_can_answer_in_time_it_is_said():
-    behave = by_model(**dict.fromkeys(MODELS, Response(sure("A", SURE), delay=30.0)))
-    with gateway(behave=behave, limits={"deadline": 0.6, "retries": 0}) as service:
-        reply = service.ask()
-    assert reply.status == 504
-    assert reply.json["error"]["type"] == "timeout_error"
 
 
 @pytest.mark.thorough
@@ -257,22 +229,6 @@ def test_who_may_call(headers, status, monkeypatch):
 
 
 # The process
-
-
-@pytest.mark.thorough
-def test_a_full_disk_costs_the_log_not_the_answers():
-    with gateway_process(None, by_model(**ANSWERS), "--log-prompts", python=_limited()) as service:
-        replies = [service.ask("x" * 500) for _ in range(40)]
-        assert {reply.status for reply in replies} == {200}
-        assert "calls are not logged" in (service.folder / "stderr").read_text()
-        text = (service.folder / "calls.jsonl").read_text()
-        assert 0 < len(text) <= 10_000
-        assert [json.loads(line)["error"] for line in text.splitlines()[:-1]] == [None] * text.count("\n")
-
-
-def _limited():
-    """A Python whose files may have 10,000 bytes."""
-    return ("prlimit", "--fsize=10000", sys.executable)
 
 
 @pytest.mark.thorough

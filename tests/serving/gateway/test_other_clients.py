@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -135,84 +134,6 @@ def test_langchain(service):
     )
 
 
-@pytest.fixture(scope="module")
-def proxied(tmp_path_factory):
-    """(a gateway whose models are asked by a proxy, the URL of that proxy, by which its policy can be asked too)."""
-    folder = tmp_path_factory.mktemp("proxy")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/v1"
-    with gateway(behave=ActingModels(), base_url=url, limits={"retries": 0}) as service:
-        upstream = f"http://127.0.0.1:{service.server.port}/v1"
-        places = {f"org/{name}": (f"org/{name}", upstream) for name in ("small", "middle", "large")}
-        places["policy"] = "policy", f"{service.url}/v1"
-        models = [
-            {"model_name": name, "litellm_params": {"model": f"openai/{served}", "api_base": base, "api_key": KEY}}
-            for name, (served, base) in places.items()
-        ]
-        config = folder / "config.yaml"  # JSON is YAML
-        settings = {"router_settings": {"num_retries": 0, "disable_cooldowns": True}}
-        config.write_text(json.dumps({"model_list": models, "general_settings": {"master_key": KEY}, **settings}))
-        line = [LITELLM, "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
-        environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": ""}
-        with open(folder / "log", "wb") as log:
-            process = subprocess.Popen(line, stdout=log, stderr=log, env=environment)
-        try:
-            end = time.monotonic() + 120
-            while not listens(port):
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < end, (folder / "log").read_text()
-                time.sleep(0.1)
-            yield service, url
-        finally:
-            process.terminate()
-            process.wait()
-
-
 def listens(port):
     with socket.socket() as trial:
         return trial.connect_ex(("127.0.0.1", port)) == 0
-
-
-@needs_litellm
-@pytest.mark.thorough
-class TestProxy:
-    @pytest.fixture(autouse=True)
-    def behave(self, proxied):
-        self.service, self.url = proxied
-        self.service.server.behave = ActingModels()
-
-    @pytest.mark.parametrize("stream", [False, True])
-    @pytest.mark.parametrize(
-        ("unsure", "model", "asked"),
-        [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)],
-    )
-    def test_behind_the_gateway(self, unsure, model, asked, stream):
-        """It passes log-probabilities on, so that the policy works."""
-        self.service.server.behave.unsure = unsure
-        options = {"stream_options": {"include_usage": True}} if stream else {}
-        reply = self.service.ask(stream=stream, **options)
-        body = reply.events[-2] if stream else reply.json
-        text = reply.text if stream else body["choices"][0]["message"]["content"]
-        assert (text, body["model"], body["usage"]["total_tokens"]) == ("B", model, 101 * asked)
-        assert body["rcjax"]["models"] == ["small", "middle", "large"][:asked]
-
-    def test_tools_behind_the_gateway(self):
-        parameters = {"type": "object", "properties": {"at": {"type": "string"}}}
-        tools = [{"type": "function", "function": {"name": "look", "parameters": parameters}}]
-        for stream in (False, True):
-            reply = self.service.ask(tools=tools, stream=stream)
-            choices = [choice for event in reply.events[:-1] for choice in event["choices"]] if stream else []
-            calls = [call for choice in choices for call in choice["delta"].get("tool_calls") or ()]
-            calls = calls or reply.json["choices"][0]["message"]["tool_calls"]
-            assert json.loads("".join(call["function"]["arguments"] or "" for call in calls)) == {"at": "é look"}
-
-    def test_before_the_gateway_and_behind(self):
-        before = len(self.service.log_rows())
-        check_litellm(asked_by("ask_by_litellm.py", self.url, KEY, "litellm_proxy"))
-        statuses = [row["error"] for row in self.service.log_rows()[before:]]
-        assert statuses.count(None) == 5  # whole, in pieces, with asyncio, with log-probabilities
-        assert statuses.count("not judged: tools") == 2
-        if has("langchain_openai"):
-            check_langchain(asked_by("ask_by_langchain.py", self.url, KEY))

@@ -75,9 +75,6 @@ ASKED = {"logprobs": True, "top_logprobs": 5}
 #: What the gateway says by itself in every reply.
 OWN = {"object", "model", "rcjax"}
 
-#: What every chunk repeats.
-REPEATED = ("id", "created", "system_fingerprint", "service_tier")
-
 
 def without(body, *names):
     return {name: value for name, value in body.items() if name not in {*OWN, *names}}
@@ -195,13 +192,6 @@ def _event(chunk):
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_server_that_tells_no_tokens(service, stream):
-    service.server.behave.by_model |= {"small": sure("B", SURE, usage=None)}
-    reply = service.ask(stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
-    assert (reply.events[-2] if stream else reply.json)["usage"] is None
-
-
 def test_tokens_of_all_that_were_asked_are_summed(service):
     def used(read, written, **more):
         return {"usage": {"prompt_tokens": read, "completion_tokens": written, **more}}
@@ -220,24 +210,6 @@ def test_tokens_of_all_that_were_asked_are_summed(service):
         "cost": 0.5,
         "tier": "b",
     }
-
-
-@in_turn(("asked", "top"), [({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 2}, 2)])
-@in_turn("stream", [False, True])
-def test_log_probabilities_are_given_on_as_asked(service, asked, top, stream):
-    """The policy asks for twenty likely tokens, and the server gives seven."""
-    body = sure("B", SURE)
-    token = body["choices"][0]["logprobs"]["content"][0]
-    token["top_logprobs"] = [{"token": letter, "logprob": SURE, "bytes": None} for letter in "BACDEFG"]
-    body["choices"][0]["logprobs"]["refusal"] = [token]
-    service.server.behave.by_model |= {"small": body}
-    reply = service.ask(stream=stream, **asked)
-    choice = (reply.events[0] if stream else reply.json)["choices"][0]
-    if top is None:
-        assert choice["logprobs"] is None
-        return
-    for name in ("content", "refusal"):
-        assert choice["logprobs"][name] == [{**token, "top_logprobs": token["top_logprobs"][:top]}]
 
 
 def test_halves_of_a_character_pass_in_two_pieces(service):

@@ -1,7 +1,6 @@
 """Every field of a request that the client of OpenAI knows: judged, given to one model unchanged, or refused."""
 
 import itertools
-import json
 from typing import get_args, get_type_hints
 
 import pytest
@@ -134,37 +133,6 @@ def test_a_field_that_is_not_judged_reaches_the_largest_model(service, name, val
     assert requests == [{"model": "org/large", "messages": QUESTION, name: value, **streaming}]
 
 
-def test_tools_that_are_not_to_be_called_are_not_judged_either(service):
-    """They are part of what the model reads."""
-    reply, requests = sent(service, tools=[TOOL], tool_choice="none")
-    assert told(reply) == {"status": "not judged", "model": "large", "not-judged": "tools"}
-    assert requests == [{"model": "org/large", "messages": QUESTION, "tools": [TOOL], "tool_choice": "none"}]
-
-
-@pytest.mark.parametrize("nothing", [{"tool_calls": []}, {"tool_calls": None}, {"function_call": None, "audio": None}])
-def test_a_message_that_says_that_no_tool_was_called_is_judged(service, nothing):
-    messages = [*QUESTION, {"role": "assistant", "content": "B", **nothing}, *QUESTION]
-    reply, requests = sent(service, messages=messages)
-    assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
-    assert requests[0]["messages"] == messages
-
-
-def test_fields_that_are_judged_go_with_those_that_are_not(service):
-    fields = {name: values[0] for name, values in JUDGED.items() if name != "max_tokens"}
-    fields |= {name: values[0] for name, values in UNJUDGED.items()}
-    reply, requests = sent(service, **fields)
-    assert {*told(reply)["not-judged"].split(",")} == {*UNJUDGED}
-    assert requests == [{"model": "org/large", "messages": QUESTION, **fields}]
-
-
-@in_turn("name", [*JUDGED, *UNJUDGED])
-def test_a_named_model_gets_every_field(service, name):
-    value = (JUDGED | UNJUDGED)[name][0]
-    reply, requests = sent(service, model="middle", **{name: value})
-    assert told(reply) == {"status": "passed on", "model": "middle", "not-judged": None}
-    assert requests == [{"model": "org/middle", "messages": QUESTION, name: value}]
-
-
 @in_turn("name, value", rows(AS_ALWAYS.items()))
 def test_what_is_so_anyway_is_judged(service, name, value):
     reply, requests = sent(service, **{name: value})
@@ -292,14 +260,6 @@ def test_a_message_that_is_not_judged_reaches_the_largest_model(service, why, me
     assert requests == [{"model": "org/large", "messages": [*QUESTION, message]}]
 
 
-@pytest.mark.parametrize("role", ["user", "system"])
-def test_parts_of_texts_are_judged(service, role):
-    parts = [{"type": kind, **fields, **CACHED} for kind, fields in PARTS.items()]
-    reply, requests = sent(service, messages=[{"role": role, "content": parts}])
-    assert told(reply)["status"] == "answered"
-    assert requests[0]["messages"] == [{"role": role, "content": parts}]
-
-
 @in_turn("kind", PARTS_UNJUDGED)
 def test_parts_that_are_no_text_are_not_judged(service, kind):
     why, fields = PARTS_UNJUDGED[kind]
@@ -362,10 +322,3 @@ def test_any_text_goes_to_and_fro_unchanged(service, monkeypatch, text, stream):
     if text:
         assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == said
         assert reply.headers["x-rcjax-model"] == "small"
-
-
-def test_pairs_of_surrogates_are_one_character(service):
-    body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "🙂"}]}).encode()
-    assert b"\\ud83d\\ude42" in body
-    assert service.post(body).status == 200
-    assert service.server.requests[-1]["messages"][0]["content"] == "🙂"

@@ -1,16 +1,15 @@
 """The client of OpenAI asks for responses: text, streams, tools, forms, and what is refused."""
 
 import json
-import time
 
 import openai
 import pytest
 from acting_models import FORM, ActingModels
 from chat_server import Response
-from gateway_service import MODELS, SURE, gateway
+from gateway_service import SURE, gateway
 from misses import in_turn
 from pydantic import BaseModel
-from response_clients import KEY, QUESTION, Sync, check_events, events_of, sent
+from response_clients import KEY, Sync
 
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
 TOOLS = [{"type": "function", "name": name, "strict": True, "parameters": AT} for name in ("look", "listen")]
@@ -148,33 +147,6 @@ def test_errors(client, service, way, fields, behave, kind, status, code):
     assert (caught.value.status_code, caught.value.code) == (status, code)
     assert caught.value.type
     assert caught.value.message
-
-
-def test_shadow_calls_are_those_of_completions():
-    """All models are asked of the messages that the input makes, and the log has them under the query's own id."""
-    with gateway(behave=ActingModels(), shadow=1.0, logging={"prompts": True}) as service:
-        reply = service.post(QUESTION | {"instructions": "Be brief."}, "/v1/responses", x_rcjax_query="q1")
-        assert reply.json["rcjax"]["models"] == ["small"]
-        end = time.monotonic() + 30
-        while len(service.log_rows()) < 3:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        rows = service.log_rows()
-        assert {(row["query"], row["model"], row["shadow"]) for row in rows} == {
-            ("q1", model, True) for model in MODELS
-        }
-        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A or B?"}]
-        assert [request["messages"] for request in service.server.requests] == [messages] * 3
-
-
-def test_a_policy_of_checks_judges_forms():
-    """A check judges any text, so a form is no reason to ask the largest model."""
-    with gateway(behave=ActingModels(), signal="json") as service:
-        for stream in (False, True):
-            reply, _ = sent(service, text={"format": {"type": "json_object"}}, stream=stream)
-            response = check_events(events_of(reply)) if stream else reply.json
-            assert (response["rcjax"]["status"], response["rcjax"]["not_judged"]) == ("answered", [])
-            assert {request["response_format"]["type"] for request in service.server.requests} == {"json_object"}
 
 
 def test_keys_limits_and_methods(monkeypatch):

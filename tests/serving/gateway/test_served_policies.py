@@ -10,7 +10,6 @@ from chat_server import Response, completion, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
-from policy_samples import make_ladder
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.serving.cascade import Cascade
@@ -183,21 +182,6 @@ def alone(name, cost, error):
     return Policy((name,), *parts, expected={"error": error, "cost": cost})
 
 
-def test_a_ladder_gives_each_query_to_one_rung():
-    """By its id and what it asks, always the same; the position is told."""
-    ladder = make_ladder((alone("small", 1e-5, 0.3), alone("large", 3e-4, 0.1)), 0.5)
-    body = {"model": "policy", "messages": [{"role": "user", "content": "?"}]}
-    with gateway(ladder, Upstream()) as service:
-        models = []
-        for query in map(str, range(20)):
-            replies = [service.post({**body, "stream": stream}, x_rcjax_query=query) for stream in (False, True)]
-            assert replies[0].headers["x-rcjax-model"] == replies[1].headers["x-rcjax-model"]
-            models.append(replies[0].headers["x-rcjax-model"])
-        assert {replies[0].headers["x-rcjax-position"], f"{replies[0].json['rcjax']['position']}"} == {"0.5"}
-        assert service.post({**body, "tools": [{}]}).json["model"] == "large"
-    assert 3 < models.count("large") < 17
-
-
 def test_a_service_follows_its_bill_and_goes_on_with_it():
     """Where answers cost more than was tuned the position moves, figures tell the balance, and reloads keep it."""
     ladder = Ladder((alone("small", 1e-6, 0.3), alone("large", 3e-5, 0.1)), 0.5, budget=1.55e-5)
@@ -277,15 +261,6 @@ def test_options_that_are_not_those_of_the_log_are_told():
         assert reply.headers["x-rcjax-changed"] == "temperature,max_tokens,top_k"
         assert reply.json["rcjax"]["changed"] == ["temperature", "max_tokens", "top_k"]
         assert service.server.requests[-1]["temperature"] == 0.5
-
-
-@pytest.mark.parametrize("query", ["q1", "a/b=c?d%20e", "x" * 200])
-def test_ids_of_queries(by_choice, query):
-    upstream = by_choice.server.behave
-    upstream.failing, upstream.unsure = (), ()
-    reply = by_choice.post({"model": "policy", "messages": [{"role": "user", "content": "?"}]}, x_rcjax_query=query)
-    assert reply.json["rcjax"]["query"] == reply.headers["x-rcjax-query"] == reply.headers["x-request-id"] == query
-    assert query in {row["query"] for row in by_choice.log_rows()}
 
 
 def test_options_that_the_signal_needs_otherwise_are_told():
