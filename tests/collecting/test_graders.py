@@ -17,7 +17,6 @@ from rcjax.collecting.graders.judge import Judge, rubric, verdict
 from rcjax.collecting.graders.numbers import plain, same_number
 from rcjax.collecting.graders.registry import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
-from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.final_answer import LONGEST, final_answer
 
 TABLES = {"number": NUMBERS, "exact": EXACT, "contains": CONTAINS, "choice": CHOICES}
@@ -57,13 +56,6 @@ def test_any_text_gets_a_verdict(reply, reference):
 def test_any_whole_number_is_read(number, form):
     assert same_number(form.format(number), [f"{number:,}"])
     assert same_number(form.format(f"{number:,}"), [str(number)])
-
-
-@given(
-    st.sampled_from("ABCDE"), st.sampled_from(["{}", "({})", "{}.", "Answer: {}", "**{}**", r"\boxed{{{}}}", "{}) x"])
-)
-def test_any_letter_is_read(letter, form):
-    assert chosen_choice(form.format(letter), "ABCDE") == letter
 
 
 @in_turn(
@@ -113,11 +105,6 @@ def test_numbers_without_the_library_are_refused_with_a_line(monkeypatch):
     make_graders([]).require([Question("q", (), ("Paris",))])
     with pytest.raises(GraderError, match=r"^number: this needs math_verify: pip install .*math\]"):
         make_graders([]).require([Question("q", (), ("3",))])
-
-
-def test_choices_that_are_words():
-    assert chosen_choice("Yes, that is so.", ["yes", "no"]) == "yes"
-    assert chosen_choice("I know nothing of it.", ["yes", "no"]) is None
 
 
 @in_turn(
@@ -266,11 +253,6 @@ def test_a_judge_sees_the_question_and_not_who_answered():
     assert rubric(paris, "{answer}") == "Paris {reference}"
     with pytest.raises(GraderError, match="give their file, --questions"):
         rubric(attempt("Paris"))
-
-
-def test_several_turns_are_told_apart():
-    turns = tuple({"role": role, "content": role} for role in ("user", "assistant", "user"))
-    assert rubric(attempt("x", messages=turns), "{question}") == "[user] user\n\n[assistant] assistant\n\n[user] user"
 
 
 def test_no_answer_can_pose_as_the_reference():

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 import zlib
 
@@ -157,34 +154,6 @@ def test_what_is_for_openai_goes_to_openai_alone(place, monkeypatch):
     assert all(f"bearer {KEY}" in head.lower() and "x-own: mine" in head.lower() for head in heads)
 
 
-@in_turn("value", ['"one\\ntwo"', "3"])
-def test_a_header_that_cannot_be_sent_is_told_too(value, place):
-    result = collect(place, "http://127.0.0.1:9/v1", more=f'options = {{ extra_headers = {{ "X-Own" = {value} }} }}')
-    assert result.exit_code == 1
-    assert "model tiny: options: extra_headers: the header 'X-Own' cannot be sent" in result.stderr
-
-
-@in_turn(
-    "more",
-    [
-        'options = { extra_body = { servers = [ { headers = { Authorization = "s3cret" } } ] } }',
-        'options = { tools = [ { type = "mcp", api_key = "s3cret" } ] }',
-        'options = { extra_body = { providers = [ [ { token = "s3cret" } ] ] } }',
-        'options = { metadata = { note = "s3cret" } }',
-    ],
-)
-def test_secrets_in_lists_get_into_no_log(more, place):
-    with raw_server(plain(GOOD)) as (_, url):
-        assert collect(place, url, more=more).exit_code == 0
-        assert "s3cret" not in (place / "answers.jsonl").read_text()
-        record = json.loads(lines(place)[0]["asked"])
-        assert len(record["others"]) == 16
-        assert collect(place, url, more=more).exit_code == 0  # the same way of asking
-        other = collect(place, url, more=more.replace("s3cret", "n3w") if "note" in more else "")
-        assert other.exit_code == 1
-        assert "the other options of digest" in " ".join(other.stderr.split())
-
-
 def test_a_base_url_may_have_a_query(place):
     with raw_server(plain(GOOD)) as (came, url):
         result = collect(place, f"{url}?api-version=2024-10-21&x=a%20b", more="options = { extra_query = { y = 1 } }")
@@ -211,61 +180,3 @@ def test_a_model_that_answers_nothing_is_no_success(place):
         assert json.loads(run("collect", *line, "--json").stdout)["silent"] == ["tiny"]
     assert result.exit_code == 1
     assert "no answer at all: tiny" in " ".join(result.stdout.split())
-
-
-def test_what_a_table_has_instead_of_numbers_is_no_crash(place):
-    rows = [row | {"size": float(size)} for row, size in zip(questions(3), ("nan", "inf", "1"), strict=True)]
-    with raw_server(plain(GOOD)) as (_, url):
-        assert collect(place, url, rows=rows).exit_code == 0
-    assert {row["query"]: row["size"] for row in lines(place)} == {"q0": None, "q1": "inf", "q2": 1.0}
-
-
-#: Bodies that no server should send; none may end a run.
-BODIES = {
-    "half a pair": completion("\ud800"),
-    "nested": b"[" * 100_000,
-    "digits": b'{"choices": [{"message": {"content": "A"}}], "usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}",
-    "an infinite usage": b'{"choices": [{"message": {"content": "A"}}], "usage": {"prompt_tokens": 1e999}}',
-    "negative tokens": completion("A", None, (-5, 10**40)),
-    "numbers for texts": completion(7),
-    "lists": {"choices": [[[]]]},
-    "no texts": completion(None),
-    "a wordy end": completion("A", finish_reason={"a": "b"}),
-    "certain beyond all": completion("A", [("A", {"A": 1e300})]),
-    "another text's tokens": completion("A", [("B", {"B": -0.1})]),
-}
-
-
-@in_turn("body", list(BODIES.values()), ids=list(BODIES))
-def test_no_reply_ends_a_run(body, place):
-    async def answer(head, reader, writer):
-        await plain(body if isinstance(body, bytes) else json.dumps(body).encode())(head, reader, writer)
-
-    with raw_server(answer) as (_, url):
-        for how in ("stated", "choice"):
-            result = collect(place, url, "--signal", how, "--again", n=1)
-            assert result.exit_code in (0, 1)
-            assert not isinstance(result.exception, ValueError), result.exception
-            assert "unexpected" not in result.stderr
-    assert {row["query"] for row in lines(place)} == {"q0"}
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_sigterm_finishes_the_calls_under_way(place):
-    behave = Models(delay=0.2)
-    write_questions(place / "questions.jsonl", questions(400))
-    with served(behave) as (_, url):
-        models = write_models(place / "models.toml", url, ["tiny", "large"])
-        line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", place / "questions.jsonl"]
-        line += ["--models", models, "--out", place / "answers.jsonl", "--signal", "choice"]
-        process = subprocess.Popen(
-            [str(word) for word in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        while sum(behave.asked.values()) < 10 and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
-    assert "finishing the calls under way" in told
-    assert len([row for row in lines(place) if row["error"] is None]) == sum(behave.asked.values())
-    assert not (place / "answers.jsonl.under-way").exists()

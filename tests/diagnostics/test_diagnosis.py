@@ -17,7 +17,6 @@ from rcjax.diagnostics.promise import lambdas, search_again, try_promise
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
-from rcjax.model.cascade_model import load_model
 from rcjax.tuning.resampling import without
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -107,13 +106,6 @@ def test_held_out_figures(found, found_fresh, model, logs):
             assert row["expected_accuracy"] == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
     assert all(row["trained"] == row["refitted"] for row in found.marginals)
     assert all(row["trained"] > row["refitted"] for row in found_fresh.marginals)
-
-
-@pytest.mark.thorough
-def test_a_model_from_a_file_is_judged_alike(found, model, logs, tmp_path):
-    model.save(tmp_path / "model.json")
-    again = rcjax.diagnose(load_model(tmp_path / "model.json"), logs[0], replicates=REPLICATES)
-    assert again.to_json() == found.to_json()
 
 
 def test_one_model_has_no_pairs_and_no_chain(model, logs):
@@ -275,18 +267,6 @@ def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
 
 
 @pytest.mark.thorough
-def test_refusals_count_at_their_price(model, logs):
-    refusing = rcjax.tuning.select_frontier(logs[0], model=model, abstain_price=0.3).frontier
-    told = try_promise(refusing, [HeldOut(model, logs[1])], N)
-    policy = refusing.policy(lam=float(told["lam"][0]))
-    seen = rcjax.replay(policy, logs[1])
-    assert float(seen.abstention) > 0
-    assert told["error"][0] == pytest.approx(float(seen.error + 0.3 * seen.abstention))
-    promised = policy.expected["error"] + 0.3 * policy.expected["abstention"]
-    assert told["predicted_error"][0] == pytest.approx(promised, rel=1e-6)
-
-
-@pytest.mark.thorough
 def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fresh):
     none = dataclasses.replace(found_fresh, promise=None)
     assert {check.name for check in none.checks} == set(LIMITS) - {"predicted error", "predicted cost"}
@@ -298,15 +278,3 @@ def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fres
 def test_no_promise_is_judged_where_it_is_not_known(model, logs):
     for training, search in ((None, "selected"), (logs[0], None)):
         assert diagnosis._promise(model, [HeldOut(model, logs[1])], training, N, 0, search, None) is None
-
-
-@pytest.mark.thorough
-def test_many_models_share_the_replicates_of_their_pairs(monkeypatch):
-    monkeypatch.setattr("rcjax.goodness_of_fit.dependence.MOST_REPLICATES", 60)
-    monkeypatch.setattr("rcjax.goodness_of_fit.dependence.FEWEST_REPLICATES", 20)
-    log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    result = rcjax.diagnose(rcjax.fit(log), log, training=log, replicates=100, search=None)
-    assert len(result.copulas) == 3
-    for row in result.copulas:
-        exceedances = row["process_p"] * 21 - 0.5  # of twenty replicates
-        assert exceedances == pytest.approx(round(exceedances), abs=1e-4)

@@ -84,18 +84,6 @@ def test_changes_are_seen_in_a_thousand_queries(policy, logs, change, seen_by):
     assert all(each.advice.endswith("rcjax retune on recent queries") for each in found.checks if each.verdict == "bad")
 
 
-@pytest.mark.parametrize("change", [lambda log, p: changes.swapped(log, p), lambda log, p: changes.dearer(log, 2.0)])
-def test_large_changes_are_seen_in_three_hundred(policy, logs, change):
-    assert check(policy, change(logs[1], policy)).drifted
-
-
-def test_only_the_model_that_changed_is_named(policy, logs):
-    found = check(policy, changes.swapped(logs[2], policy))
-    assert {each.subject for each in found.checks if each.name == "confidences" and each.verdict == "bad"} == {
-        MODELS[0]
-    }
-
-
 def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
     log = logs[1]
     turned = dataclasses.replace(log, logprob=log.logprob[:, ::-1], correct=log.correct[:, ::-1])
@@ -212,10 +200,6 @@ def test_everything_is_json(policy, logs):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["drifted"] is True
     assert {"figure", "limits", "p_value", "verdict", "advice"} <= set(found["checks"][0])
-
-
-def test_the_same_seed_says_the_same(policy, logs):
-    assert check(policy, logs[1]).to_json() == check(policy, logs[1]).to_json()
 
 
 def test_what_cannot_be_checked(policy, logs):

@@ -95,32 +95,6 @@ def test_advice_on_calibration(change, place, verdict, said):
     assert said in assert_advice(verdicts.judge_calibration([FINE | change]), *expected)[place]
 
 
-def test_advice_on_marginals():
-    row = {"model": "small", "trained": 0.08, "trained_p": 0.001, "refitted": 0.01}
-    rows = [row, row | {"refitted": 0.05}, row | {"refitted": 0.08}, row | {"trained": 0.04}, row | {"trained": 0.02}]
-    advice = assert_advice(verdicts.judge_marginals(rows), "bad", "bad", "bad", "doubtful", "fine")
-    assert "fit again" in advice[0]
-    assert "two betas do not fit" in advice[1]
-    assert "two betas do not fit" in advice[2]
-    (advice,) = assert_advice(verdicts.judge_marginals([row | {"trained": np.nan, "refitted": np.nan}]), "doubtful")
-    assert advice == "no distribution can be fitted to the confidences of small: they hardly vary"
-
-
-def test_advice_on_copulas():
-    row = {"pair": ("small", "large"), "family": "Gumbel", "distance": 0.05, "process_p": 0.001}
-    rows = [row, row | {"distance": 0.02}, row | {"process_p": 0.3}, row | {"distance": 0.01}]
-    advice = assert_advice(verdicts.judge_copulas(rows), "bad", "doubtful", "doubtful", "fine")
-    assert "Gumbel misses how small & large go together, by 5.0 %" in advice[0]
-
-
-def test_advice_on_the_markov_property():
-    row = {"models": ("a", "b", "c"), "tau": -0.3, "p_value": 0.001}
-    rows = [row, row | {"tau": 0.15}, row | {"p_value": 0.2}, row | {"tau": 0.05}]
-    advice = assert_advice(verdicts.judge_markov(rows), "bad", "doubtful", "doubtful", "fine")
-    assert "rank correlation -0.30" in advice[0]
-    assert "rank correlation +0.15" in advice[1]
-
-
 def frontier(error=0.0, cost=0.0, band=0.001):
     seen = {"error": np.full(4, 0.2 + error), "cost": np.full(4, 2.0 + cost)}
     bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band)}

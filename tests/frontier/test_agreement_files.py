@@ -9,7 +9,6 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 import rcjax
-from rcjax._base.wording import describe_cascade
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.frontier_files import frontier_from_json
 from rcjax.frontier.policies import Agreements
@@ -48,14 +47,6 @@ def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
     assert read.to_json() == frontier.to_json()
 
 
-def test_a_frontier_that_compares_nothing_is_written_as_ever(frontier):
-    plain = dataclasses.replace(frontier, policies=dataclasses.replace(frontier.policies, agreements=None))
-    data = plain.to_json()
-    assert not {"compare"} & {*data}
-    assert not any("agreements" in point for point in data["frontier"])
-    assert frontier_from_json(data).policies.agreements is None
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -80,9 +71,3 @@ def test_the_schema_accepts_it(frontier):
     broken = frontier.to_json()
     broken["frontier"][1]["agreements"]["llama3.1-8b"]["model"] = None
     assert not validator.is_valid(broken)
-
-
-def test_people_read_what_is_compared(frontier):
-    points = frontier.to_json()["frontier"]
-    assert ", agree? → llama3.1-70b" in describe_cascade(points[1])
-    assert "agree" not in describe_cascade(points[0])

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from misses import in_turn
 
-import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.importing.gathering import format_of
 from rcjax.logs.errors import LogError
@@ -156,13 +155,6 @@ def test_several_answers_to_one_request_share_its_cost(tmp_path):
     assert frame["input_tokens"].sum() == payload["prompt_tokens"]
 
 
-def test_what_is_imported_takes_labels():
-    frame = imported(LITELLM, prompts=True).frame
-    labels = frame.select("query", answer=pl.col("prompt").replace_strict(SUMS)).unique()
-    log = rcjax.read_log(frame, labels=labels)
-    assert log.correct.sum(0).tolist() == [5, 7]
-
-
 def test_one_query_has_one_name_in_every_log_of_calls(tmp_path):
     """The same messages, by LiteLLM and in a span."""
     (payload, *_) = lines(LITELLM)
@@ -211,22 +203,3 @@ def test_wide_as_one_calls_it(tmp_path):
         of_a = [("1", "a", 1, pytest.approx(half), 1.0), ("2", "a", 1, pytest.approx(quarter), 2.0)]
         assert rows == [*of_a, *((str(number), "b", None, 0.0, 3.0) for number in (1, 2, 3))]
         assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"
-
-
-@in_turn(
-    ("table", "columns", "message"),
-    [
-        ("id,m,m|cost\n", {"query": "key"}, "t.csv: no column names the query"),
-        ("id,m,n\n1,0,1\n", {}, "t.csv: no columns of models: each model needs a column of its name"),
-        ("id,m,m|answer,m|cost\n1,perhaps,x,1\n", {}, "the score 'perhaps' is neither"),
-        ("id,m,m|answer,m|cost\n1,7,x,1\n", {}, "the score '7' is on another scale than 0 to 1"),
-        ("id,m,m|cost\n1,1,free\n", {}, "t.csv, row 1, model m: cost is 'free': give a number"),
-        ("id,m,m|cost\n1,1,1\n", {"mood": "x"}, "column mood: is none of ours"),
-    ],
-)
-def test_wide_tables_that_cannot_be_used(table, columns, message, tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text(table)
-    with pytest.raises(LogError) as problem:
-        imported(path, format="wide", columns=columns)
-    assert message in str(problem.value)

@@ -118,17 +118,6 @@ def test_another_scale_must_be_said(labels, how, message, tmp_path):
     assert message in str(problem.value)
 
 
-def test_what_cannot_be_scores(tmp_path):
-    with pytest.raises(
-        LogError, match="brier_score is the better the lower it is, and no score: choose another metric"
-    ):
-        imported(*lm_eval(tmp_path), scorer="brier_score")
-    with pytest.raises(ValueError, match="give one of --score-max"):
-        imported(*table(tmp_path, 1, 0.5), score_max=10.0, right_from=5.0)
-    with pytest.raises(ValueError, match="score_max is 0; it must be a positive number"):
-        imported(*table(tmp_path, 1, 0.5), score_max=0)
-
-
 #: What was given, of how much, from what on it is right, and the label.
 LABELS = [
     ("C", 1, None, 1.0), ("i", 1, None, 0.0), ("N", 1, None, 0.0), ("P", 10, None, 0.5), (True, 10, None, 1.0),

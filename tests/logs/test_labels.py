@@ -90,13 +90,6 @@ def test_labels_that_name_the_queries_in_another_way(spelling, pair, path):
         assert f"{pair[0]} in the log and {pair[1]} in the labels: write them alike" in message
 
 
-def test_labels_that_name_the_models_in_another_way(path):
-    labels = pl.DataFrame({"query": ["0", "1"], "model": ["Small"] * 2, "correct": [1, 0]})
-    assert "'small' in the log and 'Small' in the labels" in refusal(path, labels=labels)
-    labels = labels.with_columns(model=pl.lit("other"))
-    assert "they are about the models other, not small, large" in refusal(path, labels=labels)
-
-
 def test_a_model_whose_calls_all_failed_is_named(tmp_path):
     path = tmp_path / "calls.jsonl"
     with CallLog(path) as log:
@@ -111,19 +104,6 @@ def test_a_model_whose_calls_all_failed_is_named(tmp_path):
         warnings.simplefilter("ignore", LeftOutWarning)
         with pytest.raises(LogError, match=r"calls\.jsonl, model small: no row can be used: its calls failed"):
             read_log(path, labels=labels, models=["small", "large"])
-
-
-def test_a_log_whose_calls_all_failed(tmp_path):
-    path = tmp_path / "calls.jsonl"
-    with CallLog(path) as log:
-        for query in range(4):
-            log.write(_call(query, "small", "B", error="no reply"))
-    frame = pl.read_ndjson(path).drop("shadow")
-    labels = pl.DataFrame({"query": list("0123"), "answer": list("BCBC")})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftOutWarning)
-        with pytest.raises(LogError, match="no row has an answer to compare with"):
-            read_log(frame, labels=labels)
 
 
 def test_labels_of_another_alphabet_are_refused_with_the_first_row(path):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from log_samples import HEADER, assert_same, refusal, write
+from log_samples import assert_same, refusal, write
 from misses import in_turn
 
 from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_log
@@ -167,26 +167,6 @@ def test_votes_take_the_label_of_their_answer():
     assert "the log has no column sample" in refusal(table(), labels=labels)
 
 
-@in_turn(
-    ("column", "value", "message"),
-    [
-        ("judged_a", "1.5", "judged_a 1.5 > 1: give a number from 0 (wrong) to 1 (right), or true or false"),
-        ("judged", "-1", "judged -1 < 0"),
-        ("judged", "maybe", "judged maybe is not clear: give a number from 0 (wrong) to 1 (right)"),
-    ],
-)
-def test_bad_verdicts(column, value, message, tmp_path):
-    lines = [f"{HEADER},{column}", "1,small,-1,1,1,", "1,large,-1,1,2,1", "2,small,-1,0,1,1", f"2,large,-1,1,1,{value}"]
-    assert refusal(write(tmp_path, *lines)).startswith(f"log.csv, line 5, model large: {message}")
-
-
-def test_a_column_of_a_judge_that_is_there_twice(tmp_path):
-    lines = [f"{HEADER},judged,judged", "1,small,-1,1,1,1,1"]
-    assert refusal(write(tmp_path, *lines)) == "log.csv: column judged occurs twice: drop one of the two"
-    nested = table(judged=[[1]] * 16)
-    assert "column judged holds List(Int64) values: give a number from 0" in refusal(nested)
-
-
 def test_parts_of_a_log_keep_labels_and_judges():
     log = quiet(table(judged_a=[1, 0] * QUERIES))
     part = log.take([7, 0, 1])
@@ -199,38 +179,3 @@ def test_parts_of_a_log_keep_labels_and_judges():
     shuffled = log.take(np.random.default_rng(0).permutation(QUERIES))
     assert shuffled.digest == log.digest
     assert quiet(table(judged_a=[1, 1] * QUERIES)).digest != log.digest
-
-
-def test_counts_of_labels_and_of_judges_in_words():
-    rng, n = np.random.default_rng(0), 400
-    right = rng.random((n, 2)) < 0.7
-    wrong_of = rng.random((n, 2)) < [0.3, 0.02]  # the judge errs on the first model alone
-    labelled = np.arange(n) < 200
-    frame = pl.DataFrame(
-        {
-            "query": np.repeat(range(n), 2),
-            "model": ["small", "large"] * n,
-            "confidence": rng.random(2 * n),
-            "cost": [1.0, 2.0] * n,
-            "correct": [
-                int(r) if known else None for r, known in zip(right.ravel(), np.repeat(labelled, 2), strict=True)
-            ],
-            "judged": (right ^ wrong_of).ravel().astype(int),
-            "judged_some": [1] * 100 + [None] * (2 * n - 100),
-        }
-    )
-    said = quiet(frame).describe()
-    agrees = np.mean(~wrong_of[:200]) * 100
-    by_model = np.mean(~wrong_of[:200], 0) * 100
-    assert "200 of 400 queries are labelled" in said
-    assert f"judged judges all and agrees with {agrees:.0f} % of the labels" in said
-    assert f"(large {by_model[1]:.0f} %, small {by_model[0]:.0f} %)" in said
-    assert f"judged_some judges 100 answers and agrees with {np.mean(right[:50]) * 100:.0f} % of the labels" in said
-    of_small = pl.when(pl.col("model") == "small").then("correct")
-    some = quiet(frame.with_columns(correct=of_small), unlabelled=True)
-    assert "200 of 800 answers are labelled, of 200 of 400 queries (small 200, large 0)" in some.describe()
-
-
-def test_one_model_is_enough_for_a_replay():
-    with pytest.warns(UnlabelledWarning):
-        assert read_log(table(), models=["small"]).labelled.sum() == 4

@@ -61,13 +61,6 @@ def test_confidence_outside_zero_to_one(value, advice):
     assert advice in message
 
 
-def test_bad_token_counts():
-    frame = table().with_columns(output_tokens=pl.Series([1, 2, -1, 3, 4, 5]))
-    message = refusal(frame, prices=PRICES)
-    assert message.startswith("polars.DataFrame, row 3, model large: output_tokens")
-    assert "number of tokens, 0 or more" in message
-
-
 def test_missing_columns_are_listed_with_near_names():
     message = refusal(costed().rename({"model": "modell", "correct": "is_right"}))
     assert "missing columns model, correct (did you mean 'modell' for 'model', 'is_right' for 'correct'?)" in message
@@ -165,11 +158,6 @@ def test_decimal_commas_are_told_where_they_are_not_clear(tmp_path):
     assert "input_tokens 1,234 is not clear: write decimals" in refusal(path, prices={"a": (1, 1)})
 
 
-def test_columns_that_differ_by_capitals_alone(tmp_path):
-    message = refusal(write(tmp_path, "Query,QUERY,model,logprob,correct,cost", *("1," + row for row in ROWS)))
-    assert message == "log.csv: column query occurs twice: drop one of the two"
-
-
 @in_turn("cost", [1e19, 1e-19, 5e-324])
 def test_costs_that_would_overflow_are_refused_with_their_row(cost):
     frame = costed().with_columns(cost=pl.Series([1.0, 1e-18, 1e18, 0.0, 1.0, cost]))
@@ -232,14 +220,6 @@ def test_bad_prices(text, pieces, tmp_path):
         assert piece in message
 
 
-def test_bad_price_files(tmp_path):
-    message = refusal(table(), prices=write(tmp_path, "{", name="p.json"))
-    assert message.startswith("p.json: cannot be read: ")
-    assert "line" in message
-    assert "give .toml, .json" in refusal(table(), prices=write(tmp_path, "x", name="p.yaml"))
-    assert "is missing" in refusal(table(), prices=tmp_path / "no.toml")
-
-
 # --- too few queries, or none in common ---
 
 
@@ -274,9 +254,3 @@ def test_models_without_a_query_in_common(tmp_path):
     message = _overlap_refusal(write_log(tmp_path / "apart.csv", rows))
     assert "fewer than two queries were answered by both small and middle" in message
     assert message.endswith("or leave one of the two out (models=, on the command line --models)")
-
-
-def test_models_whose_queries_are_written_differently(tmp_path):
-    rows = [(f"{row[0]}.0" if row[1] == "small" else row[0], *row[1:]) for row in rows_of(seed=0, n=40)]
-    message = _overlap_refusal(write_log(tmp_path / "ids.csv", rows))
-    assert message.endswith("queries are written differently, '0.0' and '0': name each of them in one way")

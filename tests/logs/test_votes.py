@@ -118,11 +118,6 @@ def test_samples_come_by_number_in_any_order_of_rows(column):
         assert np.array_equal(np.asarray(getattr(log, name)), np.asarray(getattr(shuffled, name))[order])
 
 
-def test_other_labels_come_by_first_appearance():
-    named = sampled("bca", "100").with_columns(sample=pl.col("sample").replace_strict({1: "zoe", 2: "ann", 3: "bob"}))
-    assert np.asarray(quiet(named).correct)[0, 0]
-
-
 def test_answers_are_compared_as_everywhere():
     assert share(quiet(sampled(["1,000", " 1000.0 ", "7"], "110"))) == pytest.approx(2 / 3)
     assert share(quiet(sampled(["(B)", "The answer is B.", "C"], "110"), task="choice")) == pytest.approx(2 / 3)
@@ -154,19 +149,6 @@ def test_as_many_vote_as_half_of_the_queries_have():
     log = quiet(few)
     assert log.asked["small"]["samples"] == 2
     assert (float(log.cost[0]), share(log)) == (2.0, pytest.approx(1.0))
-
-
-def test_prices_of_a_model_are_those_of_its_votes():
-    tokens = sampled().drop("cost").with_columns(input_tokens=10, output_tokens=2)
-    log = quiet(tokens, prices={"small": (1, 1), "large": (9, 9)})
-    assert log.prices == {"small": (1, 1), "large": (9, 9)}
-    assert np.asarray(log.cost).tolist() == pytest.approx([36e-6, 108e-6])
-
-
-def test_labels_by_answer_judge_every_sample():
-    labels = pl.DataFrame({"query": [1, 2], "answer": ["a", "b"]})
-    log = quiet(sampled("aab").drop("correct"), labels=labels)
-    assert np.asarray(log.correct)[:, log.models.index("small")].tolist() == [True, False]
 
 
 @in_turn(

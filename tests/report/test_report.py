@@ -11,7 +11,6 @@ from command_line import fail, run, succeed, write_folder
 from page_samples import MODELS, embedded
 
 import rcjax
-from rcjax.frontier.points import PointStatus
 from rcjax.policy import Policy
 from rcjax.policy.targets import Target
 from rcjax.report.findings import compare
@@ -114,24 +113,6 @@ def test_a_target_that_cannot_be_is_refused(logs):
         rcjax.make_report(logs[0], budget=1e-4, lam=1.0)
 
 
-def test_the_badge_is_the_worst_verdict_on_policies_by_the_labels(report):
-    page = context(report)
-    own = [check["verdict"] for check in page["checks"] if "only policies found with --cascade" not in check["affects"]]
-    assert page["trust"] == ("bad" if "bad" in own else "doubtful" if "doubtful" in own else "fine")
-    assert 0 < sum(bool(check["aside"]) for check in page["checks"]) == len(page["checks"]) - len(own)
-
-
-@pytest.mark.thorough
-def test_the_page_says_how_the_promise_fared(report):
-    promise, found = report.diagnosis.promise, context(report)
-    gap = 100 * float(np.mean(promise["error"] - promise["predicted_error"]))
-    words = f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} what was promised"
-    assert words in found["tried"]
-    assert "harder" in found["tried"]
-    assert all(point["tried"] == "" for point in found["points"])
-    assert found["tried"] in report.to_html()
-
-
 def test_the_figures_are_json(report):
     found = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert len(found["frontier"]) == len(found["shares"])
@@ -196,18 +177,6 @@ def test_the_target_of_a_point_chooses_it(report, page):
         kept = float(report.frontier.cost[index] + report.frontier.reserve[index])
         assert amount == pytest.approx(kept, rel=1e-5)
     assert names == {"budget"}
-
-
-def test_points_in_gaps_are_judged_by_what_a_budget_gets(report, page):
-    gap = np.asarray(report.frontier.status) == PointStatus.INTERPOLATED
-    pairs = np.asarray(report.frontier.members).sum(1) == 2
-    assert (gap & pairs).any()
-    assert (~gap & pairs).any()
-    for index, point in enumerate(embedded(page)):
-        if pairs[index]:
-            assert ("for the same money" in point["verdict"]) == gap[index]
-            assert ("points of error + λ·cost" in point["verdict"]) == (not gap[index])
-    assert "the small ones between are the best that a budget" in page
 
 
 def test_raw_probabilities_are_calibrated_to_the_thresholds(report, page):

@@ -16,13 +16,11 @@ import pytest
 from bare_python import run_bare
 from call_samples import CALL, both, call, write
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from tiers import examples
 
 import rcjax
 from rcjax.logs import LeftOutWarning, LogError, read_log
 from rcjax.serving.call_log import CallLog
-from rcjax.signals import normalise_answer
 
 PRICES = {"small": {"input": 0.1, "output": 0.4}, "large": {"input": 2.0, "output": 8.0}}
 
@@ -154,30 +152,6 @@ def test_a_folder_that_is_taken_away_is_an_error_until_it_is_back(tmp_path, monk
     assert json.loads(path.read_text())["query"] == "2"
 
 
-def test_a_closed_log_takes_no_line(path):
-    log = CallLog(path)
-    log.close()
-    log.close()
-    with pytest.raises(OSError, match="closed"):
-        log.write(CALL)
-    assert path.read_bytes() == b""
-
-
-@in_turn(
-    ("arguments", "says"),
-    [
-        ({"path": None}, "path must be a text or a path, not None"),
-        ({"path": b"calls.jsonl"}, "path must be a text or a path, not a bytes"),
-        ({"answers": "no"}, "answers must be True or False, not a text"),
-        ({"prompts": 1}, "prompts must be True or False, not an int"),
-    ],
-)
-def test_arguments_of_another_kind(tmp_path, arguments, says):
-    with pytest.raises(TypeError, match=says):
-        CallLog(**{"path": tmp_path / "calls.jsonl", **arguments})
-    assert not [*tmp_path.iterdir()]
-
-
 def test_what_is_no_call_is_not_written(path):
     with CallLog(path) as log:
         for bad, error in ((None, TypeError), ({"query": 1}, TypeError), (call(1, "a", cost=math.nan), ValueError)):
@@ -186,11 +160,6 @@ def test_what_is_no_call_is_not_written(path):
         with pytest.raises(ValueError, match="Out of range"):
             log.write(call(1, "a", logprob=math.inf))
     assert path.read_bytes() == b""
-
-
-def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        CallLog(tmp_path / "absent" / "calls.jsonl")
 
 
 def test_writing_needs_only_the_standard_library(path):
@@ -234,19 +203,6 @@ def test_labels_by_query_and_model(path, tmp_path):
     labels = tmp_path / "labels.csv"
     labels.write_text("model,query,correct\nsmall,a,true\nlarge,a,0\nsmall,b,0\nlarge,b,1\nsmall,a,1\n")
     assert read(path, labels)[0].correct.tolist() == [[True, False], [False, True]]
-
-
-@pytest.mark.thorough
-@given(answer=st.text(max_size=20), right=st.text(max_size=20))
-@settings(max_examples=examples(50), deadline=None)
-def test_answers_are_compared_but_for_case_and_space(tmp_path_factory, answer, right):
-    path = tmp_path_factory.mktemp("answers") / "calls.jsonl"
-    write(path, *(call(i, model, answer=answer) for i in range(2) for model in ("small", "large")), *both(2))
-    if not right.strip():
-        return
-    log, _ = read(path, answers(right, right))
-    same = normalise_answer(answer) == normalise_answer(right)
-    assert np.asarray(log.correct)[:2].all() == same
 
 
 def test_rows_without_a_label_stay_and_are_counted(path):
@@ -295,20 +251,6 @@ def test_of_repeated_answers_the_first_counts(path):
     assert message.endswith("1 calls that failed; 1 repeated answers")
 
 
-def test_prices_apply_to_the_tokens(path):
-    write(path, *both(0), *both(1))
-    log, _ = read(path, answers("B", "C"), prices=PRICES)
-    np.testing.assert_allclose(log.cost, [(90 * 0.1 + 0.4) / 1e6, (90 * 2 + 8) / 1e6], rtol=1e-6)
-
-
-def test_labels_go_before_a_column_of_the_log():
-    table = {"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "confidence": [0.5] * 4, "cost": [1, 2] * 2}
-    frame = pl.DataFrame(table | {"correct": [0, 0, 0, 0]})
-    labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [1, 1, 0, 1]})
-    assert read_log(frame, labels=labels).correct.tolist() == [[True, True], [False, True]]
-    assert read_log(frame.drop("correct"), labels=labels).correct.tolist() == [[True, True], [False, True]]
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_log_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
@@ -326,18 +268,6 @@ def test_a_log_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
     if data.draw(st.booleans()):  # and it goes on
         write(path, *both(3))
         assert read(path, answers(*"BCBB"))[0].n_queries == log.n_queries + 1
-
-
-def test_clocks_that_jump_do_not_reorder_a_log(path):
-    times = ("2026-01-02", "1970-01-01", "2150-01-01", "")
-    write(
-        path,
-        *(each for i, at in enumerate(times) for each in both(i, time=at)),
-        call(0, "small", logprob=-2.0, time="1960"),
-    )
-    log, _ = read(path, answers(*"BBBB"))
-    assert log.queries == (0, 1, 2, 3)
-    assert float(log.logprob[0, 0]) == pytest.approx(-0.1)  # of repeated answers the first in the file
 
 
 def test_other_damage_is_an_error(path):
@@ -361,31 +291,6 @@ def test_other_damage_is_an_error(path):
         read_log(path, labels=answers("B"))
 
 
-@in_turn(
-    ("labels", "message"),
-    [
-        (None, "a call log does not tell right from wrong: give labels, a table of query and answer"),
-        (pl.DataFrame({"query": [0], "correct": [1]}), "rename or add missing columns model; found: query, correct"),
-        (pl.DataFrame({"id": [0], "answer": ["B"]}), "missing columns query"),
-        (pl.DataFrame({"query": [0, 1], "answer": ["B", None]}), "row 2: answer is missing: give the right answer"),
-        (pl.DataFrame({"query": [None], "answer": ["B"]}), "row 1: query is missing"),
-        (pl.DataFrame({"query": [7], "answer": ["B"]}), "no row has a label in polars.DataFrame: do both name"),
-        (
-            pl.DataFrame({"query": [0, 0], "model": ["small"] * 2, "correct": [0, 1]}),
-            "query 0, model small is labelled right and wrong",
-        ),
-        (pl.DataFrame({"query": [0], "model": ["small"], "correct": ["maybe"]}), "correct maybe is not clear"),
-        ("absent.csv", "absent.csv is missing: give a file"),
-    ],
-)
-def test_labels_that_cannot_be_used(path, labels, message):
-    write(path, *both(0), *both(1))
-    with pytest.raises(LogError) as caught:
-        read_log(path, labels=labels)
-    assert message in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-
-
 @pytest.mark.thorough
 def test_a_log_without_answers_needs_labels_by_model(path):
     write(path, *both(0), *both(1), answers=False)
@@ -393,6 +298,3 @@ def test_a_log_without_answers_needs_labels_by_model(path):
         read_log(path, labels=answers("B", "C"))
     labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [1, 1, 0, 1]})
     assert read_log(path, labels=labels).n_queries == 2
-
-
-# The command line

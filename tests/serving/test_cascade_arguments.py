@@ -58,41 +58,6 @@ def test_bad_arguments(arguments, message):
         Cascade(POLICY, given.pop("client"), **given)
 
 
-@in_turn(
-    ("arguments", "message"),
-    [
-        ({"policy": "policy.json"}, r"policy must be what rcjax\.load_policy reads, not a text"),
-        ({"signal": signals.Choice}, "signal of small: give an instance .*, not the class Choice"),
-        ({"signal": "choice"}, "signal of small: .*, not a text"),
-        (
-            {"signal": {**dict.fromkeys(MODELS, signals.Choice()), "large": signals.Stated}},
-            "signal of large: .* Stated",
-        ),
-        ({"retries": 1.5}, "retries must be a whole number, not a float"),
-        ({"retries": True}, "retries must be a whole number, not a bool"),
-        ({"concurrency": "64"}, "concurrency must be a whole number, not a text"),
-        ({"concurrency": None}, "concurrency must be a whole number, not None"),
-        ({"log": "calls.jsonl"}, r"log must be a CallLog or None, not a text"),
-        ({"served": "org/small"}, "served must be a mapping or None, not a text"),
-        ({"served": {"small": 5}}, "served of small must be a text, not an int"),
-        ({"options": [("seed", 1)]}, "options must be a mapping or None, not a list"),
-        ({"model_options": {"small": 5}}, "model_options of small must be a mapping, not an int"),
-        ({"prices": "prices.toml"}, "prices must be a mapping or None, not a text"),
-        ({"shadow": 0.1, "shadow_models": [None]}, "each of shadow_models must be a text, not None"),
-    ],
-)
-def test_arguments_of_another_kind(arguments, message):
-    given = {"policy": POLICY, "client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
-    with pytest.raises(TypeError, match=message):
-        Cascade(given.pop("policy"), given.pop("client"), **given)
-
-
-@in_turn("client", [None, "x", AsyncOpenAI, {**dict.fromkeys(MODELS, None)}])
-def test_a_client_of_another_kind(client):
-    with pytest.raises(ValueError, match=r"client of small: give an openai\.AsyncOpenAI, not "):
-        Cascade(POLICY, client, signal=signals.Choice())
-
-
 def test_a_policy_without_prices_in_its_provenance_needs_none():
     for tuning in ({}, {"prices": None}):
         policy = cascade_policy(provenance={"tuning": tuning})
@@ -149,24 +114,6 @@ def batch(questions):
 
     requests = []
     return asyncio.run(main()), requests
-
-
-@in_turn(
-    ("questions", "says"),
-    [
-        ({"q1": "What?"}, r"questions must be pairs of an id and messages, not a dict: give \.items\(\) of it"),
-        ("text", "questions must be pairs of an id and messages, not a text"),
-        (None, "questions must be pairs of an id and messages, not None"),
-        (5, "questions must be .*, not an int"),
-        (["q1", "q2"], "questions must be .*: question 1 is a text"),
-        ([("q1", "?"), ("q2",)], "questions must be .*: question 2 is a tuple"),
-        ([("q1", "?", "!")], "questions must be .*: question 1 is a tuple"),
-        ([(None, "?")], "questions must be .*: question 1 has no id"),
-    ],
-)
-def test_questions_that_are_no_pairs(questions, says):
-    with pytest.raises(TypeError, match=says):
-        batch(questions)
 
 
 def test_the_questions_of_a_mapping():

@@ -209,16 +209,3 @@ def test_a_script_without_a_guard_is_not_run_again(place):
     )
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60)
     assert (done.stdout.count("Reading("), done.stderr) == (1, "")
-
-
-def test_many_replies_are_checked_side_by_side_and_in_several_event_loops(place):
-    checks, check = Checks(30.0), Check("python:of_a_test:passes")
-
-    async def ask(n):
-        replies = [Reply(("AB"[i % 2],)) for i in range(n)]
-        came = await asyncio.gather(*(checks.reading(check, ASKED, reply, {}) for reply in replies))
-        await checks.close()
-        return [reading.logprob == 0 for reading, _ in came]
-
-    for _ in range(2):
-        assert asyncio.run(ask(20)) == [False, True] * 10

@@ -1,7 +1,6 @@
 """Many queries against a real server on loopback: order and limits, the log, shadow queries."""
 
 import asyncio
-import dataclasses
 import json
 from collections import Counter
 
@@ -9,7 +8,6 @@ import polars as pl
 import pytest
 from chat_server import Response, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
-from openai import AsyncOpenAI
 from scripted_cascade import POLICY, ask, broken, good, script
 
 from rcjax import read_log, signals
@@ -159,14 +157,6 @@ def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
     assert float(log.cost[j]) == pytest.approx(102e-6)
 
 
-def test_prices_of_shadow_models_are_those_of_the_tuning():
-    prices = {"tiny": {"input": 3, "output": 0}}
-    tuned = dataclasses.replace(POLICY, provenance={"tuning": {"prices": prices}})
-    cascade = Cascade(tuned, AsyncOpenAI(api_key="x"), signal=signals.Choice(), shadow=0.1, shadow_models=["tiny"])
-    assert cascade._caller.endpoints["tiny"].price == (3, 0)
-    assert cascade.models == POLICY.models
-
-
 def test_an_answer_does_not_wait_for_shadow_calls(tmp_path):
     slow = Response(sure("C", SURE), delay=0.5)
 
@@ -195,10 +185,3 @@ def test_a_log_that_cannot_be_written_costs_no_answer(tmp_path, monkeypatch):
             results, _ = ask(script(small=good("A", SURE)), log=log, times=3)
     assert [result.answer for result in results] == ["A"] * 3
     assert len(caught) == 1
-
-
-def test_queries_without_an_id_get_one(tmp_path):
-    with CallLog(tmp_path / "calls.jsonl") as log:
-        results, _ = ask(script(small=good("A", SURE)), query=None, times=3, log=log)
-    assert len({result.query for result in results}) == 3
-    assert [row["query"] for row in read(tmp_path / "calls.jsonl")] == [result.query for result in results]

@@ -39,13 +39,6 @@ def test_a_sure_model_answers_alone():
     assert result.problem == ""
 
 
-def test_unsure_models_defer():
-    result, server = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=good("C", UNSURE)))
-    assert asked(server) == list(MODELS)
-    assert (result.answer, result.model) == ("C", "large")
-    assert [call.answer for call in result.calls] == ["A", "B", "C"]
-
-
 def test_a_policy_that_skips_ahead():
     rules = {**POLICY.rules, "small": (Rule(0.9, "ask", "large"), Rule(1.0, "answer"))}
     _, server = ask(script(small=good("A", UNSURE), large=good("B", SURE)), policy=cascade_policy(rules=rules))
@@ -190,14 +183,6 @@ def test_retries_wait_as_long_as_the_server_says_and_are_counted():
     assert result.calls[0].error == "HTTP 500"
 
 
-def test_a_slow_model_times_out():
-    slow = Response(sure("A", SURE), delay=5.0)
-    result, _ = ask(script(small=slow, middle=good("B", SURE)), timeout=0.2, retries=0)
-    assert result.calls[0].error == "timed out"
-    assert result.calls[0].seconds < 4
-    assert result.model == "middle"
-
-
 def test_where_the_largest_fails_the_surest_answer_so_far_counts():
     behave = script(small=good("A", math.log(0.55)), middle=good("B", UNSURE), large=broken(400))
     result, _ = ask(behave)
@@ -270,15 +255,6 @@ def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     assert (result.status, result.text) == ("best so far", "Paris")
     assert result.calls[0].error == "the second question: HTTP 400"
     assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
-
-
-def test_votes_keep_a_reply_of_the_winners():
-    body = completion("Lyon")
-    body["choices"] = [{**body["choices"][0], "message": {"content": each}} for each in ("Lyon", "Paris", " paris")]
-    result, server = ask(script(small=Response(body)), signal=signals.Votes(samples=3))
-    assert server.requests[0]["n"] == 3
-    assert (result.text, result.answer) == ("Paris", "paris")
-    assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
 
 
 # Money

@@ -29,22 +29,6 @@ def test_arguments_that_do_not_go_together(tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
-@in_turn(
-    ("options", "message"),
-    [
-        (("--address", "head:6379"), "give --on ray too"),
-        (("--on", "ray", "--coordinator", "auto"), "leave --coordinator out"),
-        (("--on", "ray", "--cpu-devices", 2), "leave --cpu-devices out"),
-        (("--on", "dask"), "is not"),
-    ],
-)
-def test_options_that_do_not_go_together(tmp_path, options, message):
-    (tmp_path / "night.toml").write_text('logs = ["none.csv"]')
-    result = run("sweep", tmp_path / "night.toml", *options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.replace("│", " ").split())
-
-
 def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

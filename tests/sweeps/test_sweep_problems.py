@@ -12,7 +12,6 @@ from rcjax.sweeps.library import named
 from rcjax.sweeps.problems import (
     Sample,
     Shape,
-    check_settings,
     draw,
     filled_up,
     plan_batches,
@@ -75,45 +74,6 @@ def test_draws_depend_on_the_problem_alone():
     assert len(first) == 60
     assert (first != second).any()
     assert (training(100, sample, 100, digest) == np.arange(100)).all()
-
-
-@in_turn(
-    ("change", "message"),
-    [
-        ({"cascades": "most"}, "cascades: 'most' is no search: give all, full, adaptive, labels"),
-        ({"cascades": []}, "cascades is empty"),
-        ({"cascades": {"mine": []}}, "'mine' is no search"),
-        ({"cascades": [["small", "large"]]}, "is no search"),
-        ({"cascades": {"mine": 3}}, "'mine' is no search"),
-        ({"cascades": None}, "'None' is no search"),
-        ({"copulas": None}, "copula"),
-        ({"copulas": "gumble"}, "unknown copula 'gumble'"),
-        ({"copulas": []}, "give at least one copula"),
-        ({"lam": 1}, "lam is 1: give how many prices"),
-        ({"lam": [0.0, 1.0]}, "finite prices above 0"),
-        ({"lam": "many"}, "lam is 'many'"),
-        ({"lam": True}, "lam is True"),
-        ({"lam": []}, "finite prices above 0"),
-        ({"replicates": -1}, "replicates is -1"),
-        ({"replicates": 2.5}, "replicates is 2.5"),
-        ({"seeds": [0, 1], "replicates": 0}, "seeds change nothing"),
-        ({"seeds": []}, "at least one copula and one seed"),
-        ({"train": 1}, "train is 1"),
-        ({"train": "half"}, "train is 'half'"),
-        ({"train": [0.5]}, "train is .0.5."),
-        ({"train": 1.5}, "train is 1.5"),
-        ({"train": True}, "train is True"),
-        ({"max_length": 0}, "max_length is 0"),
-        ({"batch": 0}, "batch is 0"),
-        ({"batch": "256"}, "batch is '256'"),
-        ({"max_length": "2"}, "max_length is '2'"),
-        ({"panels": 1}, "panels is 1"),
-        ({"panels": 9.5}, "panels is 9.5"),
-    ],
-)
-def test_settings_that_make_no_sense(change, message):
-    with pytest.raises(ValueError, match=message):
-        check_settings(**GOOD | change)
 
 
 def test_a_sample_needs_queries():

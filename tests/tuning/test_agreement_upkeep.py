@@ -10,9 +10,7 @@ from agreement_logs import make_log
 import rcjax
 from rcjax.logs import LogError
 from rcjax.replaying.replay import replay
-from rcjax.tuning import bootstrapping as module
-from rcjax.tuning.replicates import again_by_labels, tune_again
-from rcjax.tuning.retune import held_out_gain, retune
+from rcjax.tuning.retune import retune
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -55,27 +53,6 @@ def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
         rcjax.tuning.bootstrap(frontier, mute(log), replicates=20, refit=refit)
 
 
-@pytest.mark.thorough
-def test_replicates_compare_answers_where_the_frontier_does(frontier, log):
-    rng = np.random.default_rng(0)
-    draws = rng.integers(0, log.n_queries, (6, log.n_queries))
-    places = np.arange(len(frontier.lam))
-    tuned = tune_again(again_by_labels(frontier, log, places), log, draws)
-    own = np.asarray(tuned.policies.agreements.compares).any(-1)
-    assert own[:, compares(frontier)].mean() > 0.5
-    assert not own[:, ~compares(frontier)].any()
-
-
-@pytest.mark.thorough
-def test_blocks_of_queries_count_as_all_of_them_do(frontier, log, monkeypatch):
-    """Drawn a block at a time, the figures on the log itself are those of one walk."""
-    monkeypatch.setattr(module, "_BLOCK", 64)
-    bands = rcjax.tuning.bootstrap(frontier, log, replicates=200, refit=False)
-    seen = replay(frontier, log)
-    middle = np.asarray(bands.error).mean(1)
-    np.testing.assert_allclose(middle, seen.error, atol=0.02)
-
-
 def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     policy = frontier.point(int(compares(frontier).argmax()), {"error_cost": 0.002})
     other = make_log(300, 0.0, seed=9)
@@ -86,16 +63,6 @@ def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     assert not plain.policy.agreements
     assert "the policy compares answers, and the log tells none: tuned without" in plain.remarks
     assert not any("policy.step" in remark for remark in plain.remarks)
-
-
-@pytest.mark.thorough
-def test_what_tuning_again_would_gain_is_next_to_nothing_on_like_queries(frontier, log):
-    policy = frontier.point(int(compares(frontier).argmax()))
-    gain = held_out_gain(policy, make_log(300, 0.0, seed=9), log)
-    assert gain.n == 300
-    assert abs(gain.gain.mean) < 4 * gain.gain.se + 0.01
-    with pytest.raises(LogError, match="the log tells none"):
-        held_out_gain(policy, mute(make_log(300, 0.0, seed=9)), log)
 
 
 def test_a_ladder_of_policies_that_compare(frontier, fresh):

@@ -14,7 +14,7 @@ import rcjax
 from rcjax.frontier.points import PointStatus
 from rcjax.frontier.prices import lam_range
 from rcjax.logs import LogError
-from rcjax.tuning import resampling, select
+from rcjax.tuning import select
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
 from rcjax.tuning.cross_validation import PRICES
 from rcjax.tuning.judging import AS_USUAL
@@ -168,21 +168,6 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
     compared()
     one, other = select_frontier(log, lam=[0.01]), select_frontier(log, model=model, lam=[0.01])
     np.testing.assert_allclose(one.frontier.thresholds, other.frontier.thresholds, rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_a_large_log_is_compared_on_a_sample_and_judged_as_a_whole(log, model, monkeypatch):
-    monkeypatch.setattr(resampling, "_MOST_COMPARED", 50)
-    compared = []
-
-    def compare(log, *rest):
-        compared.append(log.n_queries)
-        raise StopIteration
-
-    monkeypatch.setattr(select, "cross_validate", compare)
-    with pytest.raises(StopIteration):
-        select_frontier(log, model=model)
-    assert compared == [50]
 
 
 @pytest.mark.parametrize("cost", [np.zeros(3), np.array([0.0, 1.0, 2.0])], ids=["all are free", "the best is free"])
