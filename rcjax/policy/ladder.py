@@ -152,7 +152,7 @@ class Ladder(AnyPolicy):
         """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""
         shared = {name: thawed(getattr(self, name)) for name in _SHARED}
         rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} for rung in self.rungs]
-        head = {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION}
+        head = {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION, "models": list(self.models)}
         place = {"position": self.position, "budget": self.budget, "expected": thawed(self.expected)}
         return head | place | {"rungs": rungs} | shared | {"provenance": thawed(self.provenance)}
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page: words for its figures, its drawings, and the template that they go into."""
+"""A report as one HTML page: its figures in words, its drawings, and the template that they go into."""
 
 import dataclasses
 import math

@@ -54,7 +54,7 @@ def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
         assert estimate_blend(few, "generation") is USUAL
-    assert Judging(USUAL, None, False) == AS_USUAL
+    assert Judging(USUAL, None) == AS_USUAL
     assert USUAL.label == 0.25
 
 
