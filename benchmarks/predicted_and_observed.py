@@ -23,8 +23,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.held_out import HeldOut, held_out
-from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.promise import HeldOut, held_out, try_promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)

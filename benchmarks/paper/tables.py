@@ -10,8 +10,8 @@ import rcjax
 from benchmarks.paper.inputs import Published, Source
 from rcjax._core.kendall import kendall_tau
 from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
+from rcjax.goodness_of_fit.dependence import logistic_test, rank_correlations
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
-from rcjax.goodness_of_fit.markov import logistic_test, rank_correlations
 from rcjax.goodness_of_fit.reliability import accuracy_above
 from rcjax.model.calibration_error import expected_calibration_error
 from rcjax.model.pairs import pairs

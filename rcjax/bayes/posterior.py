@@ -1,4 +1,12 @@
-"""How sure a log makes us of its model: draws from its posterior, by NUTS or Laplace's method."""
+"""How sure a log makes us of its model: draws from its posterior, by NUTS or Laplace's method.
+
+The log-likelihood of a query, under each draw, is the sum of those terms of the model at the head of
+`rcjax.bayes.hierarchy` that are the query's: of its labels, of the places and densities of its confidences (scaled to
+(0, 1) between a model's extremes), and of the pairs of them. It is composite, as the likelihood of the copulas is, and
+ranks are those of the maximum-likelihood marginals. What is left out by leaving a query out (Vehtari, Gelman & Gabry
+2017, "Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC") is these terms, so importance
+weights are theirs.
+"""
 
 import dataclasses
 import inspect
@@ -11,10 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
+from jax.scipy import special
 
 from rcjax._base.extras import required
+from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
 from rcjax.bayes.hierarchy import (
+    KNOTS,
+    LEAST_SHAPE,
     Fitted,
     Observations,
     assemble,
@@ -22,9 +35,12 @@ from rcjax.bayes.hierarchy import (
     draw_masses,
     gather,
     hierarchical_model,
+    interpolate,
+    knots_of,
+    mixture_terms,
+    pair_terms,
     starting_point,
 )
-from rcjax.bayes.pointwise import query_log_likelihood
 from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
@@ -32,6 +48,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, SMOOTH
 from rcjax.model.pairs import pairs
 
 _NEWTON_STEPS = 60
@@ -90,7 +107,7 @@ class Posterior:
         return self.model.cost.shape[0]
 
     def log_likelihood(self) -> jax.Array:
-        """(C, D / C, n) log-likelihood of each query under each draw; see the head of `rcjax.bayes.pointwise`.
+        """(C, D / C, n) log-likelihood of each query under each draw; see the head of `rcjax.bayes.posterior`.
 
         Of the labels, the confidences and their pairs, up to a constant of the query: what `arviz.loo` and
         `arviz.compare` take, for posteriors of one log. Computed at each call, from D · n · (k + P) terms.
@@ -314,3 +331,54 @@ def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[s
         for diagnose in (split_gelman_rubin, effective_sample_size)
     )
     return split, size
+
+
+_BATCH = 64  # draws at a time, whose terms of all answers are held
+
+
+@partial(compiled, static_argnames="family")
+def query_log_likelihood(family: type[Copula], evidence: Observations, draws: dict[str, jax.Array]) -> jax.Array:
+    """(D, n) log-likelihood of each query under each draw, up to a constant of the query.
+
+    Args:
+        family: of the copulas.
+        evidence: what the draws are conditioned on.
+        draws: as `described` has them, with `masses`; leading axis D.
+    """
+    alone = lax.map(lambda draw: _of_answers(evidence, draw), draws, batch_size=_BATCH)
+    left, right = np.array(pairs(len(evidence.answered)), int).reshape(-1, 2).T
+    if not len(left):
+        return alone
+    copulas = knots_of(family, evidence.z.dtype)
+    weights = _spline_weights(draws["tau"], evidence.tau_range)
+
+    def add(total: jax.Array, pair: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        i, j, weight = pair
+        first, second = (part(evidence.placed, model) for model in (i, j))
+        terms = pair_terms(copulas, first, second, evidence.answered[i] & evidence.answered[j])
+        return total + weight @ terms, None
+
+    return lax.scan(add, alone, (jnp.asarray(left), jnp.asarray(right), jnp.moveaxis(weights, 1, 0)))[0]
+
+
+def _of_answers(evidence: Observations, draw: dict[str, jax.Array]) -> jax.Array:
+    """(n,) what queries say of answers on their own under one draw: their labels, and where their confidences lie."""
+    logits = draw["intercept"][:, None] + draw["slope"][:, None] * evidence.z
+    labels = jnp.where(evidence.labelled, jax.nn.log_sigmoid(jnp.where(evidence.correct, logits, -logits)), 0.0)
+    size = draw["concentration"]
+    shapes = draw["mean"] * size, jnp.maximum((1 - draw["mean"]) * size, LEAST_SHAPE)
+    smooth = mixture_terms(evidence, draw["share"], *shapes)
+    side = evidence.side
+    slot = jnp.where(side >= ATOMS, side - ATOMS + 3, jnp.where(side == SMOOTH, 1, jnp.where(side == HIGHEST, 2, 0)))
+    mass = jnp.take_along_axis(draw["masses"], slot, axis=1)
+    masses = jnp.where(evidence.answered, jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)), 0.0)
+    return (labels + smooth + masses).sum(0)
+
+
+def _spline_weights(tau: jax.Array, tau_range: jax.Array) -> jax.Array:
+    """(D, P, T) what `interpolate` takes of the values at each of `KNOTS`, for Kendall's τ (D, P)."""
+    ends = special.expit(jnp.asarray(KNOTS[[0, -1]], tau.dtype))
+    dependence = special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), *ends))
+    knots = jnp.eye(len(KNOTS), dtype=tau.dtype)
+    weigh = jnp.vectorize(lambda t: interpolate(knots, jnp.full(len(KNOTS), t)), signature="()->(t)")
+    return weigh(dependence)

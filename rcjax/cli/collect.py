@@ -13,10 +13,10 @@ import typer
 from rcjax.cli.collect_run import Collection, run_collection
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported
+from rcjax.cli.inputs import GradeScale, read_rubric
 from rcjax.cli.options import AsJson, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
-from rcjax.cli.rubrics import GradeScale, read_rubric
 
 if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan

@@ -17,10 +17,10 @@ import typer
 from rcjax._base.wording import count
 from rcjax.cli.common import require_distinct, require_libraries, require_writable
 from rcjax.cli.failures import conclude, reported, terminable
+from rcjax.cli.inputs import GradeScale, read_rubric
 from rcjax.cli.options import AsJson, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
-from rcjax.cli.rubrics import GradeScale, read_rubric
 from rcjax.policy.reference import JUDGED_SAME
 
 if TYPE_CHECKING:

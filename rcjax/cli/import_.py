@@ -118,8 +118,8 @@ def import_(
     with reported(as_json=json_):
         require_writable(out)
         require_distinct([("--out", out)], [*(("FILES", file) for file in files), ("--prices", prices)])
+        from rcjax.cli.collect_tables import show_import
         from rcjax.cli.console import busy
-        from rcjax.cli.import_tables import show_import
         from rcjax.importing.evaluations import How, import_evaluations
         from rcjax.importing.rows import KINDS, write_table
         from rcjax.logs.errors import LogError

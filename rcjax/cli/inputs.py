@@ -1,4 +1,4 @@
-"""Files that commands read: logs, what `rcjax tune` wrote, and what is told of them on standard error."""
+"""Files that commands read: logs, what `rcjax tune` wrote, what a judge is asked; what is told of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.json_checks import load
+from rcjax.cli.options import full_score
 from rcjax.cli.printing import warn
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import KINDS, policy_from_json
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
     """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
     import rcjax
-    from rcjax.collecting.same_answers import same_by
+    from rcjax.collecting.graders.registry import same_by
     from rcjax.logs.errors import MissingPricesError
 
     if options.get("reference") is not None:
@@ -139,7 +140,7 @@ def is_training_log(
     reading: Mapping[str, Any] | None = None,
 ) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
-    from rcjax.collecting.same_answers import same_by
+    from rcjax.collecting.graders.registry import same_by
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_log
     from rcjax.tuning.retune import recorded_tuning
@@ -234,3 +235,25 @@ def _read(
         return priced(tuning.models)
     except LogError:
         return priced(policy.models)
+
+
+GradeScale = Annotated[
+    Any,
+    full_score(
+        "The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a judge "
+        "says right or wrong, the scores of others go from 0 to 1]"
+    ),
+]
+
+
+def read_rubric(path: Path | None) -> str | None:
+    """The text of a rubric; None for what is built in. Raises ValueError where the answer has no place in it."""
+    if path is None:
+        return None
+    try:
+        words = path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name}: not UTF-8 text: save the file as UTF-8") from None
+    if "{answer}" not in words:
+        raise ValueError(f"{path.name}: the rubric has no {{answer}}: say where the answer goes")
+    return words

@@ -236,7 +236,7 @@ def counted(reference: str | None, same: str | None, max_difference: float | Non
         reference, same, max_difference: the options, None where they are not given.
     """
     from rcjax.collecting.graders.attempt import GraderError
-    from rcjax.collecting.same_answers import require_sameness
+    from rcjax.collecting.graders.registry import require_sameness
     from rcjax.policy.reference import BY_ANSWER, Reference
 
     if reference is None:

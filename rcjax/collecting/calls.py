@@ -14,13 +14,13 @@ from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.purse import BudgetSpentError, most_input_tokens, most_output_tokens
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
+from rcjax.serving.answer_keys import AsInLog
 from rcjax.serving.asked import record_asked
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import call_row
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Prompt
 from rcjax.serving.running_checks import Checks
-from rcjax.serving.voting import AsInLog
 from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.records import LetterOf, signal_by_name
 

@@ -2,11 +2,11 @@
 
 from rcjax.copulas.base import Copula as Copula, param as param
 from rcjax.copulas.clayton import Clayton as Clayton, SurvivalClayton as SurvivalClayton
+from rcjax.copulas.families import OneOf as OneOf
 from rcjax.copulas.frank import Frank as Frank
 from rcjax.copulas.gaussian import Gaussian as Gaussian
 from rcjax.copulas.gumbel import Gumbel as Gumbel, SurvivalGumbel as SurvivalGumbel
 from rcjax.copulas.independence import Independence as Independence
 from rcjax.copulas.joe import Joe as Joe, SurvivalJoe as SurvivalJoe
-from rcjax.copulas.one_of import OneOf as OneOf
 from rcjax.copulas.rotation import Rotation as Rotation
 from rcjax.copulas.student_t import StudentT as StudentT

@@ -1,7 +1,13 @@
-"""Families of copulas by name, and those that `copula="auto"` chooses from."""
+"""Families of copulas by name, and those that `copula="auto"` chooses from; and `OneOf`, which
+is of one family for some pairs of models and of another for others.
+"""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from rcjax.copulas import (
     Clayton,
@@ -16,6 +22,8 @@ from rcjax.copulas import (
     SurvivalGumbel,
     SurvivalJoe,
 )
+from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.unit import Unit
 
 
 def as_family(name: str | type[Copula]) -> type[Copula]:
@@ -56,3 +64,59 @@ FAMILIES: tuple[type[Copula], ...] = (
     Gaussian,
     StudentT,
 )
+
+
+class OneOf(ClosedForm):
+    """The member at `index` of a tuple of copulas: families chosen pair by pair, in one batched pytree.
+
+    Every member is evaluated and one is kept, which is what a batch would do anyway.
+
+    >>> from rcjax.copulas import Clayton, Frank
+    >>> float(OneOf(1, (Frank(5.0), Clayton(2.0))).tau())
+    0.5
+    """
+
+    index: jax.Array = dataclasses.field(default=0, metadata={"free": False})  # pyright: ignore[reportAssignmentType]
+    members: tuple[Copula, ...] = dataclasses.field(default=(), metadata={"free": False})
+
+    @property
+    def exchangeable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether every member is."""
+        return all(member.exchangeable for member in self.members)
+
+    def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
+        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        return self._choose([member.two_sided_cdf(u, v) for member in self.members])
+
+    def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
+        """h(v given u) and its complement."""
+        return self._choose([member.two_sided_conditional(u, v) for member in self.members])
+
+    def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
+        """∂C/∂v and its complement."""
+        return self._choose([member.two_sided_conditional_on_v(u, v) for member in self.members])
+
+    def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
+        """log c(u, v)."""
+        return self._choose([member.two_sided_log_density(u, v) for member in self.members])
+
+    def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
+        """The v with h(v given u) = p, and its complement."""
+        return self._choose([member.two_sided_inverse(u, p) for member in self.members])
+
+    def tau(self) -> jax.Array:
+        """Kendall's τ."""
+        return self._choose([member.tau() for member in self.members])
+
+    def tail_dependence(self) -> tuple[jax.Array, jax.Array]:
+        """(lower, upper) tail dependence."""
+        return self._choose([member.tail_dependence() for member in self.members])
+
+    def _choose(self, values: list[Any]) -> Any:
+        def select(*parts: jax.Array) -> jax.Array:
+            chosen = parts[0]
+            for number, value in enumerate(parts[1:], start=1):
+                chosen = jnp.where(jnp.asarray(self.index) == number, value, chosen)
+            return chosen
+
+        return jax.tree.map(select, *values)

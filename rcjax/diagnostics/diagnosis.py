@@ -13,8 +13,7 @@ from rcjax._core.json_values import plain
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.held_out import HeldOut, held_out, held_out_confidence, is_training_log
-from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.promise import HeldOut, held_out, held_out_confidence, is_training_log, try_promise
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import Search

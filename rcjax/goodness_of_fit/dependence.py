@@ -1,5 +1,9 @@
 """How confidences depend on each other, as a diagnosis tells it: correlations, the paper's test, that of neighbouring
 models, and the goodness of fit of the copulas of all pairs, a row each.
+
+The Markov property: given the confidence of the model asked just before, do earlier ones say anything more? Section 4.3
+of the paper, and its test; a test of the confidences themselves, which need no correctness; and the rank correlations
+of appendix F.
 """
 
 import dataclasses
@@ -10,17 +14,156 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy import special
+from numpy.typing import ArrayLike
 
 from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
-from rcjax.goodness_of_fit.bootstrap import bootstrap_size
+from rcjax.goodness_of_fit.bootstrap import bootstrap_size, p_value
 from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
-from rcjax.goodness_of_fit.markov import MarkovTest, conditional_test, logistic_test, rank_correlations
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting_steps import taus_of_log
 from rcjax.model.pairs import pairs
+
+#: Observations under which a correlation is not shown.
+FEWEST = 50
+_NEWTON_STEPS = 30
+#: Queries with nearly the same confidence of the middle model.
+_STRATUM = 10
+
+
+def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: ArrayLike) -> np.ndarray:
+    """(3, k, k) Kendall's τ-b of the confidences of all pairs of models: all queries, both right, both wrong.
+
+    confidence, correct, answered (n, k), of the same models in the same order. NaN under 50 observations (appendix F of
+    the paper), 1 on the diagonal.
+    """
+    correct, answered = np.asarray(correct, bool), np.asarray(answered, bool)
+    k = answered.shape[1]
+    left, right = np.array(pairs(k), int).reshape(-1, 2).T
+    table = np.tile(np.eye(k), (3, 1, 1))
+    for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
+        count = (present[:, left] & present[:, right]).sum(0)
+        here[left, right] = here[right, left] = np.where(
+            count < FEWEST, np.nan, taus_of_log(*fill_up(confidence, present))
+        )
+    return table
+
+
+@jax.jit
+def logistic_test(confidence: jax.Array, correct: jax.Array, answered: jax.Array) -> jax.Array:
+    """The paper's test (table 3): (k, k) log10 p of the confidence of model i as a predictor of model j's correctness.
+
+    confidence, correct, answered (n, k), of the same models in the order in which they are asked. For each j and each
+    ancestor i < j − 1, a logistic regression of "j was right" on Φ_i and on Φ_{j−1}, its Markov predictor; p by Wald's
+    test. [j, i] is of the ancestor; [j, j − 1] is of the Markov predictor, its p averaged over the ancestors. NaN
+    elsewhere, and where a regression has no solution. A chain makes the Markov predictor significant, and the ancestors
+    not.
+    """
+    k = confidence.shape[1]
+    triples = [(i, j) for j in range(2, k) for i in range(j - 1)]
+    table = jnp.full((k, k), jnp.nan, confidence.dtype)
+    if not triples:
+        return table
+    i, j = np.array(triples).T
+    features = jnp.stack([confidence.T[i], confidence.T[j - 1]], axis=-1)
+    present = (answered[:, i] & answered[:, j] & answered[:, j - 1]).T
+    log_p = jax.vmap(_wald)(features, correct.T[j].astype(confidence.dtype), present.astype(confidence.dtype))
+    table = table.at[j, i].set(log_p[:, 0])
+    for model in range(2, k):
+        mean = special.logsumexp(log_p[j == model, 1] * np.log(10.0)) - np.log((j == model).sum())
+        table = table.at[model, model - 1].set(mean / np.log(10.0))
+    return table
+
+
+def _wald(features: jax.Array, target: jax.Array, weight: jax.Array) -> jax.Array:
+    """(p,) log10 of the two-sided p-values of the p features (n, p) in a logistic regression with an intercept."""
+    features = jnp.where(weight[:, None] > 0, features, 0.0)
+    total = jnp.maximum(weight.sum(), 1.0)
+    center = weight @ features / total
+    spread = jnp.sqrt(weight @ (features - center) ** 2 / total)
+    z = jnp.concatenate([jnp.ones_like(target)[:, None], divide(features - center, spread)], axis=1)
+
+    def information(beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        fitted = special.expit(z @ beta)
+        return fitted, z.T @ (z * (weight * fitted * (1 - fitted))[:, None])
+
+    def step(_, beta: jax.Array) -> jax.Array:
+        fitted, matrix = information(beta)
+        return beta + jnp.linalg.solve(matrix, z.T @ (weight * (target - fitted)))
+
+    beta = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros(z.shape[1], z.dtype))
+    matrix = information(beta)[1]
+    score = beta / jnp.sqrt(jnp.diag(jnp.linalg.inv(matrix)))
+    # Where a line parts right from wrong, the coefficients run off and Wald's test says nothing.
+    parted = jnp.all((weight == 0) | ((2 * target - 1) * (z @ beta) > 0))
+    score = jnp.where(parted, jnp.nan, score)
+    return (np.log(2.0) + special.log_ndtr(-jnp.abs(score[1:]))) / np.log(10.0)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MarkovTest:
+    """Whether two models' confidences are independent given a third one's. A leading axis batches it."""
+
+    tau: jax.Array  # () Kendall's τ-b within strata of the middle model's confidence
+    p_value: jax.Array  # () two-sided, by permutations within the strata
+    n: jax.Array  # () queries that all three answered
+
+
+@partial(jax.jit, static_argnames="replicates")
+def conditional_test(
+    first: jax.Array, middle: jax.Array, last: jax.Array, present: jax.Array, key: jax.Array, replicates: int = 1000
+) -> MarkovTest:
+    """Conditional rank correlation of `first` and `last` given `middle`; 0 along a Markov chain. `vmap` it.
+
+    Queries are sorted by the middle confidence, ties in random order, and cut into strata of ten, within which it
+    hardly varies; Kendall's τ-b compares queries of one stratum only (Agresti 1977, "Considerations in measuring
+    partial association for ordinal categorical data"). Whichever copulas are right, permutations of `last` within
+    strata then leave its law unchanged; p = (exceedances + ½)/(replicates + 1).
+
+    Args:
+        first, middle, last: (n,) the confidences of three models, in the order asked.
+        present: (n,) whether all three answered the query.
+        key: of JAX, for ties and permutations.
+        replicates: how many permutations.
+
+    >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 400))
+    >>> one = jnp.ones(400, bool)
+    >>> chain = conditional_test(a, a + b, a + b + c, one, jax.random.key(1))
+    >>> fork = conditional_test(a, b, a + b + c, one, jax.random.key(1))
+    >>> bool(chain.p_value > 0.05), bool(fork.p_value < 0.01), bool(fork.tau > 0.3)
+    (True, True, True)
+    """
+    n = first.shape[0]
+    shuffle, permute = jax.random.split(key)
+    order = jnp.lexsort((jax.random.uniform(shuffle, (n,)), middle, ~present))
+    rows = -(-n // _STRATUM)
+
+    def strata(values: jax.Array) -> jax.Array:
+        return jnp.pad(values[order], (0, rows * _STRATUM - n)).reshape(rows, _STRATUM)
+
+    x, y, here = strata(first), strata(last), strata(present)
+    upper = np.triu(np.ones((_STRATUM, _STRATUM), bool), 1)
+    both = here[:, :, None] & here[:, None, :] & upper
+    sign_x = jnp.where(both, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
+
+    def association(y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sign_y = jnp.where(both, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
+        return (sign_x * sign_y).sum(), jnp.abs(sign_y).sum()
+
+    def replicate(key: jax.Array) -> jax.Array:
+        # Absent queries, at the end of the last stratum, stay there.
+        permutation = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
+        return association(jnp.take_along_axis(y, permutation, axis=1))[0]
+
+    statistic, untied = association(y)
+    drawn = jax.vmap(replicate)(jax.random.split(permute, replicates))
+    tau = divide(statistic, jnp.sqrt(jnp.abs(sign_x).sum() * untied))
+    return MarkovTest(tau, p_value(jnp.abs(statistic), jnp.abs(drawn)), present.sum())
 
 
 def check_dependence(

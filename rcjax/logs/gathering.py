@@ -17,8 +17,7 @@ from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, rea
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
 from rcjax.logs.errors import listed
-from rcjax.logs.label_cells import empty_cell, label_cells
-from rcjax.logs.labels import Labeller, UsableCalls, read_labels
+from rcjax.logs.labels import Labeller, UsableCalls, empty_cell, label_cells, read_labels
 from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.sameness import Same, Sameness

@@ -21,8 +21,8 @@ from rcjax.logs.cells import CELL, HandLabels
 from rcjax.logs.columns import TO_LABEL
 from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.gathering import Beside, Gathered, gather, sameness_of, scoring_of
-from rcjax.logs.label_cells import hand_labels_of, settle_labels
 from rcjax.logs.label_counts import label_counts
+from rcjax.logs.labels import hand_labels_of, settle_labels
 from rcjax.logs.log import (
     IncompleteLogWarning,
     LeftOutWarning,

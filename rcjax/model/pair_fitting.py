@@ -16,8 +16,7 @@ from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.model.copula_fitting import FitStatus, constrain, fit_pair, unconstrain
 from rcjax.model.pair_likelihood import Ranks, sum_of
-from rcjax.model.stationary import stationary
-from rcjax.model.weighted import weighted_taus
+from rcjax.model.weighted import stationary, weighted_taus
 
 
 def fit_copula(

@@ -2,12 +2,13 @@
 
 Every part of a fit but Kendall's τ and the costs solves equations of weighted sums: the score equations of a logistic
 regression and of a mixture of betas. From a fitted model a few Newton steps solve them for other weights; the implicit
-function theorem gives their derivatives (`rcjax.model.stationary`). So a bootstrap is one vmap, and one derivative
+function theorem gives their derivatives (`stationary`). So a bootstrap is one vmap, and one derivative
 stands for it: the infinitesimal jackknife (Jaeckel 1972; Giordano, Stephenson, Liu, Jordan & Broderick 2019, "A Swiss
 Army infinitesimal jackknife").
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,45 @@ from rcjax.model.marginal_fitting import REFIT_STEPS, climb_on, columns_of
 from rcjax.model.marginals import Atoms, Marginal, at_value, log_components
 from rcjax.model.pairs import pairs
 from rcjax.model.stated import estimate
-from rcjax.model.stationary import stationary
+
+_STEPS = 8
+#: Curvatures below this share of the largest are none: what they belong to stays where it is.
+_FLAT = 1e-10
+
+
+def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
+    """The maximum (d,) of objective(x, *inputs) near `start`, by Newton steps, with derivatives by the inputs.
+
+    By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective does not curve
+    down stay where they are.
+
+    >>> def objective(x, goal):
+    ...     return -((x - goal) ** 2).sum()
+    >>> slope = jax.jacobian(lambda goal: stationary(objective, jnp.zeros(1), goal))(jnp.ones(1))
+    >>> float(slope[0, 0])
+    1.0
+    """
+    still = lax.stop_gradient(inputs)
+
+    def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
+        bends, axes = jnp.linalg.eigh(curvature)
+        down = bends < -_FLAT * jnp.abs(bends).max()
+        return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
+
+    def step(_: Any, x: jax.Array) -> jax.Array:
+        moved = x - divided(jax.hessian(objective)(x, *still), jax.grad(objective)(x, *still))
+        least = objective(x, *still)
+        least -= 64 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(least))  # what rounding takes
+        return jnp.where(objective(moved, *still) >= least, moved, x)
+
+    return lax.custom_root(
+        lambda x: jax.grad(objective)(x, *inputs),
+        lax.stop_gradient(start),
+        # From what varies as the objective does, over the devices of `jax.shard_map`.
+        lambda _, start: lax.fori_loop(0, _STEPS, step, start + jnp.zeros_like(objective(start, *still))),
+        lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
+    )
+
 
 #: Rows that are compared with all others at a time.
 _BLOCK = 128

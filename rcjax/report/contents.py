@@ -10,8 +10,7 @@ import numpy as np
 from rcjax._base.files import write_atomically
 from rcjax._core.threads import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
-from rcjax.diagnostics.held_out import held_out, is_training_log
-from rcjax.diagnostics.promise import try_promise
+from rcjax.diagnostics.promise import held_out, is_training_log, try_promise
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel

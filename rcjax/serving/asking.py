@@ -17,12 +17,11 @@ from typing import Any
 from rcjax._base.arguments import instance, what_it_is
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.answer_keys import CascadeWarning, votes_apart
 from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import openai
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.streams import in_short
-from rcjax.serving.voting import votes_apart
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record

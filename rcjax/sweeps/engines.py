@@ -1,25 +1,163 @@
 """Where the batches of a sweep are solved: here, by all devices of all processes. Elsewhere: `ray_engine`.
 
 An engine takes the numbers of the batches that are missing and gives the tables of each, in any order. It writes
-nothing, so that results are written in one place, once and whole, whoever solved them.
+nothing, so that results are written in one place, once and whole, whoever solved them. A batch is on its way
+when its logs and draws are arrays, laid over the devices, and its programs are started (`launch`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from rcjax.sweeps.batch_program import collect, device_mesh
-from rcjax.sweeps.launching import launch
+from rcjax._core.batching import stack
+from rcjax.copulas.families import as_family
+from rcjax.frontier.prices import lam_range
+from rcjax.logs.log import Log
+from rcjax.model.calibrated import stated_in
+from rcjax.solving.paths import CascadePlan, make_plan
+from rcjax.solving.quadrature import ORDER
+from rcjax.sweeps.batch_program import (
+    Data,
+    Draws,
+    Fit,
+    collect,
+    device_mesh,
+    everywhere,
+    fit_problem,
+    judge_problem,
+    lay_over,
+    program,
+    refit_problem,
+    solve_problem,
+)
 from rcjax.sweeps.library import Library
 from rcjax.sweeps.models import fits_table
-from rcjax.sweeps.problems import Batch, SweepSettings
+from rcjax.sweeps.problems import Batch, Sample, SweepSettings, draw, size_of_training, training
 from rcjax.sweeps.result_tables import points_table
+
+_SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
+
+
+def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) -> tuple[Any, Fit, Any]:
+    """(λ (U, L), fits (U, …), the points of each search (U, C, L, …)) of a batch, still to come.
+
+    Args:
+        batch: U problems of one shape.
+        library: the logs.
+        settings: what is swept over.
+        mesh: the devices.
+    """
+    shape = batch.shape
+    solvable = [paths for paths in shape.paths if paths != "labels"]
+    plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
+    data, rows = _data(batch, library, settings)
+    width = _width(batch, plans, settings, mesh)
+    several = mesh.size * (width or 1)
+    draws = [
+        _draws(number, replicate, _drawn(batch, library, sample, replicate, rows[number]))
+        for number, sample in enumerate(batch.samples)
+        for replicate in batch.replicates
+    ]
+    draws = _stacked(draws, batch.room[1], several)
+    lam = lay_over(data.lam[draws.sample], mesh, spread=True)
+    laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
+    on_devices = partial(program, mesh=mesh, width=width)
+    families = tuple(as_family(name) for name in settings.copulas)
+    fit_on_devices = partial(on_devices, transform=shape.task, families=families if shape.stated else ())
+    if settings.replicates:
+        samples_alone = _stacked([_draws(number, 0, row) for number, row in enumerate(rows)], batch.room[0], several)
+        samples = everywhere(fit_on_devices(fit_problem)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
+        fits = fit_on_devices(refit_problem)((laid, samples), spread)
+    else:
+        fits = fit_on_devices(fit_problem)(laid, spread)
+    points = ()
+    if plans:
+        on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
+        points = on_devices(solve_problem, families=families, panels=settings.panels)(on_all, (fits, lam))
+    labels = "labels" in shape.paths
+    solved = on_devices(judge_problem, labels=labels)(laid, (fits, spread, points))
+    return lam, fits, _in_order(shape.paths, solved)
+
+
+def _draws(number: int, replicate: int, rows: np.ndarray) -> Draws:
+    return Draws(np.array(number), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
+
+
+def _in_order(paths: tuple, solved: tuple) -> list:
+    """What was solved, of which "labels" comes last, in the order of the searches."""
+    others = iter(solved)
+    return [solved[-1] if path == "labels" else next(others) for path in paths]
+
+
+def _stacked(items: list, room: int, multiple: int) -> Any:
+    """As one batched pytree, of a multiple of so many: what fills it up repeats the last."""
+    size = -(-room // multiple) * multiple
+    filled = items + [items[-1]] * (size - len(items))
+    return stack(filled)
+
+
+def _data(batch: Batch, library: Library, settings: SweepSettings) -> tuple[Data, list[np.ndarray]]:
+    """The logs of a batch, filled up, and the rows of each sample, filled up with a query that nobody answered."""
+    shape = batch.shape
+    logs, rows = [], []
+    for sample in batch.samples:
+        log, entry = library.log(sample.log), library.entries[sample.log]
+        n = log.n_queries
+        size = size_of_training(n, settings.train, log.source)
+        chosen = training(n, sample, size, entry.digest)
+        held_out = np.ones(n, bool)
+        held_out[chosen] = settings.train is None
+        matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
+        full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
+        lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
+        lam = np.asarray(lam, full[0].dtype)
+        logs.append(Data(*full, lam, _values(log, shape.stated)))  # pyright: ignore[reportArgumentType,reportCallIssue]
+        rows.append(_filled(chosen.astype(np.int32), shape.drawn, shape.queries - 1))
+    return _stacked(logs, batch.room[0], 1), rows
+
+
+def _values(log: Log, stated: int) -> np.ndarray | None:
+    """(k, V) raw log-probabilities that the models of a log state; None where there is no room for any."""
+    values = stated_in(log) if stated else None
+    return None if values is None else values.astype(np.asarray(log.logprob).dtype)
+
+
+def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, rows: np.ndarray) -> np.ndarray:
+    empty = batch.shape.queries - 1
+    drawn = draw(rows[rows < empty], sample, replicate, library.entries[sample.log].digest)
+    return _filled(drawn, len(rows), empty)
+
+
+def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
+    """The values (n, …), then others up to the size: False, or a number."""
+    rest = np.full((size - len(values), *values.shape[1:]), value, values.dtype)
+    return np.concatenate([values, rest])
+
+
+def _width(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
+    """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
+    device = mesh.devices.flat[0]
+    if device.platform == "cpu":
+        return None
+    k, stated, size = batch.shape.models, batch.shape.stated, jnp.result_type(float).itemsize
+    nodes = (settings.panels + stated) * (ORDER + 1) + 1 if stated else settings.panels * ORDER + 2
+    prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
+    ends = max((k * k if plan is None else len(plan.heads) for plan in plans), default=1)
+    problem_bytes = size * (
+        k * k // 2 * nodes**2 + 4 * prices * ends * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
+    )
+    most = max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
+    share = -(-batch.room[1] // mesh.size)
+    return -(-share // -(-share // most))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy as np
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import labelled_by_hand
-from rcjax.model.label_regression import LabelRegression
+from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.betting import AT_ONCE, refuted, upper_limit

@@ -3,7 +3,7 @@
 import pytest
 
 from rcjax.collecting.graders.attempt import GraderError
-from rcjax.collecting.same_answers import same_by
+from rcjax.collecting.graders.registry import same_by
 
 CASES = [
     ("exact", "**Paris**", "The answer is Paris.", True),

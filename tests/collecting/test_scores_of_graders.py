@@ -17,8 +17,7 @@ import rcjax
 from rcjax.collecting.graders.attempt import Attempt, GraderError
 from rcjax.collecting.graders.judge import Judge, rubric, score
 from rcjax.collecting.graders.programs import Function
-from rcjax.collecting.graders.registry import make_graders
-from rcjax.collecting.same_answers import same_by
+from rcjax.collecting.graders.registry import make_graders, same_by
 
 ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
 

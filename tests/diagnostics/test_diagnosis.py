@@ -12,8 +12,16 @@ import pytest
 import rcjax
 from rcjax._core.batching import part
 from rcjax.diagnostics import LIMITS, diagnosis, verdicts
-from rcjax.diagnostics.held_out import FOLDS, HeldOut, held_out, held_out_confidence, is_training_log
-from rcjax.diagnostics.promise import lambdas, search_again, try_promise
+from rcjax.diagnostics.promise import (
+    FOLDS,
+    HeldOut,
+    held_out,
+    held_out_confidence,
+    is_training_log,
+    lambdas,
+    search_again,
+    try_promise,
+)
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error

@@ -11,7 +11,7 @@ from tiers import examples
 
 import rcjax
 from rcjax.model.calibration import transform_confidence
-from rcjax.model.label_regression import LabelRegression
+from rcjax.model.label_outcomes import LabelRegression
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,10 +13,9 @@ from gateway_service import PRICES, gateway, make_policy
 import rcjax
 from rcjax import signals
 from rcjax.policy import Policy, Rule
-from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.answer_keys import AsInLog, CascadeWarning, votes_apart
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.voting import AsInLog, votes_apart
 from rcjax.signals.records import contradiction, record_signal
 
 MONEY = {name: {"input": read, "output": written} for name, (read, written) in PRICES.items()}

@@ -92,7 +92,7 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
         rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     assert not list(tmp_path.glob("parts/*"))
     monkeypatch.undo()
-    monkeypatch.setattr("rcjax.sweeps.folder.write_table", full_disk)
+    monkeypatch.setattr("rcjax.sweeps.sweeping.write_table", full_disk)
     with pytest.raises(OSError, match="No space left on device"):
         rcjax.sweeps.sweep(logs(), tmp_path / "full", on="ray", address=cluster.address, **OPTIONS)
     assert not ray.is_initialized()

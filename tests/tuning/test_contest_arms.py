@@ -5,7 +5,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.diagnostics.held_out import held_out
+from rcjax.diagnostics.promise import held_out
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain

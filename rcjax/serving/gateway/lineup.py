@@ -22,6 +22,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import load_policy
 from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.policy.reference import recorded_reference
+from rcjax.serving.answer_keys import votes_apart
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
@@ -29,7 +30,6 @@ from rcjax.serving.cascade import Cascade
 from rcjax.serving.clients import DirectClient, direct_client
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
-from rcjax.serving.voting import votes_apart
 from rcjax.signals import Check, Signal
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
