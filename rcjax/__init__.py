@@ -16,7 +16,7 @@ _look_up, __dir__, __all__ = exports(__name__, __file__)
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from rcjax._base.version import version
+        from rcjax._base.extras import version
 
         return version()
     return _look_up(name)

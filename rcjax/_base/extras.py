@@ -1,10 +1,24 @@
-"""Modules that not every installation has, and the command that installs them. Standard library only."""
+"""What is installed: the version, modules that not every installation has, and the command for them. Standard library
+only.
+"""
 
 import importlib
 import json
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+
+@cache
+def version() -> str:
+    """The version, such as `"0.1.0"`; "unknown" where the package runs without having been installed."""
+    from importlib import metadata  # which takes long to import
+
+    try:
+        return metadata.version("rcjax")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def required(module: str, extra: str) -> Any:

@@ -9,7 +9,7 @@ from contextlib import suppress
 def main() -> None:
     """Run the command line with the arguments of the process. For the version, no command is imported."""
     if sys.argv[1:] == ["--version"]:
-        from rcjax._base.version import version
+        from rcjax._base.extras import version
 
         with suppress(Exception):  # a stream that takes nothing: the application says so
             print(f"rcjax {version()}", flush=True)

@@ -55,7 +55,7 @@ def run() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from rcjax._base.version import version
+        from rcjax._base.extras import version
 
         typer.echo(f"rcjax {version()}")
         raise typer.Exit

@@ -78,7 +78,7 @@ class Diagnosis:
     correlations: np.ndarray
     """(3, k, k) Kendall's τ-b of the confidences: all queries, both right, both wrong; NaN under 50 queries."""
     logistic: np.ndarray
-    """(k, k) the paper's Markov test, log10 p; see `goodness_of_fit.markov.logistic_test`."""
+    """(k, k) the paper's Markov test, log10 p; see `goodness_of_fit.dependence.logistic_test`."""
     markov: list[dict[str, Any]]
     """By triple of neighbouring models: conditional `tau`, `p_value`."""
     promise: dict[str, Any] | None = None

@@ -12,8 +12,7 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
 from rcjax.frontier.rule_arrays import _action_from_json, _rule_to_json, agreement_to_json, agreements_of, rules
-from rcjax.policy.agreement import check_agreements
-from rcjax.policy.rules import check_rules
+from rcjax.policy.rules import check_agreements, check_rules
 
 _LOOSE = 1e-4
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements
-from rcjax.policy.agreement import Agreement
 from rcjax.policy.answers import Comparison
 from rcjax.policy.policy import Rule
+from rcjax.policy.rules import Agreement
 
 
 def rules(names: tuple[str, ...], j: int, bounds: np.ndarray, actions: np.ndarray) -> tuple[Rule, ...]:

@@ -25,9 +25,8 @@ from rcjax.model.calibrator_files import calibrators_from_json
 from rcjax.model.marginals import Marginal
 from rcjax.model.margins_file import marginals_from_json, marginals_to_json
 from rcjax.model.model_file import check_members, check_model, check_parameters
-from rcjax.model.pairs import pairs
+from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.model.provenance import Details
-from rcjax.model.ties import pairs_by_likelihood
 
 
 @partial(

@@ -28,9 +28,8 @@ from rcjax.model.fitting_steps import (
 )
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
+from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.model.provenance import Details
-from rcjax.model.ties import pairs_by_likelihood
 
 Method = Literal["tau", "likelihood"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.version import version
+from rcjax._base.extras import version
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
 from rcjax.policy.reference import SAME_AS

@@ -88,8 +88,8 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
 
 
 def correlation_figure(correlations: np.ndarray, models: Sequence[str]) -> Figure:
-    """Three heatmaps of `goodness_of_fit.markov.rank_correlations` (3, k, k), of models in the order of their names:
-    all queries, both right, both wrong.
+    """Three heatmaps of `goodness_of_fit.dependence.rank_correlations` (3, k, k), of models in the order of their
+    names: all queries, both right, both wrong.
     """
     k = len(models)
     figure = Figure(figsize=(4 + 2.0 * (k - 1), 2.2 + 0.5 * (k - 1)), layout="constrained")

@@ -1,6 +1,5 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.policy.agreement import Agreement as Agreement
 from rcjax.policy.ladder import Ladder as Ladder
 from rcjax.policy.policy import (
     Abstain as Abstain,
@@ -15,6 +14,6 @@ from rcjax.policy.policy import (
 )
 from rcjax.policy.policy_files import load_policy as load_policy
 from rcjax.policy.reference import Reference as Reference
-from rcjax.policy.rules import Action as Action
+from rcjax.policy.rules import Action as Action, Agreement as Agreement
 from rcjax.policy.scores import Scores as Scores
 from rcjax.policy.spec import Spec as Spec

@@ -25,9 +25,8 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
-from rcjax.policy.agreement import Agreement, check_agreements
 from rcjax.policy.calibrations import Calibration, Transform
-from rcjax.policy.rules import Rule, check_rules, threshold_of
+from rcjax.policy.rules import Agreement, Rule, check_agreements, check_rules, threshold_of
 from rcjax.policy.saved import Saved
 
 

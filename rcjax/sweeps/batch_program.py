@@ -28,8 +28,7 @@ from rcjax.model.copula_choice import pair_ranks
 from rcjax.model.copula_fitting import fit_pairs
 from rcjax.model.fitting_steps import fit_margins, pair_taus
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
-from rcjax.model.ties import pairs_by_likelihood
+from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition

@@ -40,9 +40,8 @@ from rcjax.sweeps.batch_program import (
     solve_problem,
 )
 from rcjax.sweeps.library import Library
-from rcjax.sweeps.models import fits_table
 from rcjax.sweeps.problems import Batch, Sample, SweepSettings, draw, size_of_training, training
-from rcjax.sweeps.result_tables import points_table
+from rcjax.sweeps.result_tables import fits_table, points_table
 
 _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
 

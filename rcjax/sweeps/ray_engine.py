@@ -20,8 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.extras import required
-from rcjax._base.version import version
+from rcjax._base.extras import required, version
 from rcjax.sweeps.batch_program import device_mesh
 from rcjax.sweeps.engines import BatchTables, Engine, Solved, Work, solve_batch
 

@@ -30,15 +30,14 @@ import numpy as np
 import polars as pl
 
 from rcjax._base import json_checks as check
+from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._base.version import version
 from rcjax.frontier.frontier import Frontier
 from rcjax.sweeps.engines import Engine, Work, solve_here
 from rcjax.sweeps.library import Library, named
-from rcjax.sweeps.models import frontier_of, model_of
 from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, check_settings, plan_batches
 from rcjax.sweeps.ray_engine import connected
-from rcjax.sweeps.result_tables import logs_table
+from rcjax.sweeps.result_tables import frontier_of, logs_table, model_of
 
 FORMAT = "rcjax-sweep"
 

@@ -17,9 +17,9 @@ from rcjax.logs.errors import LogError, listed
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.rules import tell_need
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside

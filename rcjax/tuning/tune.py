@@ -18,9 +18,9 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.policy.agreement import tell_need
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_record
+from rcjax.policy.rules import tell_need
 from rcjax.policy.spec import Spec
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money, with_seconds
