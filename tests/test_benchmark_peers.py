@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import rcjax
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns, outcomes
 from benchmarks.peers import __main__ as peers, abc, bargain, cascade_routing, ucci
 
@@ -112,3 +113,17 @@ def test_bargain_keeps_its_promise_and_stops_at_the_first_failure():
     assert used > 150
     never = bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5, 0.999]))
     assert never.tolist() == [bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5]))[0], np.inf]
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("float64")
+def test_rcjax_and_peers_get_the_same_budgets():
+    train, test = (
+        rcjax.sample_log(n, seed=seed).select(["llama3.2-1b", "llama3.1-70b"]) for n, seed in ((96, 0), (192, 9))
+    )
+    row = peers.measure(train, test, 3, ["UCCI", "agreement-based cascading"])
+    assert row["error"]["rcjax"] == 0
+    assert row["error"][peers.BARE] == 0  # the log tells no answers
+    assert row["unmet"]["agreement-based cascading"] == 3
+    assert row["error"]["agreement-based cascading"] is None
+    assert row["unmet"]["UCCI"] == 0

@@ -33,8 +33,8 @@ from benchmarks.budgets import (
     Split,
     Way,
     at_least,
-    by_frontier,
     by_labels,
+    by_policy,
     judge_budgets,
     policy_for,
     sources,
@@ -73,12 +73,12 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
     """All methods by name, rcjax first."""
     plain = plain_pairs(train, test)
     bare = [dataclasses.replace(log, answer=None, compare=None) for log in (train, test)]
-    default = by_frontier(rcjax.tune(train, intervals=False, budget=1e9).frontier, train, test)
+    default = by_policy(rcjax.tune(train, intervals=False, budget=1e9).frontier, train, test)
     unaware = default
     if train.answer is not None:
-        unaware = by_frontier(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
+        unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
     full, _ = by_bill(rcjax.tune(bare[0], cascade="full", intervals=False).frontier, bare[0])
-    ways = {RCJAX: default, BARE: unaware, FULL: by_frontier(full, *bare), PLAIN: by_labels(plain)}
+    ways = {RCJAX: default, BARE: unaware, FULL: by_policy(full, *bare), PLAIN: by_labels(plain)}
     columns = [Columns.of(log) for log in (train, test)]
     return ways | {name: by_labels(PEERS[name](*columns)) for name in peers}
 
