@@ -357,7 +357,8 @@ class Cascade:
         if not usable:
             last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
             return _result(question.query, "failed", last, attempts)
-        return _result(question.query, "best so far", max(usable, key=_sureness), attempts)
+        surest = max(usable, key=lambda one: -1.0 if one.call.confidence is None else one.call.confidence)
+        return _result(question.query, "best so far", surest, attempts)
 
 
 def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequence[Exchange]) -> Result:
@@ -382,10 +383,6 @@ def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequ
 
 def _digest(messages: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
-
-
-def _sureness(attempt: Exchange) -> float:
-    return -1.0 if attempt.call.confidence is None else attempt.call.confidence
 
 
 def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:
