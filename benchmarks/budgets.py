@@ -29,7 +29,7 @@ import polars as pl
 import rcjax
 from benchmarks import record
 from benchmarks.agreement import read_whole
-from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, plain_pairs
+from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, plain_pairs, policy_for
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.tuning.bills import by_bill
@@ -207,14 +207,6 @@ def measure(train: rcjax.Log, test: rcjax.Log, counts: list[int]) -> dict[str, d
                 row[figure][way] = None if np.isnan(value) else float(value)
             row["unmet"][way] = row["unmet"].get(way, 0) + int(np.isnan(policy[:, ERROR]).sum())
     return row
-
-
-def policy_for(way: Way, target: str, value: float) -> np.ndarray:
-    """(4,) figures of a way's policy for a target; NaN where nothing meets it."""
-    try:
-        return way(target, value)
-    except rcjax.InfeasibleError:
-        return np.full(4, np.nan)
 
 
 def judge_budgets(policy: np.ndarray, plain: np.ndarray, budgets: np.ndarray, _: np.ndarray) -> dict[str, float]:

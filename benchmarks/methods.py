@@ -6,7 +6,7 @@ returns a curve: cost (P,) and error (P,) of its policies on the test log, cost 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -224,3 +224,11 @@ def _by_budgets(frontier: rcjax.Frontier, error: np.ndarray, low: float, high: f
 def change(new: float | None, old: float | None) -> float | None:
     """Per cent by which one area is above another; None where there is none."""
     return None if new is None or old is None else 100 * (new / old - 1)
+
+
+def policy_for(way: Callable[[str, float], np.ndarray], target: str, value: float) -> np.ndarray:
+    """(4,) figures of a way's policy for a target; NaN where nothing meets it."""
+    try:
+        return way(target, value)
+    except rcjax.InfeasibleError:
+        return np.full(4, np.nan)
