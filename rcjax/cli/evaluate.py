@@ -42,7 +42,7 @@ def evaluate(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy, mixture or frontier: the error and cost seen, beside those predicted.
+    """Answer the queries of a log by a policy or a frontier: the error and cost seen, beside those predicted.
 
     Use queries that were not in the log for tuning. Models of the log that the policy does not know are
     ignored; without `--prices`, token counts are priced as when tuning.

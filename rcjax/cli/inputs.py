@@ -107,7 +107,7 @@ def read_for(
     """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others.
 
     Args:
-        subject: the policy, mixture or frontier.
+        subject: the policy or frontier.
         path: of the log.
         prices, labels, answers: files beside it.
         reading: `reference`, `score_max` and `wrong`, as `read_log` takes them; by default as it was tuned.

@@ -113,19 +113,19 @@ def check_policy(
     permutations: int | None = None,
     seed: int = 0,
 ) -> PolicyCheck:
-    """Is a policy, or a mixture, still right on a fresh log, whose queries it was not tuned on?
+    """Is a policy still right on a fresh log, whose queries it was not tuned on?
 
     Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
     promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
     all against the queries of the training log that the policy carries, by permutations. For the policy: its error and
     its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
     out (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark; so are seconds, where both logs
-    tell them. A mixture is judged by its expected error and cost on each query, without the noise of the lots. p-values
+    tell them. A ladder is judged by its expected error and cost on each query, without the noise of the lots. p-values
     are adjusted by Holm's method. A model's own tests take all its answers; the others the queries that all answered.
     Where some queries of the fresh log were tuned on, a remark counts them.
 
     Args:
-        policy: the policy or mixture in service.
+        policy: the policy in service.
         log: the fresh log.
         tuned_on: the log that it was tuned on, for a policy made by hand, which carries no queries of it.
         alarm: the probability of an alarm where nothing has changed, in (0, 1).

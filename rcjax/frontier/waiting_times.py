@@ -18,7 +18,7 @@ from rcjax.policy.record import recorded_waiting
 class Seconds:
     """Seconds per query, summed over the calls along the path that each query takes; numpy's arrays.
 
-    One policy or mixture, or with a leading axis L those of a frontier. Of the queries whose seconds are known along
+    One policy, or with a leading axis L those of a frontier. Of the queries whose seconds are known along
     the whole path; NaN where there are none.
     """
 
