@@ -97,7 +97,9 @@ def takes_both(function: Any) -> bool:
     """Whether a log and something fitted are among the arguments, or the log and the method's own object."""
     parameters = list(inspect.signature(function).parameters.values())
     kinds = [str(each.annotation) for each in parameters]
-    fitted = any(re.search(r"\b(CascadeModel|AnyPolicy|Policy|Ladder|Frontier)\b", kind) for kind in kinds)
+    fitted = any(
+        re.search(r"\b(CascadeModel|Calibrated|Fitted|AnyPolicy|Policy|Ladder|Frontier)\b", kind) for kind in kinds
+    )
     return any(re.search(r"\bLog\b", kind) for kind in kinds) and (fitted or parameters[0].name == "self")
 
 
@@ -107,7 +109,8 @@ def public_functions() -> dict[str, Any]:
         f"{name}.{own}": method
         for name, each in found.items()
         if inspect.isclass(each) and each is not rcjax.Log
-        for own, method in vars(each).items()
+        for base in each.__mro__
+        for own, method in vars(base).items()
         if inspect.isfunction(method) and not own.startswith("_")
     }
     plots = {f"plots.{name}": getattr(rcjax.plots, name) for name in rcjax.plots.__all__}

@@ -33,6 +33,8 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.scores import recorded_counted
 from rcjax.policy.targets import Target
 
+#: How far inside of its limit a ladder stands, so that no rounding lifts it above.
+_INSIDE = 1e-13
 #: The most rungs of a ladder, and how near to one a position is on it. With fewer rungs errors are a little higher:
 #: where some lay below the line between their neighbours by up to a tenth of a standard error, by 0.7 % (TriviaQA).
 _MOST_RUNGS, _ON = 20, 1e-9
@@ -173,10 +175,11 @@ class Frontier:
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
         rungs = hull[thinned(cost[hull], error[hull], _MOST_RUNGS)]
+        limit = target.value * (1 - _INSIDE)
         if target.name == "budget":
-            position = position_at(cost[rungs].tolist(), target.value)
+            position = position_at(cost[rungs].tolist(), limit)
         else:
-            position = len(rungs) - 1 - position_at(error[rungs][::-1].tolist(), target.value)
+            position = len(rungs) - 1 - position_at(error[rungs][::-1].tolist(), limit)
         if abs(position - round(position)) < _ON:
             position = float(round(position))
         points = tuple(self.point(int(index), target.to_json()) for index in rungs)

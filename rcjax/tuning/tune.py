@@ -90,7 +90,7 @@ class Tuned:
     def describe(self) -> str:
         """Return lines of text: the log, how many policies there are, the one for the target, and the remarks.
 
-        >>> from rcjax import sample_log
+        >>> from rcjax import sample_log, tune
         >>> print(tune(sample_log(100), intervals=False).describe())
         rcjax demo (synthetic): 100 queries, 5 models (llama3.2-1b, ...), choice; every model answered every query.
         ... policies, of which none is chosen, as no target is given
