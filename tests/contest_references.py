@@ -126,12 +126,11 @@ def by_folds(log, targets, blend, folds, seed):
 
 
 def walk_by_hand(policies, place, confidence, right, charge, answer=None):
-    """(wrong, money, refused), each (n,), of one of some policies (L,): expectations, where it passes on a share."""
+    """(wrong, money, refused), each (n,), of one of some policies (L,)."""
 
     def go(query, j, asked):
         outcome = np.array([0.0, charge[query, j], 0.0])
         bounds, actions = np.asarray(policies.bounds)[place, j], np.asarray(policies.actions)[place, j]
-        shares = np.ones(len(bounds)) if policies.shares is None else np.asarray(policies.shares)[place, j]
         compared = NOBODY if policies.agreements is None else int(np.asarray(policies.agreements.earlier)[place, j])
         row = int(np.searchsorted(bounds, confidence[query, j]))  # the first with Φ at most its upper end
         goes = {}
@@ -139,10 +138,7 @@ def walk_by_hand(policies, place, confidence, right, charge, answer=None):
             same = answer[query, j] == answer[query, compared]
             goes[j if same else int(np.asarray(policies.agreements.differ)[place, j])] = 1.0
         else:
-            goes[int(actions[row])] = shares[row]
-            if shares[row] < 1:  # the lot of the others is that of the next interval
-                later = int(actions[row + 1])
-                goes[later] = goes.get(later, 0.0) + 1 - shares[row]
+            goes[int(actions[row])] = 1.0
         for action, chance in goes.items():
             if action == j:
                 outcome += chance * np.array([1.0 - right[query, j], 0.0, 0.0])

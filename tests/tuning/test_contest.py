@@ -189,7 +189,7 @@ def chosen_pairs(trial, allowed, targets, k):
     """[(policies, place, error, cost)] for each target, of the candidates (C,) that are allowed, bool."""
     error = np.where(allowed, trial.error, np.inf)
     needed = trial.cost + np.where(trial.first == trial.second, 0.0, RESERVE * trial.cost_se)
-    whole = error if trial.share is None else np.where(trial.share == 1, error, np.inf)  # a price parts no atom
+    whole = error
     places = [(whole + lam * trial.cost).argmin() for lam in targets.lam]
     places += [cheapest_or_best(error, needed, budget) for budget in targets.budgets]
     places += [cheapest_within(error, trial.cost, limit) for limit in targets.errors]

@@ -147,23 +147,3 @@ def test_a_frontier_without_a_reserve_has_none_in_its_file(tmp_path):
     assert not {"supported", "reserve"} & {*point}
     frontier.save(tmp_path / "frontier.json")
     assert rcjax.load_frontier(tmp_path / "frontier.json").reserve is None
-
-
-@pytest.mark.thorough
-def test_a_budget_parts_the_queries_of_one_confidence(float64):
-    """Of three confidences a threshold leaves few choices; a share of the queries of one has the budget spent."""
-    log = LOGS["three confidences"]()
-    parted = 0
-    for budget in np.geomspace(1.3, 0.9 * float(log.cost.max() / log.cost.min()), 6) * float(log.cost.min()):
-        tuned = rcjax.tune(log, budget=float(budget), intervals=False)
-        policy = tuned.policy
-        shares = [rule.share for rules in policy.rules.values() for rule in rules if rule.share is not None]
-        parted += bool(shares)
-        spent = float(rcjax.replay(policy, log).spent)
-        assert spent <= budget * (1 + 1e-9)
-        assert policy.expected["cost"] == pytest.approx(spent, rel=1e-9)
-        assert all(0 < share < 1 for share in shares)
-    assert parted > 3
-    for target in ({"lam": 2000.0}, {"error_cost": 1e-4}):
-        rules = rcjax.tune(log, **target, intervals=False).policy.rules
-        assert all(rule.share is None for table in rules.values() for rule in table)  # a price parts nothing
