@@ -19,7 +19,7 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.hashing import draw_lot
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AnyPolicy, Decision, Policy
 from rcjax.policy.saved import thawed
 
 _MEANS = (
@@ -55,6 +55,8 @@ class Ladder(AnyPolicy):
         >>> ladder = Ladder((small, large), 0.25)
         >>> ladder.choose("q1").models, ladder.choose("q4").models
         (('large',), ('small',))
+        >>> ladder.step("large", logprob=-0.1, query="q1")
+        Answer(model='large', confidence=0.4750208125...)
         >>> f"{ladder.expected['error']:.2f}"
         '0.25'
     """
@@ -112,6 +114,20 @@ class Ladder(AnyPolicy):
             return self.rungs[int(low)]
         lot = random.random() if query is None else draw_lot("rung", query)
         return self.rungs[int(low) + (lot < share)]
+
+    def step(self, model: str, *, query: int | str | None = None, **told: Any) -> Decision:
+        """Decide after an answer of `model` by the rung of the query, as `choose` draws it, and `Policy.step`.
+
+        Args:
+            model: that was asked.
+            query: the query's id; the first model to ask is `choose(query).first`. A ladder between two rungs needs it.
+            told: `logprob` or `confidence`, `answer`, `answers`: as for `Policy.step`, whose errors these are too.
+
+        Raises ValueError where `query` is left out between two rungs: each step would draw a rung of its own.
+        """
+        if query is None and len(self.policies) > 1:
+            raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
+        return self.choose(query).step(model, **told)
 
     @property
     def policies(self) -> tuple[Policy, ...]:

@@ -252,6 +252,7 @@ class Policy(AnyPolicy):
         confidence: float | None = None,
         answer: str | None = _NOT_GIVEN,
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
+        query: int | str | None = None,
     ) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
@@ -260,6 +261,7 @@ class Policy(AnyPolicy):
             logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
             answer: what it answered, None where that is not known. Models with an entry in `agreements` need it.
             answers: what the models before it answered to this query, by model; likewise.
+            query: its id, which a ladder draws the rung by; a policy without rungs decides alike for all queries.
 
         Only policies that were tuned with a price of abstaining ever return an `Abstain`. Where answers are to be
         compared and one is not known, the rule is that of the model's confidence. Raises ValueError where they are to
