@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeGuard
+from typing import Any
 
 from rcjax.signals import Reply, SignalError
 from rcjax.signals.tokens import TokensError, read_tokens
@@ -62,22 +62,56 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     reported: list[Mapping[str, Any]] = field(default_factory=list)
-    """What each reply told, as it is."""
+    """What each reply told, by the names of OpenAI."""
 
     def add(self, usage: Any) -> None:
         """Count a reply, and its tokens from the `usage` that came with it."""
         self.replies += 1
-        reported = usage if isinstance(usage, Mapping) else {}
-        read, written = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if _is_count(read) and _is_count(written):
+        tokens = told_tokens(usage)
+        if tokens is not None:
             self.counted += 1
-            self.reported.append(reported)
-            self.input_tokens += read
-            self.output_tokens += written
+            self.reported.append(_by_openai(usage, tokens))
+            self.input_tokens += tokens[0]
+            self.output_tokens += tokens[1]
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= _MOST_TOKENS
+#: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
+_TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+
+
+def told_tokens(usage: Any) -> tuple[int, int] | None:
+    """(tokens that were read, tokens that were written) by the `usage` of a reply; None where it tells none.
+
+    No prompt has 0 tokens: a server that says so has not counted them.
+
+    >>> told_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
+    (20, 3)
+    >>> told_tokens({"input_tokens": 7, "output_tokens": 0})
+    (7, 0)
+    >>> told_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is told_tokens({"prompt_tokens": 20}) is None
+    True
+    """
+    told = usage if isinstance(usage, Mapping) else {}
+    read, written = (next((told[name] for name in names if told.get(name) is not None), None) for names in _TOKENS)
+    counts = _as_count(read), _as_count(written)
+    return (counts[0], counts[1]) if counts[0] and counts[1] is not None else None
+
+
+def _as_count(value: Any) -> int | None:
+    """A number of tokens, also as a text or with a fraction of 0; None of whatever is none."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,12}(\.0{1,9})?", value):
+        value = float(value)
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
+
+
+def _by_openai(usage: Mapping[str, Any], tokens: tuple[int, int]) -> dict[str, Any]:
+    """What a reply tells, with OpenAI's names and whole numbers for its tokens."""
+    total = _as_count(usage.get("total_tokens"))
+    counts = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": total or sum(tokens)}
+    others = {*counts, *(name for names in _TOKENS for name in names)}
+    return counts | {name: value for name, value in usage.items() if name not in others}
 
 
 def _is_amount(value: Any) -> bool:
@@ -96,14 +130,7 @@ def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
     reports = [one for usage in usages for one in usage.reported]
     if not reports:
         return None
-    return _sum([_with_total(one) for one in reports], deep=True)
-
-
-def _with_total(usage: Mapping[str, Any]) -> dict[str, Any]:
-    read, written, total = usage["prompt_tokens"], usage["completion_tokens"], usage.get("total_tokens")
-    total = total if _is_count(total) else read + written
-    counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
-    return counts | {name: value for name, value in usage.items() if name not in counts}
+    return _sum(reports, deep=True)
 
 
 def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:

@@ -61,7 +61,8 @@ ENVIRONMENT = {"KEY_OF_THE_TEST": KEY}
 class Models:
     """Behaves for a `Server`: answers, and what goes wrong, by lots that hang on the question and on how often it came.
 
-    `asked` counts the answers given, by (question, model); `charged` is what they cost.
+    `usage` is True for the right tokens, else a pair, or None, that is told in their place. `asked` counts the answers
+    given, by (question, model); `charged` is what they cost.
     """
 
     def __init__(self, failures=0.0, delay=0.0, logprobs=True, usage=True):
@@ -83,7 +84,7 @@ class Models:
         return Response(self.answer(name, prompt, counts), delay=delay)
 
     def answer(self, name, prompt, counts):
-        counts = counts if self.usage else None
+        counts = counts if self.usage is True else self.usage  # another pair, or None
         if not prompt.startswith("Question"):  # a probe
             return sure("A", -0.1, counts) if self.logprobs else completion("A", None, counts)
         number = int(prompt.split("?")[0].split()[1])

@@ -126,7 +126,7 @@ def test_without_log_probabilities_the_signal_is_another_one(place):
 
 
 def test_tokens_that_are_not_counted_are_estimated(place):
-    result, _ = collect(place, Models(usage=False), "--signal", "choice", names=["tiny"], n=4)
+    result, _ = collect(place, Models(usage=(0, 0)), "--signal", "choice", names=["tiny"], n=4)
     assert result.exit_code == 0
     for row in answers(place):
         assert row["estimated"]
@@ -136,7 +136,7 @@ def test_tokens_that_are_not_counted_are_estimated(place):
 @given(
     st.integers(1, 60),
     st.sampled_from([0.0, 0.3]),
-    st.booleans(),
+    st.sampled_from([True, None, (0, 0)]),
     st.lists(st.integers(0, 60), min_size=30, max_size=30),
     st.integers(1, 9),
     st.lists(st.tuples(st.integers(0, 999), st.integers(0, 9999)), min_size=4, max_size=4),
