@@ -33,7 +33,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.replaying.waiting import as_tuned
+from rcjax.replaying.replay import as_tuned
 from rcjax.tuning.betting import refuted
 
 FITTED, HELD_OUT = 250, (150, 300, 600)

@@ -29,8 +29,7 @@ from rcjax.model.calibration_error import calibration_error
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count
-from rcjax.replaying.replay import Walked, walk_log
-from rcjax.replaying.waiting import as_tuned
+from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.tuning.overlap import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
 

@@ -6,11 +6,15 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._base import json_checks as check
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.record import recorded_waiting
+
+_TAIL = 0.95 - 1e-9  # share of the queries, but for what sums of weights are rounded by
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("mean", "p95"), meta_fields=())
@@ -35,6 +39,27 @@ class Seconds:
         """
         figures = {"seconds": self.mean, "seconds_p95": self.p95}
         return {name: _finite(np.asarray(figure)[at]) for name, figure in figures.items()}
+
+
+def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
+    """The mean and the 95 % quantile, of the queries whose seconds are known under all policies; NaN without any.
+
+    Args:
+        waits: (P, n) seconds of n queries under P policies, NaN where they are not known.
+        weights: (P, n) the share of a query that goes by each policy; 0 for one that does not count.
+
+    >>> seconds = seconds_of(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))
+    >>> float(seconds.mean), float(seconds.p95)
+    (2.0, 3.0)
+    """
+    waits = jnp.asarray(waits)
+    known = ~jnp.isnan(waits).any(0)
+    weights = jnp.where(known, weights, 0).astype(waits.dtype).ravel()
+    waits = jnp.where(known, waits, jnp.inf).ravel()
+    order, total = jnp.argsort(waits), weights.sum()
+    place = jnp.searchsorted(weights[order].cumsum(), (_TAIL) * total)
+    mean = jnp.where(weights > 0, weights * waits, 0).sum() / total
+    return Seconds(mean, jnp.where(total > 0, waits[order[place]], jnp.nan))
 
 
 def _finite(values: np.ndarray) -> Any:

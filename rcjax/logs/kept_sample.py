@@ -101,12 +101,13 @@ def hash_names(queries: Sequence[int | str]) -> np.ndarray:
 
 
 def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:
-    """The queries that `describe_reference` kept, as a log; ValueError where they are damaged."""
+    """What `describe_reference` kept, as a log, its queries named by hashes; ValueError where it is damaged."""
     try:
         held = check.items(data, _WHERE, check.as_it_is)
         size = check.whole(held.get("queries"), f"{_WHERE}.queries", 1)
         columns = check.items(held.get("models"), f"{_WHERE}.models", partial(_column, size=size))
         check.require(len(columns) > 0, f"{_WHERE}.models", "must not be empty", {})
+        names = _unpacked(held.get("names"), f"{_WHERE}.names", "<u4", size)
     except ValueError as problem:
         raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
     logprob, correct, money, answer, labelled, seconds = (
@@ -131,7 +132,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         fields["seconds"] = jax.device_put(seconds)
     if correct.dtype != bool:
         fields["scores"] = Scores()
-    return Log(models=tuple(columns), queries=tuple(range(size)), task=task, source=source, **fields)
+    return Log(models=tuple(columns), queries=tuple(names.tolist()), task=task, source=source, **fields)
 
 
 def _column(value: Any, where: str, size: int) -> tuple[np.ndarray, ...]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
@@ -42,10 +43,6 @@ class Packed(NamedTuple):
     def asked(self) -> np.ndarray:
         """(k,) bool: the models that some query could reach, under some λ."""
         return self.policies.members.any(axis=0)
-
-
-Part = tuple[float, Any, Packed]
-"""Weight, places of its models among all those of a policy, and the policy, of a part of it."""
 
 
 def _packed(
@@ -133,40 +130,46 @@ def _reached(
     return reached
 
 
-def reached(parts: Sequence[Part], k: int) -> np.ndarray:
-    """(k,) bool: the models of a mixture that some query could reach.
+class Columns(NamedTuple):
+    """A log's columns (k, n) of the models of a policy, filled up to the size class."""
 
-    Args:
-        parts: weight, places of its models among the k, and the packed policy, for each policy.
-        k: the number of models.
+    logprob: Any
+    correct: Any
+    query_cost: Any
+    seconds: Any  # None where the log tells none
+    codes: Any  # of answers; None where none are compared
+    counts: Any  # (n,) bool: the queries that count
+
+    def of_models(self, places: list[int]) -> Columns:
+        """The same for the models at some places."""
+        columns = (column if column is None else column[places] for column in self[:-1])
+        return Columns._make((*columns, self.counts))
+
+
+def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], asked: np.ndarray) -> Columns:
+    """The columns that policies over some models need, of the queries that all those `asked` (k,) have answered.
+
+    Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
+    policies compare answers, and the log tells none.
     """
-    asked = np.zeros(k, bool)
-    for _, rows, packed in parts:
-        asked[rows] |= packed.asked
-    return asked
-
-
-def columns_of(log: Log, models: tuple[str, ...], asked: np.ndarray) -> tuple[Any, ...]:
-    """(logprob, correct, query_cost, codes of answers), each (k, n), of the queries that all those asked have answered.
-
-    None for the last where the log tells no answers.
-    """
+    for each in policies:
+        require_answers(each, log)
     names = [name for name, used in zip(models, asked, strict=True) if used]
-    part = corrected_log(log.select(names))  # raises LogError, naming the model that the log lacks
+    part = corrected_log(log.select(names))
     rows = part.complete
     if not rows.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
-    columns = []
-    for values in (part.logprob, part.correct, part.query_cost):
-        values = np.asarray(values)
-        filled = np.zeros((len(models), int(rows.sum())), values.dtype)
-        filled[asked] = values[rows].T
-        columns.append(filled)
-    if part.answer is None:
-        return *columns, None
-    codes = np.full(columns[0].shape, NO_ANSWER, np.int32)
-    codes[asked] = np.asarray(part.answer)[rows].T
-    return *columns, codes
+
+    def column(values: Any, otherwise: float = 0) -> np.ndarray:
+        filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)
+        filled[asked] = np.asarray(values)[rows].T
+        return fill_up(filled, axis=1)[0]
+
+    seconds = None if part.seconds is None else column(part.seconds)
+    compared = part.answer is not None and any(each.agreements is not None for each in policies)
+    codes = column(part.answer, NO_ANSWER) if compared else None
+    counts = fill_up(np.ones(int(rows.sum()), bool))
+    return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
 
 
 def calibrated(transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array) -> jax.Array:

@@ -7,7 +7,6 @@ On a log that was not used for tuning, this is the honest figure beside the one 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,14 +17,14 @@ from jax import lax
 
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.waiting_times import Seconds
+from rcjax.frontier.waiting_times import Seconds, seconds_of
+from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.packing import Part, calibrated, columns_of, pack_frontier, pack_policy, reached, require_answers
-from rcjax.replaying.waiting import as_tuned, frontier_seconds, paths, seconds_columns, seconds_of
+from rcjax.policy.record import recorded_waiting
+from rcjax.replaying.packing import Columns, calibrated, columns_of, pack_frontier, pack_policy
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     is replayed on the same queries throughout. Other models of the log do not matter. Of a ladder the rungs on
     either side of its position answer every query, and what counts is the weighted mean: its expected figures on the
     log, without the noise of the lots.
-    So it is where a policy passes on a share of the queries of an interval: each counts with what its lot may be.
 
     Where answers lack labels, errors are those of the outcomes that the labels correct (`Log.hand`,
     `rcjax.model.label_outcomes`): right on average whatever a judge says, with standard errors that know how few
@@ -112,7 +110,20 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
-    return _replay_parts(policy_or_frontier, as_tuned(policy_or_frontier, log))
+    return _replay_rungs(policy_or_frontier, as_tuned(policy_or_frontier, log))
+
+
+def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
+    """A log with the costs that a policy or frontier counts: what a second of waiting is worth as when it was tuned.
+
+    Raises LogError where that is not 0, and the log does not tell how long every answer took.
+    """
+    provenance = subject.provenance if isinstance(subject, AnyPolicy) else subject.model.provenance
+    price, _ = recorded_waiting(provenance)
+    try:
+        return log.with_waiting(price)
+    except LogError as problem:
+        raise LogError(f"the policy was tuned with a price of ${price:.4g} a second: {problem}") from None
 
 
 class Walked(NamedTuple):
@@ -134,127 +145,88 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it.
 
     Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
-    Where a policy has shares, what
-    counts is the expectation over the lots.
     """
-    log = as_tuned(policy, log)
-    parts, (*data, codes) = _in_parts(policy, log)
-    n, walked = data[0].shape[1], []
-    wrong, refused, asked = np.zeros(n), np.zeros(n), np.zeros(data[0].shape)
-    for weight, rows, packed in parts:
-        columns = *fill_up(*(column[rows] for column in data[:2]), axis=1), _codes(codes, packed.policies, rows)
-        outcomes = _walked(packed.calibrators, packed.policies.take(0), *columns, transforms=packed.transforms)
-        wrong_here, refused_here, asked_here = (np.asarray(outcome)[..., :n] for outcome in outcomes)
-        wrong += weight * wrong_here
-        refused += weight * refused_here
-        asked[rows] += weight * asked_here
-        walked.append(asked_here)
-    return Walked(wrong, refused, asked, data[2].astype(float), _seconds(parts, walked, log, policy.models))
+    paths, columns, seconds = _walk_rungs(policy, as_tuned(policy, log))
+    n = int(columns.counts.sum())
+    wrong, refused, asked = (np.asarray(of, float)[..., :n] for of in (paths.wrong, paths.refused, paths.asked))
+    return Walked(wrong, refused, asked, columns.query_cost[:, :n].astype(float), seconds)
 
 
-def _seconds(parts: Sequence[Part], asked: Sequence[np.ndarray], log: Log, models: tuple[str, ...]) -> Seconds | None:
-    """Those of a policy or mixture, each part of which asked models (k', n); None where the log tells none."""
-    seconds = seconds_columns(log, models, reached(parts, len(models)))
-    if seconds is None:
-        return None
-    each = [paths(own, seconds[rows]) for own, (_, rows, _) in zip(asked, parts, strict=True)]
-    weighted = [weight * odds for (weight, _, _), (odds, _) in zip(parts, each, strict=True)]
-    return seconds_of(np.concatenate(weighted), np.concatenate([waits for _, waits in each]))
+class _Paths(NamedTuple):
+    """What becomes of each of n queries under a policy of k models."""
 
-
-def _in_parts(policy: AnyPolicy, log: Log) -> tuple[list[Part], tuple[Any, ...]]:
-    """(the parts, columns of all its models) of a policy."""
-    packed = [pack_policy(part, log.logprob.dtype) for part in policy.policies]
-    rows = [
-        slice(None) if part.models == policy.models else [policy.models.index(name) for name in part.models]
-        for part in policy.policies
-    ]
-    for one in packed:
-        require_answers(one.policies, log)
-    parts = list(zip(policy.weights, rows, packed, strict=True))
-    return parts, columns_of(log, policy.models, reached(parts, len(policy.models)))
+    wrong: Any  # (n,)
+    refused: Any  # (n,)
+    charged: Any  # (n,) money, each answer at its model's mean cost
+    spent: Any  # (n,) money, each answer at its own cost
+    answers: Any  # (k, n) who answered
+    asked: Any  # (k, n) who was asked
+    waits: Any  # (n,) seconds, NaN where they are not known; None where the log tells none
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     packed, models = pack_frontier(frontier, log.logprob.dtype), tuple(frontier.models)
-    require_answers(packed.policies, log)
-    *data, codes = columns_of(log, models, packed.asked)
-    seconds = frontier_seconds(packed, log, models, data[0], codes)
-    columns, codes = _filled(*data), _codes(codes, packed.policies)
+    columns = columns_of(log, models, [packed.policies], packed.asked)
     # Frontiers have any number of points; rounded up, few programmes serve them all.
     points = len(packed.policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
-    batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns[0].shape[1]))
+    batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
     policies = packed.policies.take(filled)
-    figures = _replay_all(packed.calibrators, policies, *columns, codes, transforms=packed.transforms, batch=batch)
-    figures = jax.device_put(tuple(np.asarray(figure)[:points] for figure in figures))
-    return Replay(*figures, n=data[0].shape[1], models=models, seconds=seconds)
+    figures = _replay_all(packed.calibrators, policies, columns, transforms=packed.transforms, batch=batch)
+    *figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], figures))
+    return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _replay_parts(policy: AnyPolicy, log: Log) -> Replay:
-    """`replay` of a policy, every part of which answers every query."""
-    parts, (*data, codes) = _in_parts(policy, log)
-    columns = _filled(*data)
-    walked = []
-    for _, rows, packed in parts:
-        here = *(column[rows] for column in columns[:3]), columns[3], _codes(codes, packed.policies, rows)
-        walked.append(_walk_one(packed.calibrators, packed.policies.take(0), *here, transforms=packed.transforms))
-    n = data[0].shape[1]
-    seconds = _seconds(parts, [np.asarray(asked)[:, :n] for *_, asked in walked], log, policy.models)
-    walked = [one[:-1] for one in walked]
-    outcomes = _weighted(parts, walked, columns[0]) if len(parts) > 1 else walked[0]
-    return Replay(*_figures_of(*outcomes, columns[3]), n=n, models=policy.models, seconds=seconds)
+def _replay_rungs(policy: AnyPolicy, log: Log) -> Replay:
+    """`replay` of a policy, whose rungs on either side of its position answer every query."""
+    paths, columns, seconds = _walk_rungs(policy, log)
+    figures = _figures_of(paths, columns.counts)
+    return Replay(*figures, n=int(columns.counts.sum()), models=policy.models, seconds=seconds)
 
 
-def _weighted(parts: Sequence[Part], walked: Sequence[tuple[Any, ...]], like: np.ndarray) -> list[np.ndarray]:
-    """The means of what `_walk_one` tells of each part, by their weights; for models like those of an array (k, n)."""
-    means = [np.zeros(shape, like.dtype) for shape in (like.shape[1:],) * 4 + (like.shape,)]
-    for (weight, rows, _), (*outcomes, answers) in zip(parts, walked, strict=True):
-        outcomes.append(np.zeros_like(like))
-        outcomes[-1][rows] = answers
-        means = [mean + weight * np.asarray(outcome) for mean, outcome in zip(means, outcomes, strict=True)]
-    return means
+def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds | None]:
+    """(what becomes of queries on average over the rungs that a policy stands between, the columns, the seconds)."""
+    packed = [pack_policy(rung, log.logprob.dtype) for rung in policy.policies]
+    places = [[policy.models.index(name) for name in rung.models] for rung in policy.policies]
+    asked = np.zeros(len(policy.models), bool)
+    for rows, rung in zip(places, packed, strict=True):
+        asked[rows] |= rung.asked
+    columns = columns_of(log, policy.models, [rung.policies for rung in packed], asked)
+    means = jax.tree.map(np.zeros_like, _Paths._make([columns.logprob[0]] * 4 + [columns.logprob] * 2 + [None]))
+    waits = []
+    for weight, rows, rung in zip(policy.weights, places, packed, strict=True):
+        codes = columns.codes if rung.policies.agreements is not None else None
+        here = columns._replace(codes=codes).of_models(rows)
+        paths = _walk_one(rung.calibrators, rung.policies.take(0), here, transforms=rung.transforms)
+        for mean, outcome in zip(means[:4], paths[:4], strict=True):
+            mean += weight * np.asarray(outcome)
+        for mean, outcome in zip(means[4:6], paths[4:6], strict=True):
+            mean[rows] += weight * np.asarray(outcome)
+        waits.append(paths.waits)
+    if columns.seconds is None:
+        return means, columns, None
+    weights = np.outer(policy.weights, columns.counts)
+    return means, columns, jax.tree.map(np.asarray, _seconds_of(np.stack(waits), weights))
 
 
-def _filled(logprob: np.ndarray, correct: np.ndarray, query_cost: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Columns (k, n) filled up to the size class, and which queries count (n,)."""
-    return fill_up(logprob, correct, query_cost, axis=1) + fill_up(np.ones(logprob.shape[1], bool))
+def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> _Paths:
+    """What becomes of each query, by the calibrated confidences (k, n)."""
+    where = walk(phi, policy, columns.codes)
+    query_cost, seconds = columns.query_cost, columns.seconds
+    mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
+    charged, spent = (jnp.where(where.asked, money, 0).sum(axis=0) for money in (mean_cost, query_cost))
+    waits = None if seconds is None else jnp.where(where.asked, seconds, 0).sum(axis=0)
+    wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
+    return _Paths(wrong, refused, charged, spent, where.answers, where.asked, waits)
 
 
-def _codes(codes: np.ndarray | None, policies: Policies, rows: Any = slice(None)) -> np.ndarray | None:
-    """Codes of answers (k, n) for policies that compare those of some models, filled up; None for others."""
-    return None if codes is None or policies.agreements is None else fill_up(codes[rows], axis=1)[0]
-
-
-def _outcomes(
-    phi: jax.Array,
-    policy: Policies,
-    correct: jax.Array,
-    query_cost: jax.Array,
-    counts: jax.Array,
-    codes: jax.Array | None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Of each query (n,): was it answered wrongly, was it refused, what is it charged and what was spent; (k, n): who
-    answered it, who was asked. Where the policy has shares, how likely, and expected money.
-    """
-    where = walk(phi, policy, codes)
-    mean_cost = query_cost.sum(axis=1, keepdims=True) / counts.sum()
-    charged, spent = (
-        jnp.where(where.asked > 0, where.asked * money, 0).sum(axis=0) for money in (mean_cost, query_cost)
-    )
-    wrong, refused = where.wrong(correct).astype(phi.dtype), where.refused.astype(phi.dtype)
-    return wrong, refused, charged, spent, where.answers, where.asked
-
-
-def _figures(
-    wrong: jax.Array, refused: jax.Array, charged: jax.Array, spent: jax.Array, answers: jax.Array, counts: jax.Array
-) -> tuple[jax.Array, ...]:
-    """The fields of `Replay` from the outcomes of all queries, of which those that count do."""
-    error, error_se = _mean_and_se(wrong, counts)
-    cost, cost_se = _mean_and_se(charged, counts)
-    n = counts.sum().astype(wrong.dtype)
-    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (answers, refused))
-    return error, cost, error_se, cost_se, share, *_mean_and_se(spent, counts), abstention
+def _figures(paths: _Paths, counts: jax.Array) -> tuple[jax.Array, ...]:
+    """The fields of `Replay` but for the seconds, from the paths of all queries, of which those that count do."""
+    error, error_se = _mean_and_se(paths.wrong, counts)
+    cost, cost_se = _mean_and_se(paths.charged, counts)
+    n = counts.sum().astype(paths.wrong.dtype)
+    share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.refused))
+    return error, cost, error_se, cost_se, share, *_mean_and_se(paths.spent, counts), abstention
 
 
 def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -274,53 +246,30 @@ def _share_of_answered(error: jax.Array, abstention: jax.Array) -> jax.Array:
     return divide(error, 1 - abstention)
 
 
+_seconds_of = compiled(seconds_of)
+
+
 @partial(compiled, static_argnames="transforms")
 def _walk_one(
-    calibrators: tuple[Any, ...],
-    policy: Policies,
-    logprob: jax.Array,
-    correct: jax.Array,
-    query_cost: jax.Array,
-    counts: jax.Array,
-    codes: jax.Array | None,
-    *,
-    transforms: tuple[Transform, ...],
-) -> tuple[jax.Array, ...]:
-    phi = calibrated(transforms, calibrators, logprob)
-    return _outcomes(phi, policy, correct, query_cost, counts, codes)
-
-
-@partial(compiled, static_argnames="transforms")
-def _walked(
-    calibrators: tuple[Any, ...],
-    policy: Policies,
-    logprob: jax.Array,
-    correct: jax.Array,
-    codes: jax.Array | None,
-    *,
-    transforms: tuple[Transform, ...],
-) -> tuple[jax.Array, ...]:
-    where = walk(calibrated(transforms, calibrators, logprob), policy, codes)
-    return where.wrong(correct), where.refused, where.asked
+    calibrators: tuple[Any, ...], policy: Policies, columns: Columns, *, transforms: tuple[Transform, ...]
+) -> _Paths:
+    return _follow(calibrated(transforms, calibrators, columns.logprob), policy, columns)
 
 
 @partial(compiled, static_argnames=("transforms", "batch"))
 def _replay_all(
     calibrators: tuple[Any, ...],
     policies: Policies,
-    logprob: jax.Array,
-    correct: jax.Array,
-    query_cost: jax.Array,
-    counts: jax.Array,
-    codes: jax.Array | None,
+    columns: Columns,
     *,
     transforms: tuple[Transform, ...],
     batch: int,
-) -> tuple[jax.Array, ...]:
-    phi = calibrated(transforms, calibrators, logprob)
+) -> tuple[Any, ...]:
+    phi = calibrated(transforms, calibrators, columns.logprob)
 
-    def one(policy: Policies) -> tuple[jax.Array, ...]:
-        outcomes = _outcomes(phi, policy, correct, query_cost, counts, codes)
-        return _figures(*outcomes[:5], counts)
+    def one(policy: Policies) -> tuple[Any, ...]:
+        paths = _follow(phi, policy, columns)
+        seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
+        return *_figures(paths, columns.counts), seconds
 
     return lax.map(one, policies, batch_size=batch)

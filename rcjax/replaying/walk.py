@@ -1,8 +1,4 @@
-"""Queries walking through policies: which model answers each, if any, and which ones were asked.
-
-Under policies that do something for a share of the queries of an interval, what is told is how likely that is over the
-lots of the queries: exactly, as what goes to each model is a probability in place of a yes or no.
-"""
+"""Queries walking through policies: which model answers each, if any, and which ones were asked."""
 
 from functools import partial
 from typing import Any, NamedTuple

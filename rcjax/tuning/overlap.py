@@ -5,7 +5,6 @@ splits of a benchmark, and so do rows where confidences are stated: queries coun
 agree under their names, and far more than do where names are dealt out at random.
 """
 
-import base64
 import math
 import warnings
 from collections import Counter
@@ -64,9 +63,13 @@ def overlap(log: Log, tuned: "Log | AnyPolicy | Frontier | Fitted") -> Overlap:
     if isinstance(tuned, Log):
         digest, models, old, names = tuned.digest, tuned.models, tuned, hash_names(tuned.queries)
     else:
-        digest, models, old, names = _carried(tuned, log.task)
+        part: Any = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+        reference = part.provenance.get("reference") if isinstance(tuned, AnyPolicy) else part.reference
+        digest, models = part.provenance.get("digest"), tuple(part.provenance.get("answers") or ())
+        old = None if reference is None else read_reference(reference, log.task)
+        names = np.array(() if old is None else old.queries)
     n = log.n_queries
-    if digest is not None and {*models} <= {*log.models} and log.select(models).digest == digest:
+    if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)
     shared = 0 if old is None else _shared(log, hash_names(log.queries), old, names)
     return Overlap(shared, n, whole=old is not None and 0 < shared == n == old.n_queries)
@@ -84,27 +87,6 @@ def warn_of_overlap(log: Log, overlap: Overlap) -> None:
     if overlap:
         message = f"{log.source}: {overlap.describe()}, where it looks better than it is: judge by others"
         warnings.warn(message, OverlapWarning, stacklevel=3)
-
-
-def _carried(tuned: Any, task: Any) -> tuple[Any, tuple[str, ...], Log | None, Any]:
-    """(digest and models of the log tuned on, the queries of it that are carried, hashes of their names)."""
-    part = tuned.policies[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
-    reference: Any = part.provenance.get("reference") if isinstance(tuned, AnyPolicy) else part.reference
-    models = tuple(part.provenance.get("answers") or ())
-    digest = part.provenance.get("digest") if models else None
-    if reference is None:
-        return digest, models, None, None
-    old = read_reference(reference, task)
-    if "names" not in reference:
-        return digest, models, None, None
-    try:
-        names = np.frombuffer(base64.b64decode(reference["names"], validate=True), "<u4")
-        if len(names) != old.n_queries:
-            raise ValueError(f"they are not the names of {old.n_queries} queries")
-    except (TypeError, ValueError) as problem:
-        where = "the queries that it was tuned on, provenance.reference.names"
-        raise ValueError(f"{where}, are damaged: {problem}") from None
-    return digest, models, old, names
 
 
 def _shared(log: Log, names: np.ndarray, old: Log, old_names: np.ndarray) -> int:

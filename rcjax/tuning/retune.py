@@ -24,8 +24,7 @@ from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.replaying.packing import require_answers
-from rcjax.replaying.replay import walk_log
-from rcjax.replaying.waiting import as_tuned
+from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest

@@ -8,11 +8,14 @@ standard error in hand. Among those that do the target decides.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._core.compilation import compiled
 from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies
@@ -20,10 +23,13 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.targets import SecondsLimit
-from rcjax.replaying.packing import columns_of, pack_policies
-from rcjax.replaying.waiting import paths_of, seconds_columns
+from rcjax.replaying.packing import Columns, calibrated, columns_of, pack_policies
+from rcjax.replaying.walk import walk
 
 _SHARE = 0.05  # of the queries may wait longer than a limit on the tail
+
+
+_AT_ONCE = 64  # policies that walk the log at a time
 
 
 _MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
@@ -59,24 +65,16 @@ class SecondsFilter:
     def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
         """(the share of the queries beyond the limit, or the mean; its standard error), (C,) each.
 
-        Of the queries whose seconds are known, and infinite where there are none. Under lots what counts of a query is
-        expected.
+        Of the queries whose seconds are known, and infinite where there are none.
         """
         packed = pack_policies(model.calibrators, policies.on_host(), self.log.logprob.dtype)
-        everyone = np.ones(len(model.models), bool)
-        logprob, _, _, codes = columns_of(self.log, model.models, everyone)
-        seconds = seconds_columns(self.log, model.models, everyone)
-        assert seconds is not None  # as `of` requires them
-        figures, errors = [], []
-        for weights, waits in paths_of(packed, logprob, seconds, codes):
-            unknown = np.isnan(waits).any(1)
-            counted = (weights * (waits > self.limit.seconds if self.limit.tail else waits)).sum(1)
-            n = np.maximum((~unknown).sum(1), 1)
-            mean = np.where(unknown, 0.0, counted).sum(1) / n
-            spread = np.where(unknown, 0.0, (counted - mean[:, None]) ** 2).sum(1) / n
-            figures.append(np.where(np.logical_and.reduce(unknown, axis=1), np.inf, mean))
-            errors.append(np.sqrt(spread / n))
-        return np.concatenate(figures), np.concatenate(errors)
+        columns = columns_of(self.log, model.models, [packed.policies], np.ones(len(model.models), bool))
+        count = len(packed.policies.first)
+        filled = packed.policies.take(np.minimum(np.arange(count + -count % _AT_ONCE), count - 1))
+        bound = self.limit.seconds if self.limit.tail else None
+        figures = _figures(packed.calibrators, filled, columns, bound, transforms=packed.transforms)
+        figure, error = (np.asarray(figure)[:count] for figure in figures)
+        return figure, error
 
     def require_any(self, model: Fitted) -> None:
         """Raise InfeasibleError where no policy over a model's models keeps to the limit.
@@ -116,3 +114,27 @@ class SecondsFilter:
         taken = {name: jnp.asarray(np.asarray(column)[indices]) for name, column in figures.items()}
         policies = jax.device_put(frontier.policies.on_host().take(indices))
         return dataclasses.replace(frontier, **taken, policies=policies, bands=None, seconds=None)
+
+
+@partial(compiled, static_argnames="transforms")
+def _figures(
+    calibrators: tuple[Any, ...],
+    policies: Policies,
+    columns: Columns,
+    bound: float | None,
+    *,
+    transforms: tuple[Any, ...],
+) -> tuple[jax.Array, jax.Array]:
+    """(the share of the queries that wait longer than a bound, or without one the mean wait; its error), (C,) each."""
+    phi = calibrated(transforms, calibrators, columns.logprob)
+
+    def one(policy: Policies) -> tuple[jax.Array, jax.Array]:
+        waits = jnp.where(walk(phi, policy, columns.codes).asked, columns.seconds, 0).sum(0)
+        known = columns.counts & ~jnp.isnan(waits)
+        n = jnp.maximum(known.sum(), 1)
+        counted = waits if bound is None else (waits > bound).astype(waits.dtype)
+        mean = jnp.where(known, counted, 0).sum() / n
+        spread = jnp.where(known, (counted - mean) ** 2, 0).sum() / n
+        return jnp.where(known.any(), mean, jnp.inf), jnp.sqrt(spread / n)
+
+    return jax.lax.map(one, policies, batch_size=_AT_ONCE)

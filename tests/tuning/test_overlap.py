@@ -151,7 +151,7 @@ def test_single_precision_carries_what_double_precision_reads(splits, policy):
 def test_damaged_names_are_told_of(splits, policy, names):
     told = json.loads(json.dumps(policy.to_json()["provenance"]))
     told["reference"]["names"] = names
-    with pytest.raises(ValueError, match=r"provenance\.reference\.names, are damaged"):
+    with pytest.raises(ValueError, match=r"provenance\.reference\.names: must be \d+ numbers in base64"):
         overlap(splits[1], dataclasses.replace(policy, provenance=told))
 
 
