@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiers
+from costs import Costs
 from hypothesis import settings
-from sharing import turn
 
 import rcjax
 from rcjax._core.compilation import LEVELS, forget_programs, keep_programs
@@ -34,65 +34,14 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
 MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
 LONG = LEVELS["long"]
-#: Docstrings whose examples sample a posterior, make a report, differentiate a whole fit or frontier, or compile for
-#: seconds what tests hold.
-DEAR_EXAMPLES = (
-    "_core.kendall.kendall_counts",
-    "_core.kendall.kendall_tau",
-    "_core.numerics.betainc",
-    "bayes.credible.credible_bands",
-    "bayes.credible.posterior_figures",
-    "bayes.posterior.sample_posterior",
-    "copulas.base.Copula.sample",
-    "diagnostics.policy_check.check_policy",
-    "diagnostics.promise.at_prices",
-    "goodness_of_fit.copula_fit.copula_test",
-    "goodness_of_fit.copula_fit.kendall_distribution",
-    "goodness_of_fit.copula_fit.paper_statistic",
-    "goodness_of_fit.marginal_fit.marginal_test",
-    "goodness_of_fit.dependence.conditional_test",
-    "interop.numpyro",
-    "interop.numpyro.CascadeDistribution",
-    "interop.numpyro.CopulaDistribution",
-    "interop.pair.pair",
-    "logs.kept_sample.describe_reference",
-    "model.calibration_error.expected_calibration_error",
-    "model.cascade_model.CascadeModel.calibrate",
-    "model.cascade_model.CascadeModel.log_prob",
-    "model.cascade_model.CascadeModel.sample",
-    "model.chain.log_prob",
-    "model.copula_fitting.fit_pair",
-    "model.fitting.fit",
-    "model.label_outcomes.expected_right",
-    "model.marginals.Marginal.cdf",
-    "model.marginals.cramer_von_mises",
-    "model.pair_fitting.fit_copula",
-    "model.pair_likelihood.cell_table",
-    "model.pair_likelihood.log_likelihood",
-    "model.pair_likelihood.ranks",
-    "model.weighted.stationary",
-    "model.weighted.reweigh",
-    "replaying.curves.error_interval",
-    "report.contents.make_report",
-    "solving.expected_outcome.Outcome.along",
-    "solving.expected_outcome.outcome",
-    "solving.expected_outcome.outcomes",
-    "solving.frontiers.solve_frontier",
-    "solving.minimising.minimise",
-    "solving.objective.error_and_cost",
-    "solving.solution.solve",
-    "sweeps.sweeping.Sweep",
-    "tuning.agreement_candidates.agreeing",
-    "tuning.certify.certify",
-    "tuning.label_candidates.candidates",
-    "tuning.label_candidates.refusals",
-    "tuning.label_weights.charges",
-    "tuning.label_weights.estimate_blend",
-    "tuning.evidence.hold_out",
-    "tuning.retune.retune",
-    "tuning.searches.bootstrap",
-    "tuning.select.select_frontier",
+#: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
+READING_LIST = (
+    *("logs/log", "policy/spec", "policy/targets", "policy/policy", "frontier/frontier", "tuning/label_candidates"),
+    *("tuning/choices", "tuning/contest", "tuning/select", "tuning/tune", "model/cascade_model", "solving/objective"),
+    *("solving/bellman", "goodness_of_fit/copula_fit"),
 )
+#: Folders of tests that take longest, which come first: else one worker is at them while the others have nothing.
+LONGEST = ("report", "tuning", "solving", "model", "cli", "serving", "diagnostics")
 LEFT_OUT, PROGRAMS, END = pytest.StashKey[int](), pytest.StashKey[Path](), pytest.StashKey[float]()
 
 
@@ -103,6 +52,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Most of the suite's time is compilation: what is compiled once serves all workers and later runs."""
     config.stash[LEFT_OUT] = 0
+    config.pluginmanager.register(Costs())
     config.stash[END] = time.monotonic() + 60 * (config.getoption("minutes") or float("inf"))
     tiers.EVERYTHING[0] = config.option.markexpr.replace("not thorough", "").count("thorough") > 0
     if jax.__version_info__ < (0, 11):
@@ -129,13 +79,22 @@ def _compile_quickly(quick):
     LEVELS["long"] = LEVELS["once"] if quick else LONG
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Examples that take longest are thorough; modules that have JAX forget what it has compiled come first."""
+    """Examples beside the reading list are thorough. A folder's tests share a worker, which then compiles for it once.
+
+    Modules that have JAX forget what it has compiled are by themselves, and come first.
+    """
     for item in items:
-        if item.nodeid.endswith(DEAR_EXAMPLES):
+        folder, *names = Path(item.nodeid.split("::", 1)[0]).with_suffix("").parts
+        if folder == "rcjax" and "/".join(names) not in READING_LIST:
             item.add_marker(pytest.mark.thorough)
-    items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0]))
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("optimised", "forgetful"))))
+        alone = any(map(item.get_closest_marker, ("optimised", "forgetful")))
+        group = names if alone or len(names) == 1 else names[:-1]
+        item.add_marker(pytest.mark.xdist_group("/".join([folder, *group])))
+        long = folder == "tests" and names[0] in LONGEST
+        item.turn = -1 if alone else LONGEST.index(names[0]) if long else len(LONGEST)
+    items.sort(key=lambda item: item.turn)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -156,16 +115,6 @@ def pytest_sessionfinish(session):
     """A worker tells the count to the process that prints."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """By folder where it would be by file: what two files compile alike is then traced and compiled once."""
-    if config.getvalue("dist") != "loadfile":
-        return None
-    from sharing import ByFolder
-
-    return ByFolder(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
