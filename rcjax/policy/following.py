@@ -71,16 +71,19 @@ class Bill:
         """
         return position_at(costs, self.aim / self.ratio if self.ratio > 0 else self.aim)
 
-    def pay(self, cost: float, expected: float) -> Bill:
+    def pay(self, cost: float, expected: float | None) -> Bill:
         """The bill after a query.
 
         Args:
             cost: of all its calls, those that failed included; money.
-            expected: what its rung was tuned to cost.
+            expected: what its rung was tuned to cost; None where it went by none, which tells nothing of the rungs.
         """
+        balance = min(self.balance + self.budget - cost, self.window * self.budget)
+        if expected is None:
+            return replace(self, balance=balance)
         return replace(
             self,
-            balance=min(self.balance + self.budget - cost, self.window * self.budget),
+            balance=balance,
             paid=self.paid + _NEWEST * (cost - self.paid),
             expected=self.expected + _NEWEST * (expected - self.expected),
         )

@@ -80,7 +80,7 @@ class Endpoint:
     signal: Signal | None  # None of a model whose answers are not judged
     options: Mapping[str, Any]
     price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
-    mean: float | None  # cost of a call, where tokens or prices are not known; None of a model not in the policy
+    mean: float | None  # cost of a call by a log; None where none is known, which needs a price
     samples: int = 1  # requests that one question takes, whose answers vote
 
     @property
@@ -128,33 +128,44 @@ class Endpoint:
             raise SignalError(f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.signals.Reading")
         return reading
 
-    def account(self, usage: Usage, sent: int = 0) -> dict[str, Any]:
-        """The tokens and the cost of a call, as its fields; a cost of None where there is not even a mean.
+    def account(self, usage: Usage) -> dict[str, Any]:
+        """The tokens and the cost of a call, as its fields.
 
-        Of votes, the mean is of all: those that never came have no part in it. Where nothing came back, `sent` is the
-        bytes of text that may have been worked on all the same: an estimate, a token for four of them, in each attempt.
+        What no reply has counted is estimated: by price, a token for four bytes of what was sent and said; and at least
+        the mean of the log, where a reply came. Of votes the mean is of all: those that never came have no part in it.
         """
-        counted = usage.counted == usage.replies > 0
-        tokens = (usage.input_tokens, usage.output_tokens) if counted else (None, None)
-        cost: float | None = 0.0
-        estimated, billed = False, self._billed(usage) if counted else None
-        if billed is not None:
-            cost = billed
-        elif counted and self.price is not None:
-            cost = float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
-        elif usage.replies:
-            part = min(1.0, usage.replies / self.samples)
-            cost, estimated = None if self.mean is None else part * self.mean, True
-        elif sent:
-            requests = max(usage.attempts, self.samples)
-            estimate = None if self.price is None else float(requests * -(-sent // _BYTES) * self.price[0] / 1_000_000)
-            cost, estimated = self.mean if estimate is None else estimate, True
-        return {"input_tokens": tokens[0], "output_tokens": tokens[1], "cost": cost, "estimated": estimated}
+        missing, told = usage.replies - usage.counted, self._told(usage)
+        if not usage.replies and not usage.waiting:
+            return _account(None, 0.0, estimated=False)
+        if told is not None and not missing and not usage.waiting:
+            return _account((usage.input_tokens, usage.output_tokens), told, estimated=False)
+        estimates = [0.0 if told is None else told]
+        if self.price is not None:
+            read, written = _tokens(usage.uncounted_read + usage.waiting), _tokens(usage.uncounted_written)
+            estimates.append(estimates[0] + float((read * self.price[0] + written * self.price[1]) / 1_000_000))
+        if self.mean is not None and (missing or self.price is None):
+            estimates.append(self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
+        counts = (usage.input_tokens, usage.output_tokens) if not missing and not usage.waiting else None
+        return _account(counts, max(estimates), estimated=True)
 
-    def _billed(self, usage: Usage) -> float | None:
-        """What the replies say that they cost, where their client reckons that; None where one of them does not."""
+    def _told(self, usage: Usage) -> float | None:
+        """Money for the replies that tell their tokens, or what they cost; None where there is no price for them."""
         costs = [one.get("cost") for one in usage.reported] if getattr(self.client, "tells_cost", False) else [None]
-        return None if None in costs else math.fsum(cost for cost in costs if cost is not None)
+        if None not in costs:
+            return math.fsum(cost for cost in costs if cost is not None)
+        if self.price is None:
+            return None
+        return float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
+
+
+def _tokens(size: int) -> int:
+    """About so many tokens a text of this many bytes has."""
+    return -(-size // _BYTES)
+
+
+def _account(tokens: tuple[int, int] | None, cost: float, *, estimated: bool) -> dict[str, Any]:
+    read, written = tokens or (None, None)
+    return {"input_tokens": read, "output_tokens": written, "cost": cost, "estimated": estimated}
 
 
 @contextmanager

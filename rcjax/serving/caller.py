@@ -20,7 +20,7 @@ from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import CallError, Failure, Usage, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, openai, request, stream_lines
 from rcjax.serving.exchange import Exchange
-from rcjax.serving.prompts import Prompt, text_bytes
+from rcjax.serving.prompts import Prompt, request_bytes
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
 from rcjax.signals import Check, Reply
@@ -73,7 +73,9 @@ class Caller:
         model: str,
         policy: Policy | None,
         seconds: float | None = None,
-        before: tuple[Call, ...] | None = None,
+        attempts: list[Exchange] | None = None,
+        *,
+        kept: bool = False,
     ) -> Exchange:
         """Ask a model, its second question included, and log it; nothing that a server does is raised.
 
@@ -82,12 +84,13 @@ class Caller:
             model: by its name in the policy.
             policy: by which its confidence is calibrated; None for a model besides.
             seconds: in which it must answer, all in all.
-            before: the calls before this one, where its answer is kept whatever it is: then it is handed on while it
-                comes, if the question wants that.
+            attempts: at the question before this one, which is added to them once it has ended, cancelled or not.
+            kept: its answer is kept whatever it is: then it is handed on while it comes, if the question wants that.
         """
+        attempts = [] if attempts is None else attempts
         exchange, delivery = Exchange(question, model, self.endpoints[model]), None
-        if before is not None and question.deliver is not None:
-            delivery = Delivery(question.deliver, model, before)
+        if kept and question.deliver is not None:
+            delivery = Delivery(question.deliver, model, tuple(one.call for one in attempts))
         try:
             async with asyncio.timeout(seconds):
                 await exchange.run(self._first(exchange, delivery), partial(self._second, exchange), self._checks)
@@ -96,10 +99,12 @@ class Caller:
         except asyncio.CancelledError:
             exchange.error = "cancelled: nobody waits for the answer"
             self._end(exchange, policy)
+            attempts.append(exchange)
             raise
         if exchange.unread is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.unread}")
         self._end(exchange, policy)
+        attempts.append(exchange)
         if delivery is not None:
             exchange.begun = delivery.begun
             if delivery.problem is not None:
@@ -133,10 +138,8 @@ class Caller:
         options = dict(endpoint.options_for(exchange.question.options))
         streaming = {"stream_options": {**(options.pop("stream_options", None) or {}), **_COUNTED}}
         if endpoint.samples > 1:
-            exchange.sent = text_bytes(messages)
             return await self._several(exchange, options)
         async with self._slots:
-            exchange.sent = text_bytes(messages)
             if delivery is None or (endpoint.signal is not None and options.get("n", 1) != 1):
                 return await complete(*_request(exchange, messages, options))
             completion = await _handed_on(_request(exchange, messages, options | streaming), delivery)
@@ -198,7 +201,10 @@ def _request(exchange: Exchange, messages: Sequence[Any], options: Mapping[str, 
 
 async def _handed_on(sent: _Request, delivery: Delivery) -> Mapping[str, Any]:
     """A completion whose chunks were handed on as they came."""
-    whole = Assembly()
+    _, _, messages, options, usage = sent
+    asked, before = request_bytes(messages, options), usage.attempts
+    whole, timed_out = Assembly(), True
+    usage.waiting += asked
     try:
         async with (
             aclosing(stream_lines(*sent)) as lines,
@@ -208,6 +214,11 @@ async def _handed_on(sent: _Request, delivery: Delivery) -> Mapping[str, Any]:
             async for chunk in chunks:
                 whole.add(chunk)
                 await delivery.hand_on(chunk)
+    except CallError as problem:
+        timed_out = str(problem) == TIMED_OUT
+        raise
     finally:  # what was read of an answer that breaks off is paid for too
-        completion = whole.completion(sent[-1])
+        tries = max(usage.attempts - before, 1)
+        usage.waiting += asked * (tries - 1) if timed_out and not whole.arrived else -asked
+        completion = whole.completion(usage, asked)
     return completion

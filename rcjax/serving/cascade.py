@@ -290,10 +290,11 @@ class Cascade:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         position = None if len(self.policy.rungs) == 1 else self.position
         rung = self._rung(question, position)
-        result = replace(await self._follow(rung, question, deadline), position=position)
-        if self.bill is not None:
-            cost = result.cost + self._second_cost * result.seconds
-            self.bill = self.bill.pay(cost, expected=rung.expected["cost"] or 0.0)
+        attempts: list[Exchange] = []
+        try:
+            result = replace(await self._follow(rung, question, deadline, attempts), position=position)
+        finally:  # who leaves has been worked for
+            self.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
@@ -301,6 +302,17 @@ class Cascade:
     def position(self) -> float:
         """Where on its ladder the next query finds the policy."""
         return self.policy.position if self.bill is None else self.bill.position(self._costs)
+
+    def pay(self, calls: Sequence[Call], expected: float | None = None) -> None:
+        """Put what a query cost into the bill, if there is one.
+
+        Args:
+            calls: that were made for it; without any there is nothing to pay.
+            expected: what its rung was tuned to cost; None of a query that went by none, as its answer is not judged.
+        """
+        if self.bill is not None and calls:
+            cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
+            self.bill = self.bill.pay(cost, expected)
 
     def go_on(self, before: Cascade) -> None:
         """Go on with the bill of a cascade whose place this one takes: with what it has left, or paid too much."""
@@ -328,8 +340,9 @@ class Cascade:
     async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
-    async def _follow(self, policy: Policy, question: Prompt, deadline: Deadline | None) -> Result:
-        attempts: list[Exchange] = []
+    async def _follow(
+        self, policy: Policy, question: Prompt, deadline: Deadline | None, attempts: list[Exchange]
+    ) -> Result:
         model: str | None = policy.first
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
@@ -339,9 +352,7 @@ class Cascade:
                 continue
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            before = tuple(one.call for one in attempts) if always else None
-            attempt = await self._caller.call(question, model, policy, seconds, before)
-            attempts.append(attempt)
+            attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
             if attempt.begun or (attempt.call.text is not None and always):
                 return _result(question.query, "answered" if attempt.call.text else "failed", attempt, attempts)
             if attempt.call.logprob is None:

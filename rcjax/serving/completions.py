@@ -61,14 +61,29 @@ class Usage:
     counted: int = 0  # replies that told their tokens
     input_tokens: int = 0
     output_tokens: int = 0
+    uncounted_read: int = 0
+    """Bytes of what was sent for the other replies."""
+    uncounted_written: int = 0
+    """Bytes of the texts of those."""
+    waiting: int = 0
+    """Bytes of what was sent and may be charged though no reply came: what is under way, or timed out."""
     reported: list[Mapping[str, Any]] = field(default_factory=list)
     """What each reply told, by the names of OpenAI."""
 
-    def add(self, usage: Any) -> None:
-        """Count a reply, and its tokens from the `usage` that came with it."""
+    def add(self, usage: Any, sent: int = 0, said: int = 0) -> None:
+        """Count a reply, and its tokens from the `usage` that came with it, or else bytes.
+
+        Args:
+            usage: as the server tells it.
+            sent: bytes of the request.
+            said: bytes of the reply.
+        """
         self.replies += 1
         tokens = told_tokens(usage)
-        if tokens is not None:
+        if tokens is None:
+            self.uncounted_read += sent
+            self.uncounted_written += said
+        else:
             self.counted += 1
             self.reported.append(_by_openai(usage, tokens))
             self.input_tokens += tokens[0]
@@ -147,13 +162,21 @@ def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
     return sums
 
 
-def read_completion(content: bytes | str, usage: Usage) -> Mapping[str, Any]:
+def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mapping[str, Any]:
     """A completion from its JSON, with one choice at least; what it used is added to the usage.
+
+    Args:
+        content: of the reply.
+        usage: of the call.
+        sent: bytes of the request.
 
     Raises CallError for anything else.
     """
     data = read_json(content)
-    usage.add(data.get("usage") if isinstance(data, Mapping) else None)
+    told = data if isinstance(data, Mapping) else {}
+    listed = told.get("choices")
+    messages = [one.get("message") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    usage.add(told.get("usage"), sent, sum(map(said_bytes, messages)))
     if not isinstance(data, Mapping):
         raise CallError("malformed answer: not a JSON object")
     choices = data.get("choices")
@@ -241,6 +264,24 @@ def choice_text(choice: Any) -> str:
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
         content = "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
+
+
+#: Where servers tell what a model thinks before it answers.
+REASONING = ("reasoning_content", "reasoning")
+
+
+def said_bytes(message: Any) -> int:
+    """Bytes of what a message, or a piece of one, has a model write: its text, its reasoning, its calls of tools.
+
+    >>> said_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
+    11
+    """
+    said = message if isinstance(message, Mapping) else {}
+    calls = said.get("tool_calls")
+    functions = [call.get("function") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    arguments = [one.get("arguments") for one in functions if isinstance(one, Mapping)]
+    texts = [choice_text({"message": said}), *map(said.get, REASONING), *arguments]
+    return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
 
 
 def read_wait(headers: Mapping[str, str]) -> float | None:

@@ -16,6 +16,7 @@ from rcjax.serving.completions import (
     read_reply,
     read_wait,
 )
+from rcjax.serving.prompts import request_bytes
 from rcjax.signals import Reply
 
 TIMED_OUT = "timed out"
@@ -56,7 +57,8 @@ async def complete(
 
     Raises CallError where no completion came back.
     """
-    problem = None
+    problem, sent = None, request_bytes(messages, options)
+    usage.waiting += sent
     try:
         if isinstance(client, DirectClient):
             content, attempts = await client.completion(model, messages, options)
@@ -66,12 +68,16 @@ async def complete(
         usage.attempts += attempts
     except CallError as error:
         usage.attempts, problem = usage.attempts + 1, error
-        usage.add(None)
+        usage.add(None, sent)
     except Exception as error:  # whatever a client can meet with must not end a batch
+        before = usage.attempts
         problem = _problem(error, usage)
+        if str(problem) == TIMED_OUT:  # each time; a server that says no, or hangs up, has not worked on it
+            usage.waiting += sent * (usage.attempts - before)
+    usage.waiting -= sent
     if problem is not None:  # raised here, so that the client's error, which holds the request, is no part of it
         raise problem
-    return read_completion(content, usage)
+    return read_completion(content, usage, sent)
 
 
 async def stream_lines(

@@ -16,7 +16,6 @@ from rcjax.policy.policy import Policy
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import CallError, Failure, NoTextError, Usage
-from rcjax.serving.endpoint import TIMED_OUT
 from rcjax.serving.prompts import Prompt
 from rcjax.serving.running_checks import Checks
 from rcjax.signals import Check, Reading, Reply, SignalError
@@ -51,8 +50,6 @@ class Exchange:
     """The answer is there, and is being checked."""
     check_cost: float = 0.0
     """Money that its check says it cost."""
-    sent: int = 0
-    """Bytes of text of a request, as far as they may be charged though nothing came back."""
     begun: bool = False
     """Some of the answer was handed on while it came."""
     call: Call = field(init=False, repr=False)
@@ -95,8 +92,6 @@ class Exchange:
             self.completion = self.completion if isinstance(problem, NoTextError) else None
         else:
             self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
-        if str(problem) != TIMED_OUT:  # a server that says no, or hangs up, has not worked on it
-            self.sent = 0
 
     def end(self, policy: Policy | None = None, asked: str | None = None) -> Call:
         """End it: what it was as a call.
@@ -108,11 +103,8 @@ class Exchange:
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
         calibrated = policy is not None and self.model in policy.models and logprob is not None
-        account, error = self.endpoint.account(usage, self.sent), self.error or question.unjudged
-        if account["cost"] is None:  # free it was not: learning leaves out what failed
-            account["cost"], error = 0.0, error or "the server tells no tokens: what it cost is not known"
-        else:
-            account["cost"] += self.check_cost
+        account = self.endpoint.account(usage)
+        account["cost"] += self.check_cost
         self.call = Call(
             query=question.query,
             model=self.model,
@@ -122,11 +114,11 @@ class Exchange:
             logprob=logprob,
             confidence=policy.calibrate(self.model, logprob=logprob) if calibrated else None,  # type: ignore[union-attr]
             **account,
-            attempts=max(usage.attempts, 1 if self.sent else 0),
+            attempts=max(usage.attempts, 1 if usage.waiting else 0),
             seconds=time.perf_counter() - self.start,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
-            error=error,
+            error=self.error or question.unjudged,
             asked=asked,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,

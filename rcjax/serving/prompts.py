@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -44,6 +45,12 @@ def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
         texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
         total += sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
     return total
+
+
+def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
+    """Bytes of what a request has a model read: the text of its messages, and tools and their calls as JSON."""
+    tools = [options.get("tools"), options.get("functions"), *(one.get("tool_calls") for one in messages)]
+    return text_bytes(messages) + sum(len(json.dumps(one, default=str)) for one in tools if one)
 
 
 _PAIRS = "questions must be pairs of an id and messages"

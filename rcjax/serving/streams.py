@@ -11,7 +11,7 @@ from traceback import extract_tb
 from typing import Any
 
 from rcjax.serving.call_log import Call
-from rcjax.serving.completions import CallError, Usage, choice_text, error_word, read_json
+from rcjax.serving.completions import CallError, Usage, choice_text, error_word, read_json, said_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,8 @@ class Assembly:
     tool_calls: dict[Any, dict[str, Any]] = field(default_factory=dict)
     finish_reason: Any = None
     usage: Any = None
+    said: int = 0
+    """Bytes of all choices."""
     arrived: bool = False
     """Something came back: a chunk, or what could not be read in its place. What never arrived costs nothing."""
 
@@ -123,6 +125,7 @@ class Assembly:
         self.arrived = True
         self.usage = chunk.get("usage") or self.usage
         for choice in chunk["choices"]:
+            self.said += said_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             self.texts.append(choice_text({"message": choice.get("delta")}))
@@ -145,10 +148,15 @@ class Assembly:
                     whole["function"][name] += value
             whole.update({name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)})
 
-    def completion(self, usage: Usage) -> dict[str, Any]:
-        """The completion; what it used is added to the usage, if anything of it arrived."""
+    def completion(self, usage: Usage, sent: int = 0) -> dict[str, Any]:
+        """The completion; what it used is added to the usage, if anything of it arrived.
+
+        Args:
+            usage: of the call.
+            sent: bytes of the request.
+        """
         if self.arrived:
-            usage.add(self.usage)
+            usage.add(self.usage, sent, self.said)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if self.tool_calls:
             message["tool_calls"] = [*self.tool_calls.values()]

@@ -1,15 +1,20 @@
 """What is booked for calls that fail: nothing where nothing came back, streamed or not; the mean for what did."""
 
 import asyncio
+import contextlib
+import http.client
+import itertools
+import json
+import time
 
 import pytest
 from chat_server import Response, completion, events_of, serving
-from gateway_service import gateway
+from gateway_service import gateway, make_policy
 from scripted_cascade import broken, cascade_policy
 from test_serving_votes import voting_policy
 
 from rcjax import signals
-from rcjax.policy import Policy, Rule
+from rcjax.policy import Ladder, Policy, Rule
 from rcjax.serving.cascade import Cascade, CascadeError
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.answer_keys.CascadeWarning")
@@ -92,22 +97,63 @@ def test_tokens_that_were_told_before_it_broke_off_are_paid():
     assert booked(Response(events, hang=True), streamed=True) == (pytest.approx((100 * 3 + 15) / 1e6), (False,))
 
 
-def test_the_gateway_books_nothing_for_them_either():
-    """By a model that is passed on, and by a policy whose last model streams."""
+EIGHT = "12345678" * 4  # tokens: 32 bytes
+SAID = completion(f"{EIGHT} {EIGHT}")
+TOOL = {"name": "look", "parameters": {}}
+ASKING = {
+    "/v1/chat/completions": (
+        lambda prompt: {"messages": [{"role": "user", "content": prompt}]},
+        {"tools": [{"type": "function", "function": TOOL}]},
+    ),
+    "/v1/responses": (lambda prompt: {"input": prompt}, {"tools": [{"type": "function", **TOOL}]}),
+}
+
+#: What a server does, and the tokens of its answer by what came of it, whole and streamed; None: it costs nothing.
+UNTOLD = {
+    "refused": (broken(400), None, None),
+    "no usage": (Response(SAID | {"usage": None}), 17, 17),
+    "zeros": (Response(SAID | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}), 17, 17),
+    "breaks off": (Response(events_of(SAID)[:2], hang=True), None, 9),
+    "an error in the stream": (Response([*events_of(SAID)[:3], ERROR]), 0, 17),
+    "the client leaves": (Response([*events_of(SAID)[:3], *[b": wait\n\n"] * 600], pause=0.02), 0, 17),
+}
+
+
+def leave(service, body, path):
+    """Ask, read no more than the first pieces of an answer, and be gone."""
+    with contextlib.closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as connection:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        time.sleep(0.3)
+    service.settle()
+
+
+@pytest.mark.parametrize("path", [*ASKING])
+def test_what_is_not_judged_costs_at_least_what_was_sent_and_said(path):
+    """By prices, as an estimate; a policy that follows its bill pays for what was asked by its name."""
+    ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 1e-4}),), 0.0, budget=1.0)
+    prompts, (asking, tools), got, wanted = {f"{EIGHT}{name}": name for name in UNTOLD}, ASKING[path], {}, {}
 
     def behave(request, headers):
-        return broken(400) if request["model"] == "org/large" else Response(completion("A", usage=None))
+        return UNTOLD[prompts[request["messages"][0]["content"]]][0]
 
-    with gateway(behave=behave) as service:
-        for name in ("large", "policy"):
-            for stream in (False, True):
-                body = {"model": name, "messages": [{"role": "user", "content": "A or B?"}], "stream": stream}
-                service.post(body)
-        rows = [row for row in service.log_rows() if row["model"] == "large"]
-        lines = service.get("/metrics").body.decode().splitlines()
-    assert [(row["cost"], row["estimated"]) for row in rows] == [(0.0, False)] * 4
-    spent = [line for line in lines if line.startswith("rcjax_call_cost") and 'model="large"' in line]
-    assert {line.rsplit(" ", 1)[1] for line in spent if "_created" not in line} == {"0.0"}
+    with gateway(ladder, behave, limits={"retries": 0}) as service:
+        cascade = service.app.state.gateway.lineup.policies["policy"].cascade
+        for prompt, name in prompts.items():
+            for stream, model in itertools.product((False, True), ("large", "policy")):
+                before, more = cascade.bill.balance, tools if model == "policy" else {}
+                body = {"model": model, "stream": stream, **asking(prompt), **more}
+                leave(service, body, path) if "leaves" in name else service.post(body, path)
+                row, said, case = service.log_rows()[-1], UNTOLD[name][1 + stream], (name, stream, model)
+                read = -(-(len(prompt) + len(json.dumps(ASKING["/v1/chat/completions"][1]["tools"])) * bool(more)) // 4)
+                cost = 0.0 if said is None else (3 * read + 15 * said) / 1e6
+                paid = before + 1.0 - cascade.bill.balance if more else cost
+                got[case] = row["cost"], paid, row["estimated"]
+                wanted[case] = pytest.approx(cost), pytest.approx(cost, abs=1e-12), said is not None
+        page = service.get("/metrics").body.decode()
+    assert got == wanted
+    for name in ("large", "policy"):
+        told = page.partition(f'rcjax_request_cost_total{{policy="{name}"}} ')[2].split()[0]
+        assert float(told) == pytest.approx(sum(cost for case, (cost, _, _) in got.items() if case[-1] == name))
 
 
 def test_votes_that_never_came_have_no_part_in_the_mean():

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from rcjax.serving.asked import NEUTRAL
+from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import CascadeError, Result
 from rcjax.serving.completions import sum_usages
+from rcjax.serving.exchange import Exchange
 from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
@@ -193,7 +196,11 @@ class Conversation:
             deliver=sending.piece if self.request.stream else None,
             unjudged=why,
         )
-        attempt = await self.lineup.caller.call(question, model, None, self._left, before=())
+        attempts: list[Exchange] = []
+        try:
+            attempt = await self.lineup.caller.call(question, model, None, self._left, attempts, kept=True)
+        finally:  # who leaves has been worked for
+            self._pay([one.call for one in attempts], model, served)
         ending = "failed" if attempt.completion is None else status
         if self.metrics is not None:
             self.metrics.passed(served.name if served else model, model, ending, self._seconds)
@@ -201,6 +208,15 @@ class Conversation:
             raise upstream_error(attempt.failure, f"model {model}: {attempt.call.error}")
         sending.account = replace(sending.account, calls=(attempt.call,))
         await sending.rest(attempt.completion, None, sum_usages([attempt.usage]), judged=False)
+
+    def _pay(self, calls: Sequence[Call], model: str, served: ServedPolicy | None) -> None:
+        """Put what an answer that is not judged has cost into the figures, and into the bill of its policy."""
+        if self.metrics is not None:
+            self.metrics.paid(served.name if served else model, math.fsum(call.cost for call in calls))
+        if served is not None:
+            served.cascade.pay(calls)
+            if self.metrics is not None:
+                self.metrics.followed(served.name, served.cascade)
 
 
 def _problem(result: Result) -> str:

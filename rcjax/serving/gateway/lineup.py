@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rcjax.policy.record import recorded_asked, tuning_record
 from rcjax.policy.reference import recorded_reference
 from rcjax.serving.answer_keys import votes_apart
 from rcjax.serving.asking import Endpoint, checked_options
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.clients import DirectClient, direct_client
@@ -135,8 +136,8 @@ def make_lineup(
     """
     _check_names(settings, models)
     make = _Cascades(settings, models, client_of, log, observe)
-    caller = make.passing_on()
     policies = {name: make.serve(name, path) for name, path in settings.policies.items()}
+    caller = make.passing_on({model: cost for one in policies.values() for model, cost in one.policy.cost.items()})
     return Lineup(policies, models, caller)
 
 
@@ -160,7 +161,7 @@ class _Cascades:
     models: Mapping[str, ServedModel]
     client_of: Callable[[Any], DirectClient]
     log: CallLog | None
-    observe: Callable[[Call], None] | None
+    observe: Callable[..., None] | None
 
     def serve(self, name: str, path: Path) -> ServedPolicy:
         """The policy in a file, ready to be asked. Raises ValueError with the file's name."""
@@ -200,7 +201,7 @@ class _Cascades:
             shadow=self.settings.shadow,
             shadow_models=shadowing,
             shadow_salt=self.settings.salt,
-            observe=self.observe,
+            observe=None if self.observe is None else partial(self.observe, policy=name),
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}
         needed = tuple(signals[model].options for model in policy.models)
@@ -237,12 +238,16 @@ class _Cascades:
             raise ValueError(f"it does not tell how the confidence of {model.name} is read: {advice}")
         return signal_by_name(model.signal)
 
-    def passing_on(self) -> Caller:
-        """What asks any model, and judges nothing."""
-        endpoints = {name: self._endpoint(model) for name, model in self.models.items()}
+    def passing_on(self, means: Mapping[str, float]) -> Caller:
+        """What asks any model, and judges nothing.
+
+        Args:
+            means: what a call costs by the logs of the policies, for models without a price.
+        """
+        endpoints = {name: self._endpoint(model, means.get(name)) for name, model in self.models.items()}
         return Caller(endpoints, self.log, 2 * self.settings.limits.concurrency, self.observe)
 
-    def _endpoint(self, model: ServedModel) -> Endpoint:
+    def _endpoint(self, model: ServedModel, mean: float | None) -> Endpoint:
         """Where a model is asked as its client says: max_tokens = 1, say, is for answers that are judged.
 
         Raises ValueError with the file and the model.
@@ -255,7 +260,7 @@ class _Cascades:
         except ValueError as problem:
             what = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
-        return Endpoint(client, model.served, None, options, model.price, None)
+        return Endpoint(client, model.served, None, options, model.price, mean if model.price is None else None)
 
 
 def _price(price: tuple[Decimal, Decimal]) -> dict[str, float]:

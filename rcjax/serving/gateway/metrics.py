@@ -30,7 +30,7 @@ _CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 
 _COUNTERS = {
     "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
-    "request_cost": ("Money for the calls that led to answers", ("policy",)),
+    "request_cost": ("Money for requests, those of clients that left included", ("policy",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
     "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
@@ -75,7 +75,6 @@ _KINDS = {
     "an answer without text": "no text",
     "an error in place of an answer": "error reply",
     "the client failed": "client failed",
-    "the server tells no tokens": "no tokens",
     "the check timed out": "check timed out",
     "the check gave nothing": "check gave nothing",
     "the check ": "check failed",
@@ -163,7 +162,6 @@ class Metrics:
             seconds: how long the whole request took.
         """
         self.passed(name, result.model or "", result.status, seconds)
-        self._of("request_cost", name).inc(result.cost)
         for call in result.calls:
             self._of("asked", name, call.model).inc()
             if call.model != result.model:
@@ -190,9 +188,20 @@ class Metrics:
         self._of("requests", name, model, status).inc()
         self._of("request_seconds", name).observe(seconds)
 
-    def called(self, call: Call) -> None:
-        """A call of an upstream model ended, one of a request or one that a shadow query adds."""
+    def paid(self, name: str, cost: float) -> None:
+        """Money was paid for a request for a policy, or for a model."""
+        self._of("request_cost", name).inc(cost)
+
+    def called(self, call: Call, policy: str | None = None) -> None:
+        """A call of an upstream model ended, one of a request or one that a shadow query adds.
+
+        Args:
+            call: that ended.
+            policy: by whose name it was asked.
+        """
         model = call.model
+        if policy is not None and not call.added:
+            self.paid(policy, call.cost)
         self._of("call_seconds", model).observe(call.seconds)
         self._of("call_cost", model, "true" if call.added else "false").inc(call.cost)
         self._of("call_attempts", model).inc(call.attempts)

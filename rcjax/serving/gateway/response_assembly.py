@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import Send
 
-from rcjax.serving.completions import choice_text
+from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.responder import STREAM, Responder, encoded
@@ -121,10 +121,6 @@ _ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "rea
 _PREFIXES = {"message": "msg", "reasoning": "rs"}  # of the ids of items
 
 
-#: Where servers tell what a model thinks before it answers.
-_REASONING = ("reasoning_content", "reasoning")
-
-
 #: Why an answer is not complete, by the reason of a completion.
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -213,7 +209,7 @@ class ResponseAssembly:
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
         said = delta if isinstance(delta, Mapping) else {}
         tokens = _tokens(logprobs.get("content")) if isinstance(logprobs, Mapping) else []
-        thought = next(filter(None, map(said.get, _REASONING)), None)
+        thought = next(filter(None, map(said.get, REASONING)), None)
         yield from self._add_text("reasoning_text", thought, [])
         yield from self._add_text("output_text", said.get("content"), tokens)
         yield from self._add_text("refusal", said.get("refusal"), [])

@@ -30,7 +30,7 @@ def exposed():
     metrics.began(logging=True)
     metrics.refused("no key", 401)
     metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
-    metrics.called(make_call(error="timed out"))
+    metrics.called(make_call(error="timed out"), "support")
     families = text_string_to_metric_families(metrics.text()[0].decode())
     return {sample.name: {*sample.labels} for family in families for sample in family.samples}
 

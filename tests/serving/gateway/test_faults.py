@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import KEY, Response, completion, events_of, sure
-from gateway_service import SURE, UNSURE, gateway, gateway_process
+from gateway_service import SURE, UNSURE, gateway, gateway_process, make_policy
 from misses import in_turn
 
+from rcjax.policy import Ladder
 from rcjax.serving.gateway.processes import Connection
 
 QUICK = {"retry-after-ms": "1"}
@@ -137,7 +138,8 @@ QUESTION = json.dumps({"model": "policy", "messages": [{"role": "user", "content
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_ends_the_call_upstream(stream):
     slow = Response(completion("word " * 1000), delay=0 if stream else 60.0, pause=0.05 if stream else 0)
-    with gateway(behave=by_model(**{**ANSWERS, "large": slow})) as service:
+    ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 1e-4}),), 0.0, budget=1.0)
+    with gateway(ladder, by_model(**{**ANSWERS, "large": slow})) as service:
         body = json.dumps({**json.loads(QUESTION), "stream": stream}).encode()
         with raw_request(service, body) as connection:
             until(lambda: len(service.server.requests) == 3)
@@ -145,6 +147,10 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
                 connection.recv(200)
         until(lambda: len(service.log_rows()) == 3)
         assert service.log_rows()[-1]["error"] == "cancelled: nobody waits for the answer"
+        costs = [row["cost"] for row in service.log_rows()]
+        assert costs[-1] == pytest.approx(3e-4 if stream else 3e-6)  # the mean of a reply; what was sent
+        bill = service.app.state.gateway.lineup.policies["policy"].cascade.bill
+        assert bill.balance == pytest.approx(1.0 - sum(costs))
         until(lambda: 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode())
         until(lambda: service.app.state.gateway.admission.busy == 0)
         assert service.ask("again", model="small").status == 200
