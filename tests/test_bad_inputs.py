@@ -9,38 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bad_inputs import (
-    BadFile,
-    Command,
-    Slot,
-    collecting,
-    evaluations,
-    files,
-    frontiers,
-    labels,
-    logs,
-    policies,
-    prices,
-    said,
-    sweeps,
-)
+from bad_inputs import Command, Slot
 from bad_inputs.commands import COMMANDS
+from bad_inputs.faults import BAD_FILES
 from bad_inputs.good_files import write_good_files
 from command_line import run
 from misses import in_turn
-
-BAD_FILES: tuple[BadFile, ...] = (
-    *files.FILES,
-    *labels.LABELS,
-    *said.SAID,
-    *logs.LOGS,
-    *prices.PRICES,
-    *frontiers.FRONTIERS,
-    *policies.POLICIES,
-    *sweeps.SWEEPS,
-    *evaluations.EVALUATIONS,
-    *collecting.COLLECTING,
-)
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -77,11 +51,8 @@ NOT_BAD = {("label", "are the log itself")}
 #: Told otherwise by these commands than by the rest: of a log without labels, or of what alone can be served.
 TOLD_OTHERWISE = {
     ("label", "log", "has one long line"),
-    ("label", "log", "has 10,000 columns"),
     ("label", "log", "holds zeros"),
     ("label", "labels", "write queries as decimals"),
-    ("label", "labels", "write models in capitals"),
-    ("label", "labels", "are about other models"),
     ("serve", "policy", "is of another format"),
 }
 

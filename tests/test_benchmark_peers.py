@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-import rcjax
-from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns, outcomes
+from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, Columns
 from benchmarks.peers import __main__ as peers, abc, bargain, cascade_routing, ucci
 
 QUICK = [name for name in peers.PEERS if name != peers.BAYESIAN]
@@ -33,19 +32,6 @@ def test_every_peer_gives_policies_whose_figures_are_errors_and_bills(columns):
         assert (points[:, BILL] >= cheapest - 1e-9).all(), name
         assert points[:, ERROR].min() < columns[1].wrong[:, 0].mean(), name
         assert points[:, LABELS_BILL].max() > 0.5 * dearest, name
-
-
-def test_bills_are_those_of_the_queries_themselves_and_not_means(columns):
-    data = columns[0]
-    thresholds = np.log([[0.5, 0.7], [0.9, 0.2]])
-    counted = outcomes(data.cascade((0, 1, 2)), thresholds)
-    for place, limits in enumerate(thresholds):
-        error, bill = 0.0, 0.0
-        for logprob, wrong, cost in zip(data.logprob, data.wrong, data.cost, strict=True):
-            last = next((j for j in range(2) if logprob[j] > limits[j]), 2)
-            error, bill = error + wrong[last], bill + cost[: last + 1].sum()
-        assert counted.error[place] == pytest.approx(error / 120)
-        assert counted.cost[place] == pytest.approx(bill / 120)
 
 
 def test_isotonic_regression_pools_what_violates_the_order():
@@ -91,15 +77,6 @@ def test_cascade_routing_asks_one_model_where_money_counts_and_gives_the_best_an
     assert len(cascade_routing.cascade_routing(*(made(60, 7, seed) for seed in (0, 1)))) == 0
 
 
-def test_a_logistic_regression_solves_its_equations():
-    rng = np.random.default_rng(0)
-    x = np.column_stack([np.ones(200), rng.normal(size=(200, 2))])
-    y = (rng.random(200) < 1 / (1 + np.exp(-x @ [0.3, 1.0, -0.5]))).astype(float)
-    beta = cascade_routing.logistic(x, y)
-    slope = x.T @ (y - 1 / (1 + np.exp(-x @ beta))) - np.array([1e-3, 1.0, 1.0]) * beta
-    assert np.abs(slope).max() < 1e-8
-
-
 def test_bargain_keeps_its_promise_and_stops_at_the_first_failure():
     accuracy, broken, used = np.array([0.9]), 0, 0
     rng = np.random.default_rng(0)
@@ -113,17 +90,3 @@ def test_bargain_keeps_its_promise_and_stops_at_the_first_failure():
     assert used > 150
     never = bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5, 0.999]))
     assert never.tolist() == [bargain.thresholds_for(np.linspace(0, 1, 60), np.ones(60), np.array([0.5]))[0], np.inf]
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("float64")
-def test_rcjax_and_peers_get_the_same_budgets():
-    train, test = (
-        rcjax.sample_log(n, seed=seed).select(["llama3.2-1b", "llama3.1-70b"]) for n, seed in ((96, 0), (192, 9))
-    )
-    row = peers.measure(train, test, 3, ["UCCI", "agreement-based cascading"])
-    assert row["error"]["rcjax"] == 0
-    assert row["error"][peers.BARE] == 0  # the log tells no answers
-    assert row["unmet"]["agreement-based cascading"] == 3
-    assert row["error"]["agreement-based cascading"] is None
-    assert row["unmet"]["UCCI"] == 0

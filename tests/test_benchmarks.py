@@ -4,7 +4,6 @@ import importlib
 import itertools
 import pkgutil
 import sys
-from xml.etree import ElementTree
 
 import jax
 import numpy as np
@@ -14,12 +13,10 @@ from misses import in_turn
 
 import benchmarks
 import rcjax
-from benchmarks import make_measured, make_picture, methods, record
+from benchmarks import make_measured, methods, record
 from benchmarks.gateway import __main__ as gateway_race, servers
 from benchmarks.gateway.load import Load
 from benchmarks.methods import Answers, Curve
-from benchmarks.race import contenders
-from rcjax._core.batching import part
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -67,16 +64,6 @@ def test_areas_need_costs_in_common():
     }
     assert methods.change(0.9, 1.0) == pytest.approx(-10)
     assert methods.change(None, 1.0) is None
-
-
-@pytest.mark.thorough
-def test_the_objective_in_numpy_is_that_of_rcjax():
-    log = contenders.make_log(400, 3, seed=0)
-    model, lam = rcjax.fit(log), 0.1 / float(log.cost[-1])
-    u = np.array([0.4, 0.7])
-    thresholds = [part(model.marginals, j).quantile(cut) for j, cut in enumerate(u)]
-    error, cost = rcjax.solving.error_and_cost(model, np.array(thresholds))
-    assert contenders.Objective(model)(u, lam) == pytest.approx(float(error + lam * cost), abs=2e-4)
 
 
 @pytest.mark.thorough
@@ -144,16 +131,6 @@ def test_the_page_of_figures_is_made_of_the_results():
     assert make_measured.page(text) == text, "run `python -m benchmarks.make_measured`"
     assert [path.name for path in record.RESULTS.glob("*.md") if f"results/{path.name})" not in text] == []
     assert len(make_measured.CHOSEN) == 11
-
-
-@pytest.mark.parametrize("theme", make_picture.THEMES)
-def test_the_picture_of_the_readme_is_small_and_has_the_colours_of_its_theme(theme):
-    path = make_picture.DOCS / f"tradeoff-{theme}.svg"
-    assert path.stat().st_size < 60_000
-    root = ElementTree.parse(path).getroot()
-    assert root.tag.endswith("svg")
-    assert root.get("fill") == make_picture.THEMES[theme]["ink"]
-    assert "var(" not in path.read_text("utf-8")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")

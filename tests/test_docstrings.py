@@ -56,11 +56,3 @@ def test_functions_of_many_parameters_list_them(documented):
     ]
     assert len(many) > 150
     assert [name for name, text in many if not listed(text)] == []
-
-
-def test_a_list_is_read():
-    docstring = (
-        "What it does.\n\nArgs:\n    a, b: one thing,\n        and more: of it.\n    c: another.\n\nRaises no error."
-    )
-    assert listed(docstring) == ["a", "b", "c"]
-    assert listed("What a and b are.") is None

@@ -4,7 +4,6 @@ import dataclasses
 import io
 from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +16,6 @@ from rcjax._core.batching import part
 from rcjax.copulas import OneOf
 from rcjax.model.example import demo_model
 from rcjax.model.marginals import Marginal
-from rcjax.plots import figures
 from rcjax.policy.counted import ERRORS
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -63,15 +61,6 @@ def test_a_marginal_has_bars_a_density_and_its_masses(ax):
     assert [line.get_ydata()[0] for line in masses.lines] == [0.1, 0.3]
     assert (ax.get_title(), ax.get_xlabel(), masses.get_ylabel()) == ("small", "calibrated confidence", "point mass")
     assert sorted(legend(ax)) == ["fitted", "log (hatched: point masses)"]
-
-
-def test_a_marginal_without_a_middle_can_be_drawn(ax):
-    marginal = Marginal(
-        *map(jnp.asarray, (0.7, 0.7, 0.0, 1.0)), *map(jnp.asarray, ([0.5, 0.5], [1.0, 1.0], [1.0, 1.0]))
-    )
-    plots.plot_marginal(ax, marginal, np.full(10, 0.7), legend=False)
-    assert np.isfinite([*ax.get_xlim(), *ax.get_ylim()]).all()
-    assert ax.get_legend() is None
 
 
 def test_ranks_are_points(ax):
@@ -167,19 +156,6 @@ def test_names_of_models_near_each_other_do_not_overprint(ax):
     assert overlap(at_one_offset)  # so they would, at the same side of their spots
 
 
-def test_large_costs_are_per_thousand_queries(ax):
-    plots.plot_error_cost(ax, frontier(), {"small": (0.05, 0.35), "large": (0.2, 0.12)})
-    assert ax.get_xlabel() == "cost, dollars per thousand queries"
-    assert [text.xy[0] for text in ax.texts] == [pytest.approx(50), pytest.approx(200)]
-    np.testing.assert_allclose(ax.lines[0].get_xdata(), [0.01, 0.02, 0.03])
-
-
-def test_a_frontier_without_single_models(ax):
-    plots.plot_error_cost(ax, frontier())
-    assert len(ax.lines) == 2
-    assert not ax.texts
-
-
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 
 
@@ -234,50 +210,6 @@ def test_all_figures_of_a_diagnosis(model, diagnosed):
         figure.savefig(content, format="png", dpi=40)
         assert content.getvalue().startswith(b"\x89PNG")
     assert plt.get_fignums() == before
-
-
-def line_of(figure, label):
-    """The heights of the line with this label."""
-    (line,) = [each for each in figure.axes[0].lines if each.get_label() == label]
-    return np.asarray(line.get_ydata())
-
-
-@pytest.mark.thorough
-def test_the_frontier_that_is_drawn_is_the_one_promised(model, diagnosed):
-    found, log = diagnosed
-    drawn = line_of(plots.diagnosis_figures(found, model, log)["frontier"], "promised")
-    assert drawn.max() == found.promise["predicted_error"].max()
-
-
-def test_one_model_has_no_pairs_to_draw(model, diagnosed):
-    found, log = diagnosed
-    one = dataclasses.replace(
-        model,
-        **{name: part(getattr(model, name), slice(1)) for name in ("calibrators", "marginals", "cost")},
-        copulas=part(model.copulas, slice(0)),
-        models=NAMES[:1],
-    )
-    columns = {"confidence": found.confidence[:, :1], "correct": found.correct[:, :1]}
-    few = SimpleNamespace(**columns, promise=None, counted=ERRORS)
-    figures = plots.diagnosis_figures(few, one, log)
-    assert sorted(figures) == ["accuracy_above", "marginals", "reliability"]
-
-
-def test_ties_are_spread_over_what_they_share():
-    values = np.array([0.5, 0.1, 0.5, 0.9, 0.5])
-    ranks = figures._spread_ranks(values, 0)
-    np.testing.assert_allclose(np.sort(ranks), (np.arange(5) + 0.5) / 5)
-    assert ranks[1] == 0.1
-    assert ranks[3] == 0.9
-    orders = {tuple(figures._spread_ranks(values, seed)[[0, 2, 4]]) for seed in range(20)}
-    assert len(orders) > 1
-
-
-def test_the_copula_of_a_pair(model):
-    assert type(figures._copula_of(model.copulas, 2)) is rcjax.copulas.Frank
-    gumbel = figures._copula_of(model.copulas, 1)
-    assert gumbel.theta == pytest.approx(float(model.copulas.members[0].theta[1]))
-    assert jax.tree.leaves(figures._copula_of(model.copulas.members[0], 1)) == [gumbel.theta]
 
 
 def test_a_frontier_has_its_band_and_the_single_models(ax):

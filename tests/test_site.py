@@ -10,15 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import make_site
-from benchmarks.make_site import DOCS, MOVED, RESULTS, ROOT, place_in_repository, place_in_site, with_links_of_the_site
+from benchmarks.make_site import DOCS, RESULTS, ROOT, with_links_of_the_site
 
 #: A Python that has mkdocs-material: this one, or that of another environment.
 PYTHON = os.environ.get("RCJAX_MKDOCS", sys.executable if importlib.util.find_spec("material") else "")
-
-
-def test_places_in_the_site_lead_back():
-    paths = [*MOVED, f"{RESULTS}/speed.md", f"{DOCS}/limits.md", f"{DOCS}/deploy/compose.yaml"]
-    assert [place_in_repository(place_in_site(path)) for path in paths] == paths
 
 
 def test_links_become_those_of_the_site():
@@ -33,11 +28,6 @@ def test_links_become_those_of_the_site():
         ("contributing.md", "[a](../rcjax/docs/python.md)"): "[a](python.md)",
     }
     assert {case: with_links_of_the_site(text, uri) for case in cases for uri, text in [case]} == cases
-
-
-def test_the_picture_of_the_readme_is_that_of_the_page_s_colours():
-    text = with_links_of_the_site((ROOT / "README.md").read_text("utf-8"), "index.md")
-    assert re.findall(r"\]\((tradeoff.*)\)", text) == ["tradeoff-light.svg#only-light", "tradeoff-dark.svg#only-dark"]
 
 
 def test_every_page_is_in_the_menu():

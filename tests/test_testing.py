@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax.core import Tracer
 from misses import in_turn
-from own_families import FGM
 
 from rcjax.copulas import Clayton, Copula, Gumbel, Independence, param
 from rcjax.testing import check_copula
@@ -69,25 +68,11 @@ class Inverse(Clayton):
         return Clayton(self.theta + 1).inverse_conditional(u, p)
 
 
-class Outside(Clayton):
-    """An inverse that leaves [0, 1]."""
-
-    def inverse_conditional(self, u, p):
-        return 2 * super().inverse_conditional(u, p)
-
-
 class Density(Clayton):
     """A constant forgotten."""
 
     def log_density(self, u, v):
         return super().log_density(u, v) - jnp.log1p(self.theta)
-
-
-class Conditional(Clayton):
-    """P(V > v), and up to twice of it."""
-
-    def conditional(self, u, v):
-        return 2 * super().conditional(u, v)
 
 
 class Falling(Clayton):
@@ -109,14 +94,6 @@ class Sample(Clayton):
 
     def sample(self, key, shape=()):
         return Clayton(3 * self.theta).sample(key, shape)
-
-
-class Skewed(Clayton):
-    """Draws of which one margin is not uniform."""
-
-    def sample(self, key, shape=()):
-        u, v = super().sample(key, shape)
-        return u, v**2
 
 
 class Tails(Clayton):
@@ -150,13 +127,6 @@ class Half(Independence):
         return product.astype(jnp.float16) if product.dtype == jnp.float32 else product
 
 
-class Coarse(Independence):
-    """Values that single precision loses: small ones beside 1."""
-
-    def conditional(self, u, v):
-        return (jnp.sqrt(1 + 1e-6 * v) - 1) / 0.5e-6 + 0 * u
-
-
 class Seen(Clayton):
     """Another value under vmap and jit than alone: it looks whether jax traces."""
 
@@ -173,20 +143,15 @@ BROKEN = [
     (Wide(1.5), "2-increasing (the volume of the cell below) fails at u = "),
     (Wide(1.5), "conditional within [0, 1] fails at u = "),
     (Inverse(2.0), "conditional(u, inverse_conditional(u, p)) = p, with v = p, fails at u = "),
-    (Outside(2.0), "inverse_conditional within [0, 1] fails at u = "),
     (Density(2.0), "exp(log_density) is ∂²C/∂u∂v fails at u = "),
     (Density(2.0), "the density between quantiles 0.01 and 0.99 of V has mass 0.98 fails at u = "),
-    (Conditional(2.0), "conditional within [0, 1] fails at u = "),
-    (Conditional(2.0), "conditional is the slope of the cdf fails at u = "),
     (Falling(2.0), "conditional_on_v monotone fails at u = "),
     (Tau(2.0), "tau() is 4 E[C(U, V)] − 1 fails at "),
     (Sample(2.0), "samples have the τ fails at "),
-    (Skewed(2.0), "samples of v are uniform (Kolmogorov–Smirnov) fails at "),
     (Tails(2.0), "tail dependence within [0, 1] fails at "),
     (FromTau(6.0), "from_tau(0.75) has τ "),
     (Corner(2.0), "gradients of cdf are finite fails at u = "),
     (Half(), "cdf in float32 keeps its type fails at u = "),
-    (Coarse(), "conditional in float32 is close to float64 fails at u = "),
     (Seen(2.0), "vmap and jit change conditional, at u = "),
 ]
 #: The report on each member, made once: most of a check is compilation.
@@ -218,16 +183,6 @@ def test_a_broken_law_is_named_with_its_point(copula, law):
         assert re.search(r"u = [\d.e-]+, v = [\d.e-]+", line)
 
 
-@pytest.mark.thorough
-def test_only_the_broken_law_is_named():
-    for copula, laws in (
-        (Tails(2.0), ["tail dependence within [0, 1]"]),
-        (Falling(2.0), ["conditional_on_v monotone", "conditional_on_v is the slope of the cdf"]),
-    ):
-        lines = report(copula).splitlines()[1:]
-        assert [line[2:].split(" fails at ")[0] for line in lines] == laws
-
-
 def test_the_worst_point_is_named():
     # h = v (1 + θ (1 − 2u)(1 − v)) leaves [0, 1] most at u = 1, v = 1/6 and at u = 0, v = 5/6, between grid points.
     line = next(line for line in report(Wide(1.5)).splitlines() if line.startswith("- conditional within"))
@@ -249,12 +204,6 @@ def test_a_cdf_that_jax_cannot_use_is_said_at_once(family):
     assert UNUSABLE[family] in text
 
 
-@pytest.mark.parametrize("family", UNUSABLE)
-def test_a_class_whose_cdf_jax_cannot_use_is_told_so(family):
-    with pytest.raises(AssertionError, match=re.escape(UNUSABLE[family])):
-        check_copula(family)
-
-
 def test_a_class_without_a_cdf_says_so():
     class Empty(Copula):
         pass
@@ -267,20 +216,3 @@ def test_a_class_without_a_cdf_says_so():
 def test_a_member_and_a_batch_that_keep_the_contract_pass():
     check_copula(Independence())
     check_copula(Gumbel(np.array([[1.0, 3.0], [8.0, 50.0]])))
-
-
-@pytest.mark.thorough
-def test_a_family_that_is_only_a_cdf_passes():
-    check_copula(FGM(np.array([-1.0, 0.0, 0.7])))
-
-
-def test_one_bad_member_of_a_batch_is_found():
-    with pytest.raises(AssertionError, match=r"2-increasing .*theta = 1\.5"):
-        check_copula(Wide(np.array([0.5, -0.3, 1.5])))
-
-
-@pytest.mark.thorough
-def test_the_precision_is_put_back():
-    before = jax.config.read("jax_enable_x64")
-    report(Tails(2.0))
-    assert jax.config.read("jax_enable_x64") == before

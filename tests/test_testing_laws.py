@@ -69,16 +69,6 @@ class Galambos(NaiveGalambos):
         return jnp.exp(gain - x - y)
 
 
-class NaiveGumbel(Copula):
-    """As it is printed; at τ = 0.95 that is still right."""
-
-    theta: jax.Array = param(2.0, support=(1.0, 20.0))
-
-    def cdf(self, u, v):
-        x, y = -jnp.log(u), -jnp.log(v)
-        return jnp.exp(-((x**self.theta + y**self.theta) ** (1 / self.theta)))
-
-
 class OnlyCdf(Copula):
     """Gumbel's, of which nothing but the cdf is known."""
 
@@ -124,11 +114,6 @@ def test_a_family_is_looked_at_as_far_as_a_fit_goes():
     text = report(Fading)
     assert re.search(r"^- C\(u, 0\) = 0 fails at .*theta = 302: nan|theta = 300: nan", text, re.MULTILINE), text
     check_copula(Fading(60.0))
-
-
-@pytest.mark.thorough
-def test_a_family_given_by_its_cdf_passes_at_tau_95():
-    check_copula(NaiveGumbel(20.0))
 
 
 @pytest.mark.thorough

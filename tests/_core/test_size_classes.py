@@ -11,7 +11,6 @@ from scipy import stats
 import rcjax
 from rcjax._core import size_classes
 from rcjax._core.size_classes import LARGEST, fill_up, size_class
-from rcjax.goodness_of_fit import bootstrap as replicates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -120,35 +119,4 @@ def test_another_length_of_a_class_compiles_nothing(compilations):
     other = with_gaps(111, seed=2)
     with compilations() as messages:
         results(other, rcjax.fit(other))
-    assert not messages
-
-
-def diagnoses(log):
-    """Of a model fitted to half of a log: on that half, and on the other; as JSON."""
-    half = log.n_queries // 2
-    own, other = log.take(slice(half)), log.take(slice(half, None))
-    model = rcjax.fit(own)
-    judged = rcjax.diagnose(model, own, replicates=50), rcjax.diagnose(model, other, replicates=50, search=None)
-    return [diagnosis.to_json() for diagnosis in judged]
-
-
-@pytest.mark.thorough
-def test_a_diagnosis_is_that_without_filling(monkeypatch):
-    """Random numbers included: what is drawn for a query does not depend on how many there are."""
-    log = with_gaps(300, seed=1)
-    filled = diagnoses(log)
-    monkeypatch.setattr(size_classes, "size_class", lambda size: size)
-    monkeypatch.setattr(replicates, "size_class", lambda size: size)
-    plain = diagnoses(log)
-    assert jax.tree.structure(filled) == jax.tree.structure(plain)
-    for one, other in zip(jax.tree.leaves(filled), jax.tree.leaves(plain), strict=True):
-        assert one == other if isinstance(one, str | bool) else one == pytest.approx(other, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.thorough
-def test_a_diagnosis_of_another_length_compiles_nothing(compilations):
-    diagnoses(with_gaps(250, seed=1))
-    other = with_gaps(260, seed=2)
-    with compilations() as messages:
-        diagnoses(other)
     assert not messages

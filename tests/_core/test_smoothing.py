@@ -30,42 +30,12 @@ def test_it_has_no_unit():
     np.testing.assert_allclose(smooth_maximum(1e-5 * values, 0.01), 1e-5 * smooth_maximum(values, 0.01), rtol=1e-12)
 
 
-@pytest.mark.thorough
-@in_turn("values", [[0.0, 0.0], [1.0, 1.0], [1e-200, 0.0], [-3.0, -4.0]])
-def test_slopes_are_numbers_at_ties_and_zeros(values):
-    for width in (*WIDTHS, 0.0):
-        assert np.isfinite(smooth_maximum(jnp.array(values), width))
-        assert np.isfinite(jax.grad(smooth_maximum)(jnp.array(values), width)).all()
-
-
-@pytest.mark.thorough
-def test_the_quantile_of_width_zero_is_the_least_value_with_so_much_below():
-    values, weights = np.array([3.0, 1.0, 9.0, 4.0]), np.array([0.3, 0.4, 0.1, 0.2])
-    for level, expected in ((0.05, 1.0), (0.4, 1.0), (0.41, 3.0), (0.7, 3.0), (0.9, 4.0), (0.95, 9.0)):
-        assert float(smooth_quantile(values, weights, level, 0.0)) == expected
-        assert float(smooth_quantile(values, 5 * weights, level, 0.0)) == expected
-
-
 def test_the_smooth_quantile_goes_to_the_true_one():
     values, weights = np.array([3.0, 1.0, 9.0, 4.0]), np.array([0.3, 0.4, 0.1, 0.2])
     for level, expected in ((0.2, 1.0), (0.5, 3.0), (0.8, 4.0), (0.95, 9.0)):
         distance = [abs(float(smooth_quantile(values, weights, level, width)) - expected) for width in WIDTHS]
         assert (np.diff(distance) <= 0).all()
         assert distance[0] > 0.01 > 1e-3 > distance[-1]
-
-
-@pytest.mark.thorough
-def test_the_slopes_of_the_quantile_are_those_of_differences():
-    values, weights = jnp.array([3.0, 1.0, 9.0, 4.0]), jnp.array([0.3, 0.4, 0.1, 0.2])
-    for argument in (0, 1):
-
-        def quantile(x, argument=argument):
-            return smooth_quantile(*((x, weights) if argument == 0 else (values, x)), 0.8, 0.05)
-
-        at = (values, weights)[argument]
-        step = 1e-6 * np.eye(4)
-        differences = [(quantile(at + move) - quantile(at - move)) / 2e-6 for move in step]
-        np.testing.assert_allclose(jax.grad(quantile)(at), differences, rtol=1e-6, atol=1e-8)
 
 
 def test_one_value_is_every_quantile():

@@ -1,10 +1,10 @@
 """Commands, and what is wrong with the files that people give them: from the two tables come the tests.
 
 A new command joins by a row of `commands.COMMANDS`: each of its places for a file then meets a bad one of that kind. A
-new bad file joins by a row of the table of its kind: a command that reads that kind is held to it.
+new bad file joins by a row of `faults.TABLE`: a command that reads that kind is held to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class BadFile(NamedTuple):
     `"questions"`, `"models"`, `"answers"`, `"rubric"`, `"said"` (what models answered)."""
     write: Callable[[Path], Path]
     """Writes it into a folder that holds the good files (`good_files`), and returns its path."""
-    says: tuple[str, ...]
+    says: Sequence[str]
     """What the one line of the error must hold, each of these."""
 
 

@@ -30,14 +30,6 @@ def frontier(drawn):
 
 
 @pytest.mark.thorough
-def test_g_is_the_draws_calibrator_on_the_scale_of_the_reference(drawn):
-    logprob = jnp.log(jnp.array([0.3, 0.6, 0.9, 0.99]))
-    for j in range(3):
-        reference, draw = part(drawn.reference.calibrators, j), part(part(drawn.model.calibrators, 7), j)
-        np.testing.assert_allclose(accuracy(draw, reference, reference(logprob)), draw(logprob), rtol=1e-9)
-
-
-@pytest.mark.thorough
 def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
     copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40), drawn.reference)
     error, cost = rcjax.bayes.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
@@ -81,27 +73,6 @@ def test_bands_are_quantiles_of_the_figures(drawn):
     assert 0.05 < float(figures[2].mean(0).max()) < 1
     assert np.isnan(bands.thresholds).all()
     assert frontier.with_bands(bands).policy(lam=float(LAM[3])).expected["abstain_price"] == 0.2
-
-
-@pytest.mark.thorough
-def test_fewer_draws_are_evenly_spaced_ones(drawn, frontier):
-    for few, every in zip(
-        rcjax.bayes.posterior_figures(drawn, frontier, draws=8),
-        rcjax.bayes.posterior_figures(drawn, frontier),
-        strict=True,
-    ):
-        np.testing.assert_allclose(few, every[::5], rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_a_second_call_compiles_nothing(drawn, frontier, compilations):
-    other = rcjax.sample_log(100, seed=4)
-    other = rcjax.bayes.sample_posterior(other.select(other.models[:3]), method="laplace", draws=40)
-    rcjax.bayes.posterior_figures(drawn, frontier)
-    again = rcjax.solve_frontier(other.reference, lam=LAM)
-    with compilations() as compiled:
-        rcjax.bayes.posterior_figures(other, again)
-    assert not compiled
 
 
 def test_what_cannot_be_is_refused(drawn, frontier):

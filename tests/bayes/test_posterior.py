@@ -11,14 +11,12 @@ import pytest
 import scipy.special
 import scipy.stats
 from judged_logs import partly
-from posterior_samples import cdf, keep, three, unlike
+from posterior_samples import keep, three, unlike
 from stated_samples import stated_log
 
 import rcjax
-from rcjax._core.batching import part
 from rcjax.bayes import hierarchy, posterior, sample_posterior
 from rcjax.bayes.hierarchy import Fitted, gather, hierarchical_model, starting_point
-from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
 from rcjax.model.pairs import pairs
 
@@ -64,17 +62,6 @@ def test_the_truth_is_where_the_posterior_is(drawn):
     for place, pair in enumerate(pairs(3)):
         if pair[1] == pair[0] + 1:
             assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
-
-
-@pytest.mark.thorough
-def test_the_true_quantiles_are_where_the_marginals_are(drawn):
-    truth, goal = rcjax.demo_model(), jnp.array([0.2, 0.5, 0.8])
-    for j in range(3):
-        marginal, calibrator = part(truth.marginals, j), part(truth.calibrators, j)
-        logprob = calibrator.inverse(jax.jit(Marginal.quantile)(marginal, goal))
-        confidence = part(drawn.reference.calibrators, j)(logprob)
-        below = cdf(jax.tree.map(lambda leaf, j=j: leaf[:, j], drawn.model.marginals), confidence)
-        assert (unlike(below, goal) < TOLERANCE).all()
 
 
 def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
@@ -194,26 +181,10 @@ def test_two_queries_leave_the_prior():
     assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas))
 
 
-@pytest.mark.thorough
-def test_families_that_know_negative_dependence(log):
-    turned = dataclasses.replace(log, logprob=log.logprob.at[:, 1].set(jnp.log(-jnp.expm1(log.logprob[:, 0] - 1e-9))))
-    gaussian = sample(turned, copula="gaussian")
-    assert float(gaussian.sites["tau"][..., 0].mean()) * float(gaussian.reference.copulas.tau()[0]) > 0
-    none = sample(log, copula="independence")
-    assert (np.asarray(none.sites["tau"]) == 0).all()
-
-
 def test_a_seed_is_a_posterior(log, drawn):
     again, other = (sample(log, seed=seed) for seed in (0, 1))
     jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
-
-
-def test_a_second_posterior_compiles_nothing(drawn, compilations):
-    other = dataclasses.replace(three(200, seed=5), models=("a", "b", "c"))
-    with compilations() as compiled:
-        sample(other)
-    assert not compiled
 
 
 def test_a_posterior_is_a_pytree(drawn):
@@ -223,14 +194,6 @@ def test_a_posterior_is_a_pytree(drawn):
     assert again.draws == 200
     assert {leaf.shape[0] for leaf in jax.tree.leaves(drawn.model)} == {200}
     assert drawn.r_hat is drawn.effective_samples is drawn.divergences is None
-
-
-@pytest.mark.thorough
-def test_float32():
-    with jax.enable_x64(False):
-        drawn = sample(three(200))
-    assert drawn.model.cost.dtype == jnp.float32
-    assert finite(drawn.sites)
 
 
 def test_what_cannot_be_is_refused(log):
@@ -277,39 +240,6 @@ def test_laplace_is_at_the_mode(drawn, evidence):
     np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
 
 
-@pytest.mark.thorough
-def test_values_that_models_state_are_masses_of_their_own():
-    log = stated_log("stated")
-    drawn = sample(log)
-    reference = drawn.reference
-    assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas, drawn.model.calibrators.coefficients))
-    masses = np.asarray(drawn.sites["masses"])[0]
-    np.testing.assert_allclose(masses.sum(-1), 1.0, atol=1e-9)
-    np.testing.assert_array_equal(drawn.model.marginals.atoms.mass, masses[..., 3:])
-    # Conjugate: the mean is that of the counts with half an answer more at every place that is one.
-    places = np.concatenate([np.ones((3, 3), bool), np.asarray(reference.marginals.atoms.mass) > 0], axis=1)
-    share = np.concatenate(
-        [
-            np.asarray(column)[:, None]
-            for column in (
-                reference.marginals.mass_lowest,
-                reference.marginals.smooth,
-                reference.marginals.mass_highest,
-            )
-        ]
-        + [np.asarray(reference.marginals.atoms.mass)],
-        axis=1,
-    )
-    counts = np.where(places, share * log.n_queries + 0.5, 0.0)
-    np.testing.assert_allclose(masses.mean(0), counts / counts.sum(1, keepdims=True), atol=0.02)
-    # A draw calibrates a value as its regression has it, and none of them falls.
-    stated = np.asarray(drawn.model.calibrators.stated.confidence)
-    assert all((np.diff(row[np.isfinite(row)]) >= -1e-12).all() for row in stated.reshape(-1, stated.shape[-1]))
-    assert finite(rcjax.bayes.posterior_figures(drawn, rcjax.solve_frontier(reference, lam=[100.0, 1000.0]), draws=20))
-    again = drawn.to_arviz()
-    assert again is not None
-
-
 def test_answers_without_a_label_tell_of_confidences_alone(log):
     """With labels of the first half, accuracies are those of the first half; nobody is wrong for want of a label."""
     labelled = np.zeros(log.logprob.shape, bool)
@@ -320,31 +250,6 @@ def test_answers_without_a_label_tell_of_confidences_alone(log):
     centre = np.abs(own.mean(0) - halved.mean(0)) / halved.std(0)
     assert centre.max() < 1.0
     assert (own.std(0) > full.std(0)).all()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("values", [(0.0, 1.0), (0.8, 1.0), (0.0, 0.6)])
-def test_a_model_that_states_two_values_has_a_confidence_for_each(values):
-    """ξ is the same for both, as it is infinite at certainty: only the values tell right from wrong."""
-    log = stated_log("certain")
-    said_yes = np.asarray(log.logprob) == 0
-    with np.errstate(divide="ignore"):
-        low, high = np.log(np.array(values))
-    log = dataclasses.replace(log, logprob=jnp.where(said_yes, high, low))
-    drawn = sample(log)
-    assert finite((drawn.sites, drawn.model.calibrators.coefficients))
-    own = np.asarray(drawn.model.calibrators.stated.confidence)[..., :2]
-    reference = np.asarray(drawn.reference.calibrators.stated.confidence)[..., :2]
-    assert (np.diff(reference) > 0.02).all()
-    np.testing.assert_allclose(own.mean(0), reference, atol=0.05)
-    assert ((own.std(0) > 0.005) & (own.std(0) < 0.1)).all()
-    # So has what is expected of a policy: its threshold may lie between, and its error is that of the log.
-    pair = log.models[0], log.models[2]
-    frontier = rcjax.solve_frontier(drawn.reference, lam=np.geomspace(100.0, 1e6, 24), cascades=[pair])
-    threshold = np.asarray(frontier.thresholds)[:, 0]
-    assert ((reference[0, 0] < threshold) & (threshold < reference[0, 1])).any()
-    error, _ = rcjax.bayes.posterior_figures(drawn, frontier, draws=40)
-    np.testing.assert_allclose(np.asarray(error).mean(0), rcjax.replay(frontier, log).error, atol=0.04)
 
 
 def test_who_is_always_right_has_one_confidence_whatever_he_states():

@@ -8,7 +8,6 @@ import pytest
 import scipy
 from posterior_samples import keep, three
 from scipy import stats
-from stated_samples import stated_log
 
 import rcjax
 from rcjax.bayes.hierarchy import Fitted, gather
@@ -111,20 +110,3 @@ def test_arviz_leaves_one_out(drawn):
     assert not any(name.endswith("log_likelihood") for name in names)
     with pytest.raises(ValueError, match=r"does not hold its evidence: rcjax\.bayes\.sample_posterior draws"):
         dataclasses.replace(drawn, evidence=None).log_likelihood()
-
-
-@pytest.mark.thorough
-def test_values_that_models_state_have_terms_too():
-    drawn = sample(stated_log("stated"))
-    assert np.isfinite(drawn.log_likelihood()).all()
-
-
-@pytest.mark.thorough
-def test_leaving_one_out_prefers_the_family_that_drew_the_log():
-    """The demo's copulas are Gumbel's: their score is better than independence's, by far more than its error."""
-    arviz = pytest.importorskip("arviz")
-    log = three(200)
-    posteriors = {name: sample(log, copula=name).to_arviz() for name in ("gumbel", "independence")}
-    table = arviz.compare(posteriors)
-    assert table.index[0] == "gumbel"
-    assert table["elpd_diff"].iloc[1] > 2 * table["dse"].iloc[1]

@@ -4,7 +4,6 @@
 
 import functools
 import re
-import types
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,6 @@ from rcjax.copulas import (
     Gumbel,
     Independence,
     Joe,
-    Rotation,
     StudentT,
     SurvivalClayton,
     SurvivalGumbel,
@@ -217,14 +215,6 @@ def test_correlations_of_one_are_frechets_bounds(family):
     np.testing.assert_allclose(evaluate("conditional", family(1.0), U, V)[U != V], (U < V)[U != V], atol=1e-7)
 
 
-@pytest.mark.thorough
-def test_students_t_has_values_at_zero_and_one_for_every_df_of_its_grid():
-    u, v = np.array([0.0, 0.0, 1.0, 1.0, 0.5]), np.array([0.0, 0.5, 0.5, 1.0, 1.0])
-    copula = StudentT(0.5, np.array(StudentT.grids["df"])[:, None])
-    np.testing.assert_allclose(evaluate("cdf", copula, u, v), np.tile([0, 0, 0.5, 1, 0.5], (8, 1)), atol=1e-15)
-    assert np.all(np.isfinite(evaluate("log_density", copula, u, v)))
-
-
 @pytest.mark.parametrize("name", FEW)
 def test_samples_have_the_tau_and_uniform_margins(name):
     family = FAMILIES[name]
@@ -273,23 +263,6 @@ def test_gradients_through_the_inverse_are_the_central_differences(name):
         up, down = (batched(*(z + sign * h for z, h in zip(points, step, strict=True))) for sign in (1, -1))
         # 1e-16 of rounding over a step of 1e-6, and of the order of the step's square.
         np.testing.assert_allclose(slope, (up - down) / 2e-6, rtol=1e-6, atol=1e-8)
-
-
-def test_turning_twice_adds_up():
-    class Back(Rotation, of=Clayton90, degrees=90):
-        pass
-
-    class Half(Rotation, of=Clayton90, degrees=270):
-        pass
-
-    for method in ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional"):
-        for ours, expected in ((Back(2.0), Clayton(2.0)), (Half(2.0), SurvivalClayton(2.0))):
-            # A turn by 90 degrees takes differences: digits of the whole, not of what is left.
-            found, wanted = (evaluate(method, copula, U, V) for copula in (ours, expected))
-            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-15)
-    assert float(Half(2.0).tau()) == 0.5
-    with pytest.raises(ValueError, match="degrees is 45; a copula turns by 90, 180 or 270"):
-        types.new_class("Diagonal", (Rotation,), {"of": Clayton, "degrees": 45})
 
 
 @pytest.mark.parametrize(

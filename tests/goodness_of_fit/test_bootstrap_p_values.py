@@ -48,16 +48,6 @@ def test_what_is_sure_needs_few_replicates_and_what_is_rare_all_of_them():
     assert p == pytest.approx(0.01, abs=0.01)
 
 
-@pytest.mark.thorough
-def test_p_values_are_uniform_where_the_statistic_is_one_of_its_replicates():
-    drawn = jax.random.uniform(jax.random.key(0), (2000, 201))
-    p = jax.vmap(
-        lambda row: p_value(*replicate(lambda _, some: ((), row[0], some), (), row[1:].reshape(8, 25), 200)[1:])
-    )
-    counts = np.histogram(np.asarray(p(drawn)), np.linspace(0, 1, 11))[0]
-    assert counts == pytest.approx(200, abs=4.5 * np.sqrt(200))
-
-
 def test_a_statistic_that_is_not_finite_has_no_p_value():
     (p,), _, _ = p_of(jnp.array([jnp.nan]), jnp.ones((30, 1)), 10)
     assert np.isnan(p)

@@ -181,27 +181,6 @@ def test_its_own_family_is_accepted_and_another_rejected(found):
     assert (found.n == N).all()
 
 
-@pytest.mark.thorough
-def test_a_batch_of_pairs_is_one_after_the_other(logs, found, measure):
-    for i, pair in enumerate(zip(*logs, strict=True)):
-        copula, process, kendall = measure(*pair)
-        assert found.copula.theta[i] == pytest.approx(float(copula.theta), rel=1e-6)
-        assert found.process[i] == pytest.approx(float(process), rel=1e-6)
-        assert found.kendall[i] == pytest.approx(float(kendall), rel=1e-6)
-
-
-@pytest.mark.thorough
-def test_a_second_call_compiles_nothing(logs, found, compilations):
-    backwards = [z[None, ::-1] for z in logs]
-    present = jnp.ones((1, 3, N), bool)
-    with compilations() as compiled:
-        again = copula_test(Gumbel, *backwards, present, jax.random.key(0), REPLICATES)
-    assert not [line for line in compiled if "copula_test" in line]
-    assert again.process_p.shape == again.copula.theta.shape == (1, 3)
-    np.testing.assert_allclose(again.process[0, ::-1], found.process, rtol=1e-6)
-    np.testing.assert_allclose(again.process_p[0, ::-1], found.process_p, atol=0.25)
-
-
 def test_the_papers_statistic_is_a_plain_sum(sample):
     x, y = sample
     u, v = ((each.argsort().argsort() + 1) / (N + 1) for each in (x, y))
@@ -211,12 +190,6 @@ def test_the_papers_statistic_is_a_plain_sum(sample):
     constant = np.full(N, 0.5)
     near, far = (paper_statistic(Gumbel(theta), constant, y, jax.random.key(0)) for theta in (1.0, 2.0))
     assert near < 0.01 < far
-
-
-@pytest.mark.thorough
-def test_ties_of_both_margins_are_broken_apart():
-    same = jnp.zeros(300)
-    assert float(paper_statistic(rcjax.copulas.Gumbel(1.0), same, same, jax.random.key(0))) < 0.01
 
 
 @pytest.mark.parametrize(

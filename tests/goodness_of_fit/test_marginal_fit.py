@@ -8,12 +8,12 @@ import scipy.stats
 
 from rcjax.goodness_of_fit.marginal_fit import draw, marginal_test
 from rcjax.model.marginal_fitting import fit_marginal
-from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
+from rcjax.model.marginals import Atoms, Marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 #: Three models of N queries each, as in test_diagnosis, so that either finds the other's programmes compiled.
-N, TRAINED_ON, REPLICATES = 200, 200, 50
+N, TRAINED_ON = 200, 200
 MANY = 1000  # where a p-value of 4 % is not to fall below 2 % by chance
 #: lowest, highest, masses, proportion, a, b: smooth, steep at both ends, a spike among tails.
 CASES = (
@@ -36,14 +36,6 @@ def test_samples_have_the_law_of_the_marginal():
         x = (inner - low) / (high - low)
         rank = sum(s * scipy.stats.beta(*ab).cdf(x) for s, *ab in zip(share, a, b, strict=True))
         assert scipy.stats.kstest(rank, "uniform").pvalue > 1e-3
-
-
-@pytest.mark.thorough
-def test_the_key_seeds_the_samples(draws, fit):
-    marginals, log = fit(draws[1]), draws[0]
-    one, same, other = (marginal_test(marginals, log, 0, jax.random.key(seed), REPLICATES) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one.trained_p, same.trained_p)
-    assert (one.trained_p != other.trained_p).any()
 
 
 @pytest.fixture(scope="module")
@@ -69,43 +61,12 @@ def found(draws, fit):
 
 
 @pytest.mark.thorough
-def test_distances_are_those_of_the_fits(draws, fit, found):
-    distance = jax.jit(jax.vmap(cramer_von_mises))
-    np.testing.assert_allclose(found.trained, distance(fit(draws[1]), draws[0]), rtol=1e-6)
-    np.testing.assert_allclose(found.refitted, distance(fit(draws[0]), draws[0]), rtol=1e-3)
-
-
-@pytest.mark.thorough
 def test_its_own_law_is_accepted_and_others_are_rejected(found):
     assert found.trained_p[0] > 0.02
     assert found.refitted_p[0] > 0.02
     assert found.refitted_p[1] == found.trained_p[2] == 0.5 / (MANY + 1)
     assert found.trained_p[1] < 0.05
     assert found.refitted_p[2] > 0.05  # two betas, but not those learnt
-
-
-@pytest.mark.thorough
-def test_p_values_hold(fit):
-    """Nine logs of one law: a mean of uniform p-values within four standard errors of a half."""
-    rng = np.random.default_rng(2)
-    values = np.where(rng.random((3, 3, 2 * N)) < 0.4, rng.beta(2, 6, (3, 3, 2 * N)), rng.beta(6, 2, (3, 3, 2 * N)))
-    tests = [
-        marginal_test(fit(log[:, N:]), jnp.asarray(log[:, :N]), TRAINED_ON, jax.random.key(i), REPLICATES)
-        for i, log in enumerate(values)
-    ]
-    for name in ("trained_p", "refitted_p"):
-        p = np.concatenate([getattr(test, name) for test in tests])
-        assert abs(p.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 9)
-        assert p.min() > 0.005
-
-
-@pytest.mark.thorough
-def test_on_the_log_fitted_to_the_two_tests_are_one(draws, fit, found):
-    test = marginal_test(fit(draws[0]), draws[0], 0, jax.random.key(0), REPLICATES)
-    np.testing.assert_array_equal(test.trained, test.refitted)
-    np.testing.assert_array_equal(test.trained_p, test.refitted_p)
-    np.testing.assert_allclose(test.refitted, found.refitted, rtol=1e-6)
-    assert test.refitted_p[1] == 0.5 / (REPLICATES + 1) < test.refitted_p[0]
 
 
 def test_a_log_beyond_the_ends_of_stated_values_is_no_misfit_of_its_own_marginal():

@@ -149,28 +149,6 @@ def test_the_conditional_tau_is_a_plain_count(chains, tests):
 
 
 @pytest.mark.thorough
-def test_only_the_order_of_each_confidence_counts(chains, tests):
-    a, b, c = chains
-    plain, moved, mirrored = tests(a, b, c), tests(np.exp(a), b**3, np.arctan(c)), tests(-a, b, c)
-    np.testing.assert_array_equal(plain.tau, moved.tau)
-    np.testing.assert_array_equal(plain.p_value, moved.p_value)
-    np.testing.assert_allclose(plain.tau, -mirrored.tau, atol=1e-12)
-    np.testing.assert_array_equal(plain.p_value, mirrored.p_value)
-
-
-@pytest.mark.thorough
-def test_ties_in_the_middle_are_parted_at_random(chains, tests):
-    """A middle model that knows a few values only is a chain nevertheless where these are all that counts."""
-    steps = np.diff(chains, axis=0)
-    middle = np.sign(chains[1])
-    assert scipy.stats.kstest(tests(chains[0], middle, middle + steps[1]).p_value, "uniform").pvalue > 0.01
-    # Sorted rows must not make neighbours of those that are tied: a trend along the rows is no dependence within a tie.
-    trend = np.broadcast_to(np.arange(N, dtype=float), (CHAINS, N))
-    assert np.median(tests(trend, np.zeros((CHAINS, N)), trend).tau) == pytest.approx(1.0)
-    assert abs(tests(trend, np.zeros((CHAINS, N)), steps[1]).tau.mean()) < 0.03
-
-
-@pytest.mark.thorough
 def test_absent_queries_do_not_matter(chains, tests):
     present = np.random.default_rng(3).random((CHAINS, N)) < 0.7
     a, b, c = (np.where(present, x, np.nan) for x in chains)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from interop_libraries import NAMES, Library
 from scipy import stats
-from stated_samples import stated_log
 from submodels import of_models
 
 import rcjax
@@ -70,15 +69,6 @@ def test_a_chain_is_made_of_its_pairs(model):
 
 
 @pytest.mark.thorough
-def test_where_models_state_all_that_they_say_probabilities_sum_to_one():
-    model = rcjax.fit(stated_log("stated"))
-    lines = [values_of(part(model.marginals, j)) for j in range(3)]
-    cells = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, 3)
-    total = np.exp(np.asarray(chain.log_prob(chain.through(model.marginals, model.copulas), cells))).sum()
-    assert total == pytest.approx(1.0, abs=1e-9)
-
-
-@pytest.mark.thorough
 def test_probabilities_of_masses_are_frequencies(library, model):
     """Of all three models, and so of what the chain remembers, in our draws and in those of `sample_confidences`."""
     distribution = library.ours.CascadeDistribution(model)
@@ -96,23 +86,6 @@ def test_probabilities_of_masses_are_frequencies(library, model):
         gap = (np.append(counts, 10_000 - sum(counts)) - probabilities * 10_000)[often] ** 2
         statistic = (gap / (probabilities * 10_000)[often]).sum()
         assert stats.chi2(often.sum() - 1).sf(statistic) > 1e-4
-
-
-@pytest.mark.thorough
-def test_batches_of_models_and_one_model_alone(library, model):
-    values = np.asarray(sample_confidences(model, jax.random.key(2), 8))
-    others = dataclasses.replace(model, copulas=type(model.copulas).from_tau(jnp.array([0.1, 0.2, 0.3])))
-    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, dataclasses.replace(others, details=model.details))
-    batch = library.ours.CascadeDistribution(both)
-    assert tuple(batch.batch_shape) == (2,)
-    apart = [library.ours.CascadeDistribution(m).log_prob(values) for m in (model, others)]
-    np.testing.assert_allclose(batch.log_prob(values[:, None]), np.stack(apart, 1), rtol=1e-10)
-    assert library.sample(batch, 0, (5,)).shape == (5, 2, 3)
-    alone = library.ours.CascadeDistribution(of_models(model, np.array([1])))
-    lines = values_of(part(model.marginals, 1))
-    mass = np.exp(alone.log_prob(lines[:, None])).sum()
-    assert mass == pytest.approx(1 - float(model.marginals.smooth[1]), abs=1e-9)
-    assert library.sample(alone, 0, (7,)).shape == (7, 1)
 
 
 @pytest.mark.thorough

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import statsmodels.distributions.copula.api as references
 from interop_libraries import NAMES, Library
-from misses import in_turn
-from scipy import integrate, stats
+from scipy import stats
 
 import rcjax
 from rcjax.interop.pair import pair
@@ -128,45 +127,6 @@ def cell(copula, u, v):
     )
 
 
-def place(marginal, value):
-    """(ranks (start, end) of the mass that a value is, or None; its rank; density there), by SciPy."""
-    betas = [
-        stats.beta(a, b, marginal.lowest, marginal.highest - marginal.lowest)
-        for a, b in zip(marginal.a, marginal.b, strict=True)
-    ]
-    atoms = [] if marginal.atoms is None else list(zip(marginal.atoms.value, marginal.atoms.mass, strict=True))
-    smooth = 1 - marginal.mass_lowest - marginal.mass_highest - sum(mass for _, mass in atoms)
-    below = marginal.mass_lowest + sum(mass for at, mass in atoms if at < value)
-    below += smooth * sum(p * law.cdf(value) for p, law in zip(marginal.proportion, betas, strict=True))
-    density = smooth * sum(p * law.pdf(value) for p, law in zip(marginal.proportion, betas, strict=True))
-    masses = {marginal.lowest: (0.0, marginal.mass_lowest), marginal.highest: (1 - marginal.mass_highest, 1.0)}
-    masses |= {float(at): (float(below), float(below + mass)) for at, mass in atoms if at == value and mass > 0}
-    return masses.get(value), float(below), float(density)
-
-
-def mixed(copula, first, second):
-    """The density of a pair with point masses, by differences of the reference's cdf."""
-    (mass_u, u, f), (mass_v, v, g) = first, second
-    h = 1e-5
-    u, f = (mass_u, 1.0) if mass_u else ((u - h, u + h), f / 2 / h)
-    v, g = (mass_v, 1.0) if mass_v else ((v - h, v + h), g / 2 / h)
-    return cell(copula, u, v) * f * g
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "copula", [rcjax.copulas.Gumbel(2.5), pytest.param(rcjax.copulas.Frank(4.0), marks=pytest.mark.thorough)], ids=str
-)
-@in_turn("first, second", [(MASSES, MASSES), (MASSES, ATOMS), (ATOMS, ATOMS)], ids=["ends", "one", "atoms"])
-def test_point_masses_count_with_their_probability(copula, first, second):
-    """Every kind of place, smooth or at an end or an atom, against differences of statsmodels' cdf."""
-    values = [[m.lowest, m.highest, 0.43, 0.8, *([] if m.atoms is None else (0.5, 0.7))] for m in (first, second)]
-    pairs = np.array([(x, y) for x in values[0] for y in values[1]])
-    got = chain.log_prob(pair(copula, (first, second)), pairs)
-    expected = [mixed(REFERENCES[copula], place(first, x), place(second, y)) for x, y in pairs]
-    np.testing.assert_allclose(np.exp(got), expected, rtol=2e-5)
-
-
 @pytest.mark.thorough
 def test_masses_and_the_density_between_sum_to_one():
     nodes, weights = np.polynomial.legendre.leggauss(80)
@@ -182,41 +142,6 @@ def test_masses_and_the_density_between_sum_to_one():
     assert by_x @ density @ by_y == pytest.approx(1.0, abs=2e-4)
     # A value between masses and outside the support, and a mass of one beside a distribution of a library.
     assert np.asarray(chain.log_prob(joint, np.array([[0.05, 0.5], [0.5, 1.01]]))).tolist() == [-np.inf, -np.inf]
-
-
-@pytest.mark.thorough
-def test_a_margin_with_masses_goes_with_one_of_the_library(library, margins):
-    grid = np.linspace(-9, 11, 2001)
-    for marginal in (MASSES, ATOMS):
-        joint = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(2.5), (margins[1], marginal))
-        draws = np.asarray(library.sample(joint, 1, (4000,)))
-        values = np.array([marginal.lowest, marginal.highest, *([] if marginal.atoms is None else (0.5, 0.7))])
-        for value in values:
-            # P(Y = value), and the law of X among those: from the density, by quadrature.
-            density = np.exp(joint.log_prob(np.stack([grid, np.full_like(grid, value)], -1)))
-            mass = integrate.simpson(density, x=grid)
-            chosen = np.abs(draws[:, 1] - value) < 1e-9
-            assert chosen.mean() == pytest.approx(mass, abs=4 * np.sqrt(mass / 4000))
-            law = np.cumsum(density) * (grid[1] - grid[0]) / mass
-            assert stats.kstest(draws[chosen, 0], lambda x, law=law: np.interp(x, grid, law)).pvalue > 1e-3
-        smooth = ~np.isclose(draws[:, 1:], values).any(1)
-        assert smooth.mean() == pytest.approx(float(marginal.smooth), abs=0.03)
-
-
-@pytest.mark.thorough
-def test_gradients_go_through_masses():
-    pairs = np.array([[x, y] for x in (0.1, 0.43, 0.9) for y in (0.2, 0.43, 0.5, 1.0)])
-
-    def total(theta, mass, b):
-        first = Marginal(0.1, 0.9, mass, 0.3, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.stack([b, 1.5]))
-        return chain.log_prob(pair(rcjax.copulas.Gumbel(theta), (first, ATOMS)), pairs).sum()
-
-    at, h = np.array([2.5, 0.2, 3.0]), 1e-6
-    slopes = jax.jit(jax.grad(total, (0, 1, 2)))(*jnp.asarray(at))
-    value = jax.jit(total)
-    for index, slope in enumerate(slopes):
-        step = h * np.eye(3)[index]
-        assert float(slope) == pytest.approx(float(value(*(at + step)) - value(*(at - step))) / 2 / h, rel=1e-5)
 
 
 def test_what_is_no_marginal_is_refused():

@@ -1,7 +1,5 @@
 """A copula's parameters by NumPyro's samplers."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,23 +65,3 @@ def test_the_posterior_of_theta_is_that_of_a_grid():
     deviation = np.sqrt(weight @ (grid - mean) ** 2 / weight.sum())
     assert drawn.mean() == pytest.approx(mean, abs=0.15 * deviation)
     assert drawn.std() == pytest.approx(deviation, rel=0.1)
-
-
-@pytest.mark.thorough
-def test_theta_of_a_chain_with_masses_is_where_the_fit_is():
-    """The chain's likelihood, masses and all, has its mode at the fit by likelihood, and NUTS is around it."""
-    log = rcjax.sample_log(192, seed=0)
-    log = log.select(log.models[:2])
-    fitted = rcjax.fit(log, method="likelihood")
-    values = fitted.calibrate(log.logprob)
-
-    def chain(values):
-        theta = numpyro.sample("theta", dist.LogNormal(0.0, 2.0))
-        own = dataclasses.replace(fitted, copulas=rcjax.copulas.Gumbel(1 + theta[None]))
-        with numpyro.plate("queries", len(values)):
-            numpyro.sample("confidences", CascadeDistribution(own), obs=values)
-
-    sampler = MCMC(NUTS(chain), num_warmup=300, num_samples=1000, progress_bar=False)
-    sampler.run(jax.random.key(1), values)
-    drawn = 1 + np.asarray(sampler.get_samples()["theta"])
-    assert abs(drawn.mean() - float(fitted.copulas.theta[0])) < drawn.std() / 2

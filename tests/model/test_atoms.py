@@ -1,7 +1,5 @@
 """Point masses between the ends: marginals with atoms, and the likelihood of pairs of them."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +10,13 @@ from tiers import thorough
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax._core.kendall import kendall_tau
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, cell_table, log_likelihood, ranks
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, cell_table, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -39,6 +36,7 @@ def nothing_smooth():
 U = np.linspace(0.0003, 0.9997, 3001)
 
 distance, likelihood, ranks_of_atoms = jax.jit(cramer_von_mises), jax.jit(log_likelihood), jax.jit(Marginal.atom_ranks)
+
 draw = jax.jit(Marginal.sample, static_argnums=2)
 conditional, conditional_on_v = (
     jax.jit(lambda copula, u, v, name=name: getattr(copula, name)(u, v)) for name in ("conditional", "conditional_on_v")
@@ -53,21 +51,6 @@ def test_the_quantile_is_the_generalised_inverse_of_the_cdf(make):
     assert (np.diff(q) >= 0).all()
     assert (at >= U - 1e-12).all()
     assert (before <= U + 1e-7).all()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("make", [marginal, nothing_smooth])
-def test_samples_have_the_masses_and_the_mean(make):
-    own = make()
-    x = np.asarray(own.sample(jax.random.key(0), (200_000,)))
-    mean_above = jax.jit(own.mean_above)
-    values = [0.1, *np.asarray(own.atoms.value)[np.asarray(own.atoms.mass) > 0], 0.95]
-    masses = [own.mass_lowest, *own.atoms.mass[own.atoms.mass > 0], own.mass_highest]
-    for value, mass in zip(values, masses, strict=True):
-        assert np.mean(x == value) == pytest.approx(float(mass), abs=4e-3)
-    for at in (-0.1, 0.1, 0.29, 0.3, 0.6, 0.95):
-        assert float(mean_above(jnp.asarray(at))) == pytest.approx((x * (x > at)).mean(), abs=4e-3)
-    assert float(cramer_von_mises(own, x)) < 5e-3
 
 
 @pytest.mark.thorough
@@ -104,14 +87,6 @@ def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
     phi = np.asarray(model.calibrate(log))
     for j in range(len(log.models)):
         assert float(cramer_von_mises(part(model.marginals, j), phi[:, j])) < 0.01
-
-
-@pytest.mark.thorough
-def test_continuous_confidences_have_no_atoms():
-    model = rcjax.fit(rcjax.sample_log(300, seed=0))
-    assert model.marginals.atoms is None
-    assert model.calibrators.stated is None
-    assert {row["method"] for row in model.pair_methods} == {"tau"}
 
 
 class TurnedClayton(Rotation, of=Clayton, degrees=90):
@@ -195,13 +170,6 @@ def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
         np.testing.assert_allclose(np.exp(likelihood(copula, atom, smooth)), back, rtol=1e-7)
 
 
-@pytest.mark.thorough
-def test_ranks_of_atoms():
-    own = marginal()
-    placed = ranks(own, jnp.array([0.1, 0.2, 0.3, 0.3 + 1e-17, 0.8, 0.95]))
-    assert placed.side.tolist() == [LOWEST, SMOOTH, ATOMS, ATOMS, ATOMS + 2, HIGHEST]
-
-
 def of_few_values(u, count, seed):
     """Ranks of u (n,) on a margin of so many values, and the number of the value of each."""
     masses = np.random.default_rng(seed).dirichlet(np.full(count, 3.0))
@@ -226,15 +194,6 @@ def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(famil
     assert thetas.mean() == pytest.approx(theta, rel=0.05)
     # The standard errors are those of the spread.
     assert np.median(fits.standard_errors["theta"]) == pytest.approx(thetas.std(), rel=0.25)
-
-
-@pytest.mark.thorough
-def test_tau_b_is_biased_by_the_ties_of_few_values():
-    u, v = map(np.asarray, Gumbel(3.0).sample(jax.random.key(0), (100, 300)))
-    places = [[of_few_values(x, 10, seed)[1] for x, seed in ((u[r], 1), (v[r], 2))] for r in range(100)]
-    x, y = (np.array(column, float) for column in zip(*places, strict=True))
-    taus = jax.jit(jax.vmap(kendall_tau))(x, y, np.ones(x.shape, bool))
-    assert np.asarray(jax.vmap(Gumbel.from_tau)(taus).theta).mean() > 3.3
 
 
 def test_pairs_of_few_values_are_fitted_by_likelihood_and_say_so():
@@ -277,18 +236,3 @@ def test_a_replicate_keeps_the_values():
     assert fitted.marginals.atoms.mass.shape == model.marginals.atoms.mass.shape
     total = np.asarray(fitted.marginals.atoms.mass.sum(-1) + fitted.marginals.mass_lowest)
     np.testing.assert_allclose(total + np.asarray(fitted.marginals.mass_highest), 1.0, atol=1e-9)
-
-
-@pytest.mark.thorough
-def test_gradients_in_the_masses_agree_with_differences():
-    own, at = marginal(), jnp.array([0.2, 0.31, 0.6, 0.9])
-
-    def cdf(masses):
-        return dataclasses.replace(own, atoms=Atoms(own.atoms.value, masses)).cdf(at)
-
-    cdf, step = jax.jit(cdf), 1e-6
-    slopes = jax.jacfwd(cdf)(own.atoms.mass)
-    for place in range(3):
-        ahead = jnp.zeros(4).at[place].set(step)
-        differences = (cdf(own.atoms.mass + ahead) - cdf(own.atoms.mass - ahead)) / (2 * step)
-        np.testing.assert_allclose(slopes[:, place], differences, atol=1e-6)

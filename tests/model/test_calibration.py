@@ -71,14 +71,6 @@ def test_transforms_are_monotone_and_invert(values):
     np.testing.assert_allclose(back, logprob, rtol=1e-12)
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(st.floats(1e-9, 1 - 1e-9))
-def test_generation_transform_is_antisymmetric(p):
-    one, other = transform_confidence(jnp.log(jnp.array([p, 1 - p])), "generation")
-    # log p near p = 1 knows 1 − p to eps / (1 − p) only.
-    assert float(one) == pytest.approx(-float(other), rel=1e-6, abs=1e-12)
-
-
 def test_fit_is_that_of_statsmodels():
     n, seeds = 250, range(6)
     logprob, correct = (np.stack(part) for part in zip(*(sample(n, seed) for seed in seeds), strict=True))
@@ -138,13 +130,6 @@ def test_constant_data_get_a_constant():
         np.testing.assert_allclose(apply_batch(fitted, jnp.full(5, where)), expected, rtol=1e-12)
     assert np.all(np.isfinite(fitted.smallest))
     assert np.all(np.isfinite(fitted.largest))
-
-
-def test_two_answers_one_right():
-    fitted = fit_batch(np.array([[-1.0, -0.1]]), np.array([[False, True]]), np.ones((1, 2), bool), "generation")
-    assert fitted.status.tolist() == [calibration.CalibrationStatus.SEPARABLE]
-    assert np.all(np.isfinite(fitted.coefficients))
-    assert float(fitted.coefficients[0, 1]) > 0
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 import rcjax
-from rcjax.copulas import Copula, Frank, Gumbel, OneOf, SurvivalClayton, param
+from rcjax.copulas import Copula, OneOf, param
 from rcjax.logs import LogError
 from rcjax.model import fitting
 from rcjax.model.cascade_model import load_model, sample_confidences
@@ -101,13 +101,6 @@ def test_a_pair_without_two_common_queries_is_named(holes, common):
         rcjax.fit(broken)
 
 
-def test_a_second_fit_compiles_nothing(log, model, compilations):
-    other = rcjax.sample_log(600, seed=2)
-    with compilations() as compiled:
-        rcjax.fit(other)
-    assert not compiled
-
-
 @pytest.fixture(scope="module")
 def small(log):
     """(the log of three models, its fit)."""
@@ -140,16 +133,6 @@ def test_a_fit_near_another_agrees_with_the_whole_fit(small):
     for one, other in zip(ours, theirs, strict=True):
         inside = other > 0
         assert np.log(one[inside]).mean() > np.log(other[inside]).mean() - 0.005
-
-
-def test_a_fit_near_another_keeps_each_pairs_family(small):
-    """With the parameters of its τ."""
-    log, model = small
-    families = Gumbel(jnp.full(3, 2.0)), Frank(jnp.full(3, 1.0)), SurvivalClayton(jnp.full(3, 1.0))
-    *_, joined = near(log, model, OneOf(jnp.array([1, 0, 2]), families))
-    assert joined.index.tolist() == [1, 0, 2]
-    assert [type(each) for each in joined.members] == [Gumbel, Frank, SurvivalClayton]
-    np.testing.assert_allclose(joined.tau(), model.copulas.tau(), rtol=1e-6)
 
 
 def test_a_fit_near_another_uses_the_answers_of_each_model(holes):
@@ -189,14 +172,6 @@ def test_a_refit_has_the_options_of_the_fit(log, model, monkeypatch, options):
     details = dataclasses.replace(model.details, fit=options)
     refit(dataclasses.replace(model, calibrators=calibrators, details=details, models=log.models[:3]), log)
     assert calls == [(log.models[:3], {"transform": "none", **options})]
-
-
-def test_a_fit_says_its_options_and_a_refit_to_the_same_log_is_the_same(log, model):
-    assert model.options == {"copula": "Gumbel", "method": "tau"}
-    assert rcjax.fit(log, copula=FGM).options == {"copula": "FGM", "method": "tau"}
-    again = refit(model, log)
-    for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_a_model_of_an_older_file_is_fitted_again_by_its_family(log, model, monkeypatch):

@@ -96,19 +96,6 @@ def test_log_densities_are_those_of_scipy_and_sum_to_one(model):
 
 
 @pytest.mark.thorough
-def test_draws_have_the_moments_of_the_density(model, draws):
-    points, weights = grid()
-    weights = weights * np.exp(model.log_prob(points))
-    for moment in (lambda x: x[:, 0], lambda x: x[:, 1], lambda x: x[:, 0] * x[:, 1], lambda x: x[:, 1] ** 3):
-        mean = weights @ moment(points)
-        deviation = np.sqrt(weights @ (moment(points) - mean) ** 2 / N)
-        assert moment(draws).mean() == pytest.approx(mean, abs=4.5 * deviation)
-    for j, masses in MASSES.items():
-        for value, mass in masses:
-            assert (draws[:, j] == value).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / N))
-
-
-@pytest.mark.thorough
 def test_draws_of_later_models_are_those_of_the_joint_law(model, draws):
     """Of all first values drawn together; and where the first one is in a mass, or smooth, by its conditional law."""
     later = np.asarray(model.sample_conditional(jax.random.key(1), draws[:, :1]))
@@ -124,23 +111,6 @@ def test_draws_of_later_models_are_those_of_the_joint_law(model, draws):
         assert alone.mean() == pytest.approx(law @ values, abs=4.5 * deviation + 2e-4)
         mass = law[values == 0.6].item()
         assert (alone == 0.6).mean() == pytest.approx(mass, abs=4.5 * np.sqrt(mass / 4000))
-
-
-@pytest.mark.thorough
-def test_only_the_last_of_the_earlier_models_decides():
-    demo = rcjax.demo_model()
-    drawn = demo.sample(jax.random.key(0), (40,))
-    mixed = drawn[:, :3].at[:, :2].set(drawn[::-1, :2])
-    same = [demo.sample_conditional(jax.random.key(1), x, (2,)) for x in (drawn[:, :3], mixed)]
-    assert same[0].shape == (2, 40, 2)
-    np.testing.assert_array_equal(*same)
-    impossible = demo.sample_conditional(jax.random.key(1), jnp.array([[0.0, 0.6], [jnp.nan, 0.6], [0.3, 2.0]]))
-    assert np.isnan(impossible).all()
-    for shape in ((5,), (0,), ()):
-        with pytest.raises(ValueError, match=r"confidence|value has shape"):
-            demo.sample_conditional(jax.random.key(1), jnp.zeros(shape))
-    with pytest.raises(ValueError, match=r"value has shape \(4,\); its last axis must be the 5 margins"):
-        demo.log_prob(jnp.zeros(4))
 
 
 @pytest.mark.thorough
@@ -177,20 +147,3 @@ def test_slopes_are_differences(model):
     for place, index in ((0, (0,)), (1, (0,)), (1, (1,)), (2, (0, 1)), (2, (1, 0)), (3, (0, 0)), (3, (0, 1))):
         ends = [run(*at[:place], at[place].at[index].add(sign * h), *at[place + 1 :]) for sign in (1, -1)]
         assert float(slopes[place][index]) == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
-
-
-@pytest.mark.thorough
-def test_single_precision(model):
-    points, _ = grid(12)
-    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, model)
-    everywhere, weights = grid()
-    mean = (weights * np.exp(model.log_prob(everywhere))) @ everywhere
-    expected = np.asarray(model.log_prob(points))
-    with jax.enable_x64(False):
-        got = narrow.log_prob(jnp.asarray(points, jnp.float32))
-        drawn = narrow.sample(jax.random.key(0), (N,))
-        later = narrow.sample_conditional(jax.random.key(1), drawn[:, :1])
-    assert got.dtype == drawn.dtype == later.dtype == jnp.float32
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-3)
-    for sample in (drawn[:, 1], later[:, 0]):
-        assert np.asarray(sample).mean() == pytest.approx(mean[1], abs=6 * 0.25 / np.sqrt(N))

@@ -10,8 +10,6 @@ import pytest
 
 import rcjax
 from rcjax.copulas import (
-    Clayton,
-    Copula,
     Frank,
     Gaussian,
     Gumbel,
@@ -19,27 +17,14 @@ from rcjax.copulas import (
     OneOf,
     SurvivalClayton,
     SurvivalGumbel,
-    param,
 )
 from rcjax.copulas.families import as_family
-from rcjax.model.copula_choice import pair_ranks, select_copulas
-from rcjax.model.pair_likelihood import log_likelihood
+from rcjax.model.copula_choice import select_copulas
 from rcjax.model.pairs import pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 CANDIDATES = (Frank, Gaussian, SurvivalClayton)  # no one of them suits all pairs of the demo
-
-
-class Plackett(Copula):
-    """A user's family, by its cdf alone."""
-
-    theta: jax.Array = param(3.0, support=(1.0, 200.0))
-
-    def cdf(self, u, v):
-        eta = self.theta - 1 + 1e-9
-        s = 1 + eta * (u + v)
-        return (s - jnp.sqrt(s * s - 4 * u * v * eta * (1 + eta))) / (2 * eta)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +60,6 @@ def test_every_family_is_fitted_to_every_pair_and_one_is_chosen(model, log):
         kept = members[int(model.copulas.index[place])]
         assert type(kept).__name__ == chosen["family"]
         assert float(model.copulas.tau()[place]) == pytest.approx(chosen["tau"], abs=1e-12)
-
-
-@pytest.mark.thorough
-def test_the_table_holds_the_likelihood_of_the_log(model, log):
-    confidence = model.calibrate(log.logprob)
-    first, second, weights = pair_ranks(model.marginals, confidence, log.answered, pairs(5))
-    each = jax.vmap(log_likelihood)(model.copulas, first, second)
-    chosen = [row["log_likelihood"] for row in table_of(model) if row["chosen"]]
-    np.testing.assert_allclose((weights * each).sum(-1), chosen, rtol=1e-8)
 
 
 @pytest.mark.thorough
@@ -141,36 +117,6 @@ def test_a_mixed_model_solves_samples_and_survives_a_file(model, log, tmp_path):
     assert again.copulas.members == () or [type(m) for m in again.copulas.members] == [
         type(m) for m in model.copulas.members
     ]
-
-
-@pytest.mark.thorough
-def test_one_of_is_the_member_that_it_names():
-    u, v = np.array([0.2, 0.7]), np.array([0.4, 0.9])
-    members = (Frank(3.0), Gumbel(2.0), Clayton(1.5))
-    for place, member in enumerate(members):
-        chosen = OneOf(place, members)
-        for method in ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional"):
-            np.testing.assert_allclose(getattr(chosen, method)(u, v), getattr(member, method)(u, v), rtol=1e-14)
-        assert float(chosen.tau()) == pytest.approx(float(member.tau()))
-        np.testing.assert_allclose(chosen.tail_dependence(), member.tail_dependence())
-
-
-@pytest.mark.thorough
-def test_likelihood_and_tau_give_different_members(log):
-    by_tau, by_likelihood = rcjax.fit(log), rcjax.fit(log, method="likelihood")
-    assert by_tau.copula_table is None
-    np.testing.assert_allclose(by_likelihood.copulas.theta, by_tau.copulas.theta, rtol=0.25)
-    assert not np.allclose(by_likelihood.copulas.theta, by_tau.copulas.theta, rtol=1e-3)
-
-
-@pytest.mark.thorough
-def test_a_users_family_competes(log, tmp_path):
-    found = rcjax.fit(log, copula=[Plackett])
-    assert {row["family"] for row in table_of(found)} == {"Independence", "Plackett"}
-    alone = rcjax.fit(log, copula="plackett")  # known by its name once it is defined
-    assert type(alone.copulas) is Plackett
-    alone.save(tmp_path / "model.json")
-    assert type(rcjax.model.load_model(tmp_path / "model.json").copulas) is Plackett
 
 
 def test_what_does_not_exist_is_said(log, tmp_path):

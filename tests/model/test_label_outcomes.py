@@ -7,7 +7,7 @@ from judged_logs import KINDS, MODELS, judged_log, partly, some_labelled, verdic
 from tiers import examples
 
 import rcjax
-from rcjax.model.label_outcomes import corrected_log, expected_log, expected_right
+from rcjax.model.label_outcomes import corrected_log, expected_log
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -25,15 +25,6 @@ def test_a_log_with_all_labels_is_as_it_was():
         assert form.correct.dtype == bool
         assert np.array_equal(form.correct, log.correct)
         assert form.hand is None
-
-
-@pytest.mark.thorough
-def test_labels_stand_where_there_are_any():
-    log = judged_log(200, 60, by_answer=True)
-    right = expected_right(log)
-    assert np.array_equal(right[log.labelled], np.asarray(log.correct, float)[log.labelled])
-    assert ((right > 0) & (right < 1))[~log.labelled].all()
-    assert np.array_equal(expected_log(log).correct, right)
 
 
 @pytest.mark.thorough
@@ -55,14 +46,6 @@ def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind)
     assert (spread < least * np.std(alone, 0, ddof=1)).all()
     if kind in ("lenient", "strict"):  # the judge's word is not right on average
         assert np.abs(judged[..., 0].mean(0) - right.mean(0)).max() > 0.03
-
-
-@pytest.mark.thorough
-def test_rows_of_a_query_that_is_drawn_again_are_predicted_alike():
-    log = judged_log(80, 40)
-    again = log.take(np.arange(80).repeat(2))
-    told = np.asarray(corrected_log(again).correct)
-    assert told[::2] == pytest.approx(told[1::2], abs=1e-12)
 
 
 @settings(deadline=None, max_examples=examples(20))

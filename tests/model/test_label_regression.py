@@ -1,7 +1,5 @@
 """The regression of labels on judges and confidences, against an optimiser and a design of its own."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -95,14 +93,6 @@ def test_another_log_is_measured_by_the_scale_of_the_first():
     regression = LabelRegression.of(log)
     rows = np.array([5, 17, 40])
     assert regression.predict(log.take(rows))[0] == pytest.approx(regression.predict(log)[0][rows], abs=1e-12)
-
-
-def test_single_precision_says_the_same():
-    log = judged_log(300, 100)
-    short = dataclasses.replace(log, logprob=log.logprob.astype("float32"))
-    guess = LabelRegression.of(short)
-    assert guess.coefficients.dtype == np.float32
-    assert guess.predict(short)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=2e-4)
 
 
 @pytest.mark.thorough

@@ -66,26 +66,6 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
     assert float(slope.sum()) == pytest.approx(0.0, abs=1e-9)  # twice all of them is the same sample
 
 
-@pytest.mark.thorough
-def test_slopes_by_the_ranks_of_the_likeliest(sample):
-    def theta(u):
-        return rcjax.model.fit_copula(u, sample[1], "frank", method="likelihood").theta
-
-    way = np.random.default_rng(2).uniform(-1, 1, N) * np.minimum(sample[0], 1 - sample[0])
-    ends, h = jax.jit(jax.vmap(theta))(jnp.stack([sample[0] + 1e-5 * way, sample[0] - 1e-5 * way])), 1e-5
-    slope = float(jax.jit(jax.grad(theta))(jnp.asarray(sample[0])) @ way)
-    assert slope == pytest.approx(float(ends[0] - ends[1]) / 2 / h, rel=1e-5)
-
-
-@pytest.mark.thorough
-def test_at_an_end_of_its_support_a_parameter_stays():
-    u, v = np.asarray(rcjax.copulas.Gaussian(-0.6).sample(jax.random.key(0), (N,)))
-    fitted = jax.jit(jax.value_and_grad(lambda w: rcjax.model.fit_copula(u, v, "gumbel", w, method="likelihood").theta))
-    theta, slope = fitted(jnp.ones(N))
-    assert float(theta) == pytest.approx(1.0, abs=1e-4)
-    assert not np.asarray(slope).any()
-
-
 def test_single_precision(sample):
     wide = [float(rcjax.model.fit_copula(*sample, "frank", method=method).theta) for method in ("tau", "likelihood")]
     with jax.enable_x64(False):

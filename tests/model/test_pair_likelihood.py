@@ -9,14 +9,12 @@ from tiers import slow_to_compile, thorough
 
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, OneOf, Rotation, StudentT, SurvivalGumbel
 from rcjax.model import pair_likelihood
-from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import (
     HIGHEST,
     LOWEST,
     SMOOTH,
     Ranks,
     present_counts,
-    ranks,
     ranks_of_counts,
     sum_of,
 )
@@ -100,18 +98,6 @@ def test_each_cell_is_a_volume_of_the_cdf(copula):
     np.testing.assert_allclose(np.exp(ours), volume / size, rtol=1e-6, atol=1e-7)
 
 
-def test_discrete_margins_are_the_four_corner_differences(copula):
-    # Nothing between the masses: every observation is a corner.
-    low, high = jnp.asarray(0.35), jnp.asarray(0.35)
-    side = jnp.array([LOWEST, LOWEST, HIGHEST, HIGHEST])
-    other = jnp.array([LOWEST, HIGHEST, LOWEST, HIGHEST])
-    first, second = Ranks(jnp.zeros(4), low, high, side), Ranks(jnp.zeros(4), 2 * low, 2 * high, other)
-    ours = filled_log_likelihood(copula, first, second)
-    c = float(cdf(copula, *np.array([[0.35], [0.7]]).repeat(9, axis=1))[0])
-    expected = np.log([c, 0.35 - c, 0.7 - c, 1 - 0.35 - 0.7 + c])
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
-
-
 def test_the_cells_add_up_to_one(copula):
     nodes, weights = np.polynomial.legendre.leggauss(60)
 
@@ -178,32 +164,6 @@ def test_no_masses_leave_the_density():
         log_likelihood(Gumbel(2.0), whole[0], placed(v, "second"))
 
 
-@pytest.mark.thorough
-@SLOPES
-def test_empty_masses_stay_finite(copula):
-    # A mass of 0 has no observations; its cells must not spoil the gradients of the others.
-    first = Ranks(jnp.array([0.2, 0.7]), jnp.zeros(()), jnp.ones(()), jnp.zeros(2, int))
-    slopes = jax.jit(jax.grad(lambda c: log_likelihood(c, first, first).sum(), allow_int=True))(copula)
-    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes) if leaf.dtype.kind == "f")
-
-
-@pytest.mark.thorough
-def test_ranks_of_a_fitted_marginal():
-    marginal = Marginal(
-        *(jnp.asarray(x) for x in (0.3, 0.9, 0.1, 0.25)), jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.ones(2)
-    )
-    confidence = jnp.array([0.2, 0.3, 0.5, 0.9, 0.95])
-    found = ranks(marginal, confidence)
-    assert found.side.tolist() == [-1, -1, 0, 1, 1]  # beyond the training extremes lie the masses
-    np.testing.assert_allclose(found.u[2], marginal.cdf(0.5), rtol=1e-14)
-    assert (float(found.lowest), float(found.highest)) == (0.1, 0.75)
-    slope = jax.jit(jax.grad(lambda m: ranks(m, confidence).u[2]))(marginal)
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slope))
-    assert float(slope.mass_lowest) != 0
-    same = Marginal(*(jnp.asarray(x) for x in (0.5, 0.5, 1.0, 0.0)), jnp.array([1.0, 0.0]), jnp.ones(2), jnp.ones(2))
-    assert np.isfinite(ranks(same, confidence).u).all()  # one distinct value
-
-
 def mid_ranks(values: jax.Array) -> Ranks:
     return ranks_of_counts(*present_counts(values, jnp.ones(len(values), bool)), len(values))
 
@@ -219,16 +179,3 @@ def test_ranks_of_counts_are_mid_ranks_and_ties_at_the_ends_are_masses():
     np.testing.assert_allclose(lone.u, np.array([3, 1, 2]) / 4)
     tied = mid_ranks(jnp.ones(4))
     assert tied.side.tolist() == [-1] * 4  # all ties: one mass
-
-
-@pytest.mark.thorough
-def test_counts_are_of_what_is_present():
-    rng = np.random.default_rng(1)
-    values, present = rng.integers(-3, 4, 50) / 2, rng.random(50) < 0.7
-    below, through = present_counts(jnp.asarray(values), jnp.asarray(present))
-    there = values[present]
-    np.testing.assert_array_equal(below[present], (there[:, None] > there).sum(1))
-    np.testing.assert_array_equal(through[present], (there[:, None] >= there).sum(1))
-    below, through = present_counts(values, jnp.zeros(50, bool))  # of none
-    assert not np.any(below)
-    assert not np.any(through)

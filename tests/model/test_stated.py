@@ -1,6 +1,5 @@
 """Values that models state: which are, their estimates, and calibrators with them against the policy's plain Python."""
 
-import dataclasses
 import json
 import math
 
@@ -18,8 +17,6 @@ import rcjax
 from rcjax.model.calibration import fit_calibrator
 from rcjax.model.stated import CURVE, SIZES, StatedValues, isotonic, stated_logprobs
 from rcjax.policy import Calibration
-
-FLOATS = ("logprob", "query_cost", "cost")
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -66,11 +63,6 @@ def test_a_gate_of_zero_and_one_states_both_where_little_else_is():
     assert high > 0.9
 
 
-def test_values_among_computed_ones_are_told_from_them():
-    rng = np.random.default_rng(2)
-    assert found_in(np.where(rng.random(600) < 0.3, 0.9, rng.uniform(size=600))) == [0.9]
-
-
 def test_the_heaviest_values_have_the_places():
     rng = np.random.default_rng(3)
     places = np.arange(1, 46) / 46
@@ -107,22 +99,6 @@ def test_an_estimate_is_the_mean_of_answers_and_curve(falling):
     np.testing.assert_allclose(calibrator(np.log([0.5002, 0.8, 0.9498])), expected, atol=1e-9)
     low, high = sorted(expected[:2])
     assert low <= float(calibrator(np.log(0.7))) <= high
-
-
-@pytest.mark.thorough
-def test_yes_and_no_have_estimates_of_their_own():
-    """The logistic regression has no finite feature, and one confidence for all."""
-    log = stated_log("certain")
-    model = rcjax.fit(log)
-    phi, right = np.asarray(model.calibrate(log)), np.asarray(log.correct)
-    for j in range(len(log.models)):
-        sure = np.asarray(log.logprob)[:, j] == 0
-        for part in (sure, ~sure):
-            assert np.ptp(phi[part, j]) == 0
-            curve = right[:, j].mean()
-            shrunk = (right[part, j].sum() + CURVE * curve) / (part.sum() + CURVE)
-            assert phi[part, j][0] == pytest.approx(shrunk, abs=2e-3)
-    assert {row["method"] for row in model.pair_methods} == {"likelihood"}
 
 
 calibrations = st.builds(
@@ -213,37 +189,3 @@ def test_damaged_values_are_named(place, change, message, tmp_path):
     with pytest.raises(ValueError, match=message) as caught:
         rcjax.model.load_model(path)
     assert place in str(caught.value)
-
-
-@pytest.mark.thorough
-def test_the_calibrated_values_are_monotone_and_better_than_the_curve():
-    """On answers left out, in log-loss, over logs of five votes."""
-    gains = []
-    for seed in range(6):
-        train, test = stated_log("votes", seed=seed), stated_log("votes", n=2000, seed=100 + seed)
-        model = rcjax.fit(train)
-        bare = dataclasses.replace(model, calibrators=dataclasses.replace(model.calibrators, stated=None))
-        right = np.asarray(test.correct, float)
-        losses = []
-        for own in (model, bare):
-            phi = np.clip(np.asarray(own.calibrate(test)), 1e-6, 1 - 1e-6)
-            losses.append(-(right * np.log(phi) + (1 - right) * np.log(1 - phi)).mean())
-        gains.append(losses[1] - losses[0])
-        taken = ~np.isnan(np.asarray(model.calibrators.stated.logprob))
-        rows = zip(np.asarray(model.calibrators.stated.confidence), taken, strict=True)
-        assert all((np.diff(row[there]) >= -1e-12).all() for row, there in rows)
-    assert np.mean(gains) > 0
-
-
-@pytest.mark.thorough
-def test_the_same_in_single_precision():
-    log = stated_log("stated")
-    with jax.enable_x64(False):
-        single = rcjax.fit(
-            dataclasses.replace(log, **{name: jnp.asarray(np.float32(getattr(log, name))) for name in FLOATS})
-        )
-        assert single.calibrators.stated.confidence.dtype == jnp.float32
-    double = rcjax.fit(log)
-    np.testing.assert_allclose(single.calibrators.stated.confidence, double.calibrators.stated.confidence, atol=2e-4)
-    np.testing.assert_allclose(single.marginals.atoms.mass, double.marginals.atoms.mass, atol=1e-6)
-    np.testing.assert_allclose(single.copulas.theta, double.copulas.theta, rtol=5e-3)

@@ -16,26 +16,12 @@ def fits(float64):
     return tuple(rcjax.fit(rcjax.sample_log(192, seed=seed)) for seed in (0, 1))
 
 
-@pytest.mark.thorough
-def test_they_have_one_structure_though_each_tells_where_it_comes_from(fits):
-    one, other = fits
-    assert one.provenance["digest"] != other.provenance["digest"]
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-
-
 def test_they_stack_into_a_model_that_claims_neither_log(fits):
     both = jax.tree.map(lambda *parts: jnp.stack(parts), *fits)
     assert both.cost.shape == (2, 5)
     assert both.models == fits[0].models
     assert both.provenance == {}
     assert both.options == {}
-
-
-def test_they_meet_in_a_condition(fits):
-    taken = [jax.lax.cond(first, lambda: fits[0], lambda: fits[1]) for first in (True, False)]
-    for model, chosen in zip(fits, taken, strict=True):
-        np.testing.assert_array_equal(chosen.copulas.theta, model.copulas.theta)
-        assert chosen.provenance == {}  # which of the two it is, nobody knows while jax traces
 
 
 def test_they_share_what_is_compiled(fits, compilations):

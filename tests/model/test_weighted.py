@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from stated_samples import stated_log
 from tiers import thorough
 
 import rcjax
@@ -81,16 +80,6 @@ def test_whole_weights_are_queries_drawn_again(log, model, weighed):
     np.testing.assert_allclose(means(again), means(fitted), rtol=5e-3)  # drawn twice, a value is a peak to some starts
 
 
-@pytest.mark.thorough
-def test_it_is_vmapped_over_weights(log, model, weighed):
-    weights = jnp.stack([jnp.ones(N), jnp.ones(N).at[:9].set(0.0)])
-    both = jax.jit(jax.vmap(partial(reweigh, model, rows_of(log))))(weights)
-    for row, weight in enumerate(weights):
-        alone = weighed(model, rows_of(log), weight)
-        np.testing.assert_allclose(both.calibrators.coefficients[row], alone.calibrators.coefficients, rtol=1e-9)
-        np.testing.assert_allclose(both.marginals.a[row], alone.marginals.a, rtol=1e-6)
-
-
 def described(model):
     """All that the fit depends on, in one row."""
     m = model.marginals
@@ -124,16 +113,6 @@ def test_taus_are_those_of_queries_repeated():
     tau = weighted_taus(jnp.asarray(columns), jnp.asarray(np.stack([weights] * 2, 1).astype(float)))
     np.testing.assert_allclose(tau[0], stats.kendalltau(*repeated.T).statistic, atol=1e-12)
     np.testing.assert_allclose(weighted_taus(jnp.ones((9, 2)), jnp.ones((9, 2))), 0.0, atol=1e-12)
-
-
-@pytest.mark.thorough
-def test_stated_values_are_estimated_again():
-    log = stated_log("twentieths", N, models=2)
-    model = rcjax.fit(log)
-    same = jax.jit(reweigh)(model, rows_of(log), jnp.ones(N))
-    np.testing.assert_allclose(same.calibrators.stated.confidence, model.calibrators.stated.confidence, atol=1e-9)
-    np.testing.assert_allclose(same.marginals.atoms.mass, model.marginals.atoms.mass, atol=1e-12)
-    np.testing.assert_allclose(same.marginals.atoms.value, model.marginals.atoms.value, atol=1e-9)
 
 
 @jax.jit

@@ -85,21 +85,6 @@ def test_optimised_programmes_are_sure_of_as_much(fours, panels):
 
 
 @pytest.mark.thorough
-def test_what_is_not_sure_has_its_rounds_a_few_at_a_time(fours, monkeypatch):
-    """Where a plan has many steps: the same policies as with all λ in every round."""
-    lam, tables, plan = jnp.asarray(LAM), *problem(fours[0])
-    searched = []
-    for together, steps in [(len(LAM), 10**6), (bellman._TOGETHER, 0)]:
-        monkeypatch.setattr(bellman, "_TOGETHER", together)
-        monkeypatch.setattr(bellman, "MANY_STEPS", steps)
-        searched.append(jax.jit(lambda tables, plan: best_cascades(tables, lam, plan)[:2])(tables, plan))
-    (path, cut), (same_path, same_cut) = searched
-    np.testing.assert_array_equal(same_path, path)
-    defers = np.asarray(plan.defers)[path]
-    np.testing.assert_allclose(np.where(defers, same_cut.u, 0), np.where(defers, cut.u, 0), rtol=0, atol=1e-12)
-
-
-@pytest.mark.thorough
 def test_no_cuts_beat_the_bounds(float64, monkeypatch):
     """Of every path, by an exhaustive grid of thresholds; a bound is near, too, where all cuts are sure."""
     lam, unsure, is_sure = LAM[::8], 0, bellman._is_sure

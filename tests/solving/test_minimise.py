@@ -22,13 +22,12 @@ from minimise_samples import (
     values,
     worst,
 )
-from stated_samples import KINDS, stated_log
 from tiers import thorough
 
 import rcjax
 from rcjax import solve_frontier
 from rcjax.frontier.policies import Policies
-from rcjax.solving import minimise, minimising as module, outcomes, smooth_maximum
+from rcjax.solving import minimise, minimising as module, outcomes
 from rcjax.solving.outcome_search import Goal, outcome_of_ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -102,78 +101,12 @@ def test_it_is_bellmans_on_real_logs(shared_data, name):
 
 
 @pytest.mark.thorough
-def test_no_other_is_better_in_the_worst_case(models, robust):
-    assert statuses(robust) <= FINE
-    value = values(worst, models, robust)
-    for own in models:
-        assert (value <= values(worst, models, solve_frontier(own, lam=LAM, cascades="full")) + 1e-8).all()
-    assert (value <= random_values(worst, models, robust, LAM) + 1e-6).all()
-
-
-@pytest.mark.thorough
-def test_a_worst_regret_is_below_that_of_every_models_own_optimum(models):
-    """What is lost against the best for each model, at the worst model."""
-    fine = np.geomspace(LAM[0], LAM[-1], 9)
-    optima = [solve_frontier(own, lam=fine, cascades="full") for own in models]
-    best = jnp.stack([own.error + own.lam * own.cost for own in optima])
-
-    def regret(outcome, lam):
-        least = jax.vmap(lambda losses: jnp.interp(lam, fine, losses))(best)
-        return smooth_maximum(outcome.error + lam * outcome.cost - least, outcome.smoothing)
-
-    ours = minimise(regret, models, "full", lam=LAM)
-    value = values(regret, models, ours)
-    own = np.array([values(regret, models, solve_frontier(one, lam=LAM, cascades="full")) for one in models])
-    assert (value < own.min(0) - 1e-5).all(), (value, own)
-    assert (own.min(0) - value).max() > 1e-3
-    assert (value <= random_values(regret, models, ours, LAM) + 1e-6).all()
-    assert statuses(ours) <= FINE
-
-
-@pytest.mark.thorough
-def test_thresholds_mean_the_same_raw_confidence_under_every_model(models, robust):
-    """By samples: what each model's own draws do under the policy of the frontier, deployed."""
-    policy = robust.point(2)
-    expected = outcomes(models, robust)
-    for number, model in enumerate(models):
-        draws = rcjax.model.sample_confidences(model, jax.random.key(0), 40_000)
-        logprob = jax.vmap(lambda own, column: own.inverse(column), (0, 1), 1)(model.calibrators, draws)
-        by_first = np.asarray(models[0].calibrate(logprob))
-        waiting, right = np.ones(len(draws), bool), 0.0
-        for j, name in enumerate(policy.models):
-            threshold = float(robust.thresholds[2, j])
-            answers = waiting & ((by_first[:, j] > threshold) | (name == policy.models[-1]))
-            assert answers.mean() == pytest.approx(float(expected.answered[2, number, j]), abs=0.01)
-            right += (answers * np.asarray(draws)[:, j]).mean()
-            waiting &= ~answers
-        assert 1 - right == pytest.approx(float(expected.error[2, number]), abs=0.01)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("objective", thorough([capped, squared, fair, patient], {squared, fair}.__contains__))
 def test_no_random_search_beats_it(one, objective):
     ours = minimise(objective, one, "full", lam=LAM)
     value = values(objective, one, ours)
     assert (value <= random_values(objective, one, ours, LAM) + 1e-6).all()
     assert statuses(ours) <= FINE
-
-
-@pytest.mark.thorough
-def test_a_cap_is_kept_where_it_is_dear(one):
-    free = solve_frontier(one, lam=LAM, cascades="full")
-    ours = minimise(capped, one, "full", lam=np.full(len(LAM), 3e5))
-    assert float(free.cost[0]) > 125e-6
-    assert float(np.asarray(ours.cost).max()) < 121e-6
-
-
-@pytest.mark.thorough
-def test_fairness_moves_the_shares(one):
-    ours = minimise(fair, one, "full", lam=LAM)
-    shares, plain = (
-        np.asarray(outcomes(one, own).answered[1]) for own in (ours, solve_frontier(one, lam=LAM, cascades="full"))
-    )
-    assert np.abs(shares - 1 / 3).max() < np.abs(plain - 1 / 3).max() - 0.05
-    assert shares.sum() == pytest.approx(1, abs=1e-9)
 
 
 def problem_of(models, cascade="full", price=None):
@@ -230,18 +163,6 @@ def test_what_it_says_is_what_its_thresholds_do(models, robust):
 
 
 @pytest.mark.thorough
-def test_shares_and_paths_add_up(demo, demo_lam):
-    frontier = solve_frontier(demo, lam=demo_lam, abstain_price=0.4)
-    told = outcomes(demo, frontier)
-    np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-8)
-    np.testing.assert_allclose((told.taken * told.path_cost).sum(-1), told.cost, rtol=1e-6)
-    np.testing.assert_allclose(told.error, frontier.error, atol=1e-8)
-    np.testing.assert_allclose(told.refused, frontier.abstention, atol=1e-8)
-    assert float(np.abs(told.refused).max()) > 0.01
-    assert (np.asarray(told.answered) <= np.asarray(told.asked) + 1e-12).all()
-
-
-@pytest.mark.thorough
 def test_refusals_are_bellmans(one):
     def penalised(outcome, lam):
         return outcome.error + 0.3 * outcome.refused + lam * outcome.cost
@@ -251,63 +172,6 @@ def test_refusals_are_bellmans(one):
     loss, least = (np.asarray(own.penalty + own.lam * own.cost) for own in (ours, exact))
     np.testing.assert_allclose(loss, least, rtol=0, atol=1e-6)
     assert float(np.asarray(ours.abstention).max()) > 0.05
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind != "stated"))
-def test_stated_values_are_passed_whole_or_not(kind):
-    model = rcjax.fit(stated_log(kind))
-    lam = np.geomspace(10.0, 1e4, 5)
-    exact = solve_frontier(model, lam=lam)
-    ours = minimise(additive, model, "all", lam=lam)
-    loss, least = (np.asarray(own.error + own.lam * own.cost) for own in (ours, exact))
-    np.testing.assert_allclose(loss, least, rtol=0, atol=1e-6)
-
-
-@pytest.mark.thorough
-def test_steps_are_searched_by_the_objective_itself():
-    """Against every combination of thresholds between values, where nothing is smooth."""
-    model = next(
-        own for own in (rcjax.fit(stated_log(kind)) for kind in KINDS) if not np.asarray(own.marginals.smooth).any()
-    )
-
-    def steep(outcome, lam):
-        return outcome.error + lam * (outcome.taken * outcome.path_cost**2).sum()
-
-    lam = np.array([1e2, 1e4, 1e6]) / float(model.cost[-1])
-    ours = minimise(steep, model, "full", lam=lam)
-    columns = []
-    for j in range(2):
-        own = jax.tree.map(lambda leaf, j=j: leaf[j], model.marginals)
-        stated = np.asarray(own.atoms.value)[np.asarray(own.atoms.mass) > 0]
-        ends = [float(own.lowest)] * (float(own.mass_lowest) > 0) + [float(own.highest)]
-        inside = np.unique([*ends, *stated])
-        columns.append(np.concatenate([[0.0], (inside[1:] + inside[:-1]) / 2, [1.0]]))
-    thresholds = np.array([[*pair, 0.0] for pair in itertools.product(*columns)])
-    tried = outcomes(model, with_thresholds(ours, thresholds))
-    least = [np.asarray(jax.vmap(steep, (0, None))(tried, price)).min() for price in lam]
-    np.testing.assert_allclose(values(steep, model, ours), least, atol=1e-9)
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("robust")
-def test_a_second_call_compiles_nothing(models, compilations):
-    with compilations() as compiled:
-        minimise(worst, models[::-1], "full", lam=2 * LAM)
-    assert not compiled
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("float32")
-def test_in_float32_it_is_nearly_as_good():
-    model = rcjax.demo_model()
-    lam = np.geomspace(3e-3, 0.3, 4) / float(model.cost[-1])
-    exact = solve_frontier(model, lam=lam, cascades="full")
-    ours = minimise(additive, model, "full", lam=lam)
-    assert ours.error.dtype == np.float32
-    loss, least = (np.asarray(own.error + own.lam * own.cost) for own in (ours, exact))
-    np.testing.assert_allclose(loss, least, rtol=0, atol=2e-5)
-    assert statuses(ours) <= FINE
 
 
 def test_its_points_are_policies(robust, parts, tmp_path):

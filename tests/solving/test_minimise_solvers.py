@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from minimise_samples import LAM, additive, fair, fits, squared, statuses, values, worst
+from minimise_samples import additive, fits, statuses, values, worst
 
 from rcjax.frontier.points import PointStatus
-from rcjax.solving import descent, minimise, minimising as module
+from rcjax.solving import minimise, minimising as module
 from rcjax.solving.descent import Bounds, descend
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -17,19 +17,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 @pytest.fixture(scope="module")
 def one(float64):
     return fits()[0]
-
-
-@pytest.fixture(scope="module")
-def usual(one):
-    """(5,) the objective `squared` of what the usual solver finds."""
-    return values(squared, one, minimise(squared, one, "full", lam=LAM))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("solver", [optax.adam(0.02), pytest.param(optax.lbfgs(), marks=pytest.mark.thorough)])
-def test_a_solver_of_optaxs(one, usual, solver):
-    other = minimise(squared, one, "full", lam=LAM, starts=1, solver=solver)
-    np.testing.assert_allclose(values(squared, one, other), usual, atol=1e-6)
 
 
 SOLVERS = {
@@ -50,21 +37,6 @@ def test_solvers_of_libraries_descend_from_anywhere(solver):
 
     reached = jax.jit(lambda u: descend(loss, u, bounds, solver))(jnp.full(4, 0.5))
     assert float(loss(reached)) < 1e-6
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_solvers_of_libraries_find_what_the_usual_one_finds(one, usual, solver):
-    other = minimise(squared, one, "full", lam=LAM, starts=1, solver=SOLVERS[solver]())
-    np.testing.assert_allclose(values(squared, one, other), usual, atol=1e-6)
-
-
-@pytest.mark.thorough
-def test_what_has_not_converged_says_so(one, monkeypatch):
-    monkeypatch.setattr(descent, "_STEPS", 50)
-    slow = minimise(fair, one, "full", lam=[100.0], starts=1, solver=optax.sgd(1e-7))
-    assert statuses(slow) == {PointStatus.NOT_CONVERGED}
-    assert np.isfinite(slow.error).all()
 
 
 def test_a_slope_that_rounding_leaves_is_no_failure():

@@ -55,14 +55,6 @@ def chains(float64):
 
 
 @pytest.mark.thorough
-def test_two_models_match_adaptive_quadrature(couples):
-    models, thresholds, reference = couples
-    error, cost = batched(models, thresholds)
-    np.testing.assert_allclose(error, reference[:, 0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
-
-
-@pytest.mark.thorough
 def test_the_panels_of_sweeps_are_exact_enough(couples, monkeypatch):
     models, thresholds, reference = couples
     monkeypatch.setattr(quadrature, "PANELS", sweeps.problems.PANELS)
@@ -126,14 +118,6 @@ def test_longer_chains_match_sixteen_times_the_nodes(chains, monkeypatch):
         expected_error, expected_cost = fine(take(models, i), jnp.asarray(thresholds[i]))
         np.testing.assert_allclose(error[i], expected_error, rtol=0, atol=1e-5)
         np.testing.assert_allclose(cost[i], expected_cost, rtol=1e-5)
-
-
-@pytest.mark.thorough
-def test_a_subcascade_is_the_chain_that_ends_there(chains):
-    models, thresholds, (error, cost) = chains
-    found = batched(models, thresholds[:, 6:12, :2], models.models[:3])
-    np.testing.assert_allclose(found[0], error[:, 6:12], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found[1], cost[:, 6:12], rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +220,6 @@ def test_bad_cascades_are_refused(demo, thresholds, names, message):
         error_and_cost(demo, jnp.array(thresholds), names)
 
 
-def test_unknown_chain_is_refused(demo):
-    with pytest.raises(ValueError, match="'exact' or 'paper'"):
-        error_and_cost(demo, jnp.full(4, 0.5), chain="markov")
-
-
 @pytest.mark.parametrize("chain", ["exact", pytest.param("paper", marks=pytest.mark.thorough)])
 def test_extreme_thresholds(chains, chain):
     """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""
@@ -253,18 +232,6 @@ def test_extreme_thresholds(chains, chain):
     np.testing.assert_allclose(cost[:, 1], models.cost.sum(-1), rtol=1e-12)
     # All passed on, every model's confidences have their own marginal again.
     np.testing.assert_allclose(error[:, 1], 1 - mean[:, 5], atol=1e-6)
-
-
-@pytest.mark.thorough
-def test_a_model_that_never_answers_adds_its_cost_alone(demo):
-    """Under independence nothing is learnt from it."""
-    model = make_model(demo.marginals, Gumbel(jnp.ones(10)), demo.cost)
-    names = model.models
-    with_it = error_and_cost(model, jnp.array([0.5, 1.0]), (names[0], names[1], names[4]))
-    without = error_and_cost(model, jnp.array([0.5]), (names[0], names[4]))
-    np.testing.assert_allclose(with_it[0], without[0], atol=1e-8)
-    share = (without[1] - model.cost[0]) / model.cost[4]
-    np.testing.assert_allclose(with_it[1], without[1] + share * model.cost[1], rtol=1e-9)
 
 
 def test_degenerate_marginals_give_no_nan(float64):
@@ -296,8 +263,3 @@ def test_float32_is_close_to_float64(float64):
     assert found[0].dtype == found[1].dtype == np.float32
     np.testing.assert_allclose(found[0], error, rtol=0, atol=1e-4)
     np.testing.assert_allclose(found[1], cost, rtol=1e-4)
-
-
-def test_part_takes_a_model_out_of_a_batch(chains):
-    models, *_ = chains
-    assert part(models, 1).cost.shape == (6,)

@@ -1,6 +1,5 @@
 """What a cascade does, path by path, as a pure function: beside `error_and_cost`; derivatives beside differences."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,22 +26,6 @@ def test_sums_over_paths_are_error_and_cost(demo):
     np.testing.assert_allclose(
         by_row.error, rcjax.solving.error_and_cost(demo, jnp.full((2, 5), 0.6), CASCADE)[0], rtol=1e-9
     )
-
-
-@pytest.mark.thorough
-def test_slopes_and_curvature_are_those_of_differences(demo):
-    at = jnp.array([0.62, 0.71])
-
-    def longest(thresholds):
-        """Nothing that adds up: what a query costs, squared, by path, and the error."""
-        told = rcjax.solving.outcome(demo, thresholds, CASCADE)
-        return told.error + 1e6 * (told.taken * told.path_cost**2).sum() * 1e3
-
-    slope, curvature = jax.jit(jax.grad(longest)), jax.jit(jax.hessian(longest))(at)
-    step = 1e-5 * np.eye(2)
-    run = jax.jit(longest)
-    np.testing.assert_allclose(slope(at), [(run(at + s) - run(at - s)) / 2e-5 for s in step], rtol=1e-6)
-    np.testing.assert_allclose(curvature, [(slope(at + s) - slope(at - s)) / 2e-5 for s in step], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.thorough

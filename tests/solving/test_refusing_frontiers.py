@@ -89,41 +89,6 @@ def test_a_replay_is_what_a_service_sees(refusing, search):
 
 
 @pytest.mark.thorough
-def test_a_replay_where_all_is_refused():
-    rules = {"small": (Rule(1.0, "abstain"),), "médium": (Rule(1.0, "answer"),), "large": (Rule(1.0, "answer"),)}
-    log = rcjax.sample_log(40, seed=2)
-    renamed = log.select(log.models[:3])
-    policy = make_policy(
-        models=renamed.models,
-        rules={new: rules[old] for new, old in zip(renamed.models, rules, strict=True)},
-        **{
-            name: dict(zip(renamed.models, getattr(make_policy(), name).values(), strict=True))
-            for name in ("calibrations", "cost")
-        },
-    )
-    replayed = replay(policy, renamed)
-    assert (float(replayed.error), float(replayed.abstention), float(replayed.error_answered)) == (0.0, 1.0, 0.0)
-    assert float(replayed.cost) == pytest.approx(float(log.cost[0]))
-    assert replayed.n == 40
-
-
-@pytest.mark.thorough
-def test_bands_of_what_is_refused(tmp_path):
-    log = rcjax.sample_log(250, seed=6)
-    model = rcjax.fit(log)
-    frontier = solve_frontier(model, lam=[100.0, 600.0, 3000.0], abstain_price=0.3)
-    bands = rcjax.tuning.bootstrap(frontier, log, replicates=40)
-    abstention = np.asarray(replay(frontier, log).abstention)
-    low, high = np.asarray(bands.abstention).T
-    assert (low < abstention).all()
-    assert (abstention < high).all()
-    assert (high - low < 0.25).all()
-    frontier.with_bands(bands).save(tmp_path / "frontier.json")
-    loaded = load_frontier(tmp_path / "frontier.json")
-    np.testing.assert_array_equal(loaded.bands.abstention, bands.abstention)
-
-
-@pytest.mark.thorough
 def test_predictions_hold_on_fresh_queries(demo, refusing):
     fresh = rcjax.sample_log(20_000, seed=11)
     replayed = replay(refusing["all"], fresh)

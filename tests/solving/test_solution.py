@@ -105,14 +105,6 @@ def test_second_derivatives_are_those_of_differences(three, lam):
 
 
 @pytest.mark.thorough
-def test_forward_and_reverse_are_the_same(at):
-    solved, values = at
-    both = [jax.jit(derive(solved, (0, 1, 2, 3)))(*values) for derive in (jax.jacfwd, jax.jacrev)]
-    for forward, reverse in zip(*both, strict=True):
-        np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.thorough
 def test_the_loss_moves_as_the_envelope_theorem_says(three, lam):
     price = jnp.asarray(lam[1])
 
@@ -142,12 +134,6 @@ def test_it_is_vmapped_over_models_and_compiles_once(three, lam, compilations):
     with compilations() as messages:
         over_models(dearer)
     assert not messages
-
-
-@pytest.mark.thorough
-def test_it_is_vmapped_over_prices(three, lam):
-    one_by_one = jax.jit(jax.vmap(lambda price: solve(three, price, "full")))
-    np.testing.assert_allclose(one_by_one(jnp.asarray(lam)).loss, solve(three, lam, "full").loss, rtol=1e-12)
 
 
 @pytest.mark.thorough
@@ -182,11 +168,3 @@ def test_float32_loses_little(three, lam):
         solution = solve(small, lam.astype(np.float32))
     assert solution.error.dtype == jnp.float32
     np.testing.assert_allclose(solution.loss, exact.loss, atol=2e-6)
-
-
-@pytest.mark.thorough
-def test_slopes_in_float32(three, lam):
-    small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), three)
-    with jax.enable_x64(False):
-        slope = jax.jit(jax.grad(lambda price: solve(small, price, "full").loss))(jnp.float32(lam[1]))
-    np.testing.assert_allclose(slope, solve(three, lam[1], "full").cost, rtol=1e-4)

@@ -138,19 +138,6 @@ def test_no_grid_of_thresholds_and_refusals_beats_the_solver(triples):
 
 
 @pytest.mark.thorough
-def test_refusals_in_the_objective_are_those_of_draws(triples):
-    model = take(triples, 3)
-    confidence = np.asarray(rcjax.model.sample_confidences(model, jax.random.key(4), 20_000))
-    quantiles = np.quantile(confidence, [0.2, 0.55], axis=0)
-    refusals, thresholds = quantiles + 1e-9
-    found = error_and_cost(model, thresholds, refusals=refusals)
-    bounds = np.stack([refusals, [*thresholds[:2], refusals[2]], np.ones(3)], axis=1)
-    actions = np.array([[-1, 1, 0], [-1, 2, 1], [-1, 2, 2]])
-    for ours, seen in zip(found, walked(confidence, np.asarray(model.cost), 0, bounds, actions), strict=True):
-        assert abs(float(ours) - seen.mean()) < 4.5 * seen.std() / np.sqrt(len(seen))
-
-
-@pytest.mark.thorough
 def test_the_objective_has_the_derivatives_of_differences(demo):
     names = (demo.models[0], demo.models[2], demo.models[4])
     refusals, thresholds = jnp.array([0.3, 0.4, 0.6]), jnp.array([0.7, 0.8])
@@ -165,36 +152,7 @@ def test_the_objective_has_the_derivatives_of_differences(demo):
         assert gradient[j] == pytest.approx(float(difference), rel=1e-3, abs=1e-7)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("search", ["all", "full"])
-def test_no_refusal_moved_a_little_does_better(demo, refusing, search):
-    frontier = refusing[search]
-    rng = np.random.default_rng(5)
-    for row in (2, 4, 6):
-        names = tuple(name for name, on in zip(demo.models, frontier.members[row], strict=True) if on)
-        lam, best = float(frontier.lam[row]), loss(frontier)[row]
-        refusals, thresholds = (np.asarray(each)[row] for each in (frontier.refusals, frontier.thresholds))
-        deferred = thresholds > refusals
-        moves = 0.02 * rng.normal(size=(2, 60, len(refusals))) * (refusals > 0)
-        moved = np.clip(refusals + moves[0], 0, 1)
-        cuts = np.where(deferred, np.maximum(thresholds, moved), moved)
-        error, cost, refused = error_and_cost(demo, cuts, names, refusals=moved)
-        assert (np.asarray(error + 0.3 * refused + lam * cost) >= best - 1e-7).all(), row
-        at = error_and_cost(demo, thresholds, names, refusals=refusals)
-        figures = [float(getattr(frontier, name)[row]) for name in ("error", "cost", "abstention")]
-        np.testing.assert_allclose([float(each) for each in at], figures, atol=1e-9)
-
-
 # -- laws
-
-
-def test_more_freedom_is_never_worse(demo, demo_lam, refusing):
-    without = solve_frontier(demo, lam=demo_lam)
-    slack = 1e-7
-    assert (loss(refusing["adaptive"]) <= loss(refusing["all"]) + slack).all()
-    assert (loss(refusing["all"]) <= loss(refusing["full"]) + slack).all()
-    assert (loss(refusing["all"]) < loss(without)).all()
-    assert (loss(refusing["all"]) - loss(refusing["adaptive"])).max() > 1e-3
 
 
 @pytest.mark.parametrize("search", ["all", "full"])
@@ -203,18 +161,6 @@ def test_the_last_model_of_a_cascade_refuses_and_no_other(demo, refusing, search
     refuses = np.asarray(frontier.refusals) > 0
     last = len(demo.models) - 1 - np.asarray(frontier.members)[:, ::-1].argmax(1)
     assert (refuses == (np.arange(len(demo.models)) == last[:, None])).all()
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-def test_the_dearer_the_rarer(demo, demo_lam, search):
-    """The least loss is concave in the price, of which the abstention is the derivative."""
-    lam, prices = demo_lam[[2, 5]], [0.0, 0.1, 0.2, 0.4, 0.7, 0.95, 1.0]
-    found = [solve_frontier(demo, lam=lam, cascades=search, abstain_price=price) for price in prices]
-    rates, losses = np.stack([np.asarray(f.abstention) for f in found]), np.stack([loss(f) for f in found])
-    assert (np.diff(rates, axis=0) <= 1e-6).all()
-    steps = np.diff(losses, axis=0) / np.diff(prices)[:, None]
-    assert (steps <= rates[:-1] + 1e-6).all()
-    assert (steps >= rates[1:] - 1e-6).all()
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -231,14 +177,6 @@ def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
         assert found.point(3).rules == without.point(3).rules
     nearly = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=1 - 1e-12)
     np.testing.assert_allclose(loss(nearly), loss(without), rtol=1e-9)
-
-
-@pytest.mark.parametrize("search", ["all", "adaptive"])
-def test_all_is_refused_for_nothing_by_the_cheapest_model(demo, demo_lam, search):
-    frontier = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0)
-    np.testing.assert_allclose(frontier.abstention, 1.0, atol=1e-9)
-    np.testing.assert_allclose(frontier.error, 0.0, atol=1e-9)
-    np.testing.assert_allclose(frontier.cost, demo.cost[0], rtol=1e-9)
 
 
 def test_refusals_never_pass_thresholds(demo):

@@ -1,7 +1,6 @@
 """Sweeps in this process: what `sweep` finds is what `fit`, `solve_frontier` and `replay` do, one by one."""
 
 import dataclasses
-import datetime
 import json
 
 import numpy as np
@@ -11,7 +10,6 @@ from judged_logs import partly
 
 import rcjax
 from rcjax.frontier.points import PointStatus
-from rcjax.model.provenance import describe_fit
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 SIZES = {"small": 50, "smaller": 40, "other": 80}  # two shapes
@@ -42,16 +40,6 @@ def of(points, **wanted):
     for name, value in wanted.items():
         points = points.filter(pl.col(name).eq_missing(pl.lit(value)))
     return points.sort("lam")
-
-
-@pytest.mark.thorough
-def test_every_problem_is_solved_once(points, swept):
-    expected = len(SIZES) * 2 * 4 * (3 * 2 + 1)  # logs, replicates, prices, searches with both copulas and one without
-    keys = ["log", "seed", "replicate", "cascades", "copula", "lam"]
-    assert points.height == expected
-    assert points.select(keys).is_unique().all()
-    assert set(points["status"]) <= {0, 1}
-    assert swept.finished
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -134,37 +122,6 @@ def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
     assert all(path.stat().st_mtime_ns == before[path][1] for path in parts[1:])
     assert told[-1] == (len(SIZES) * 2,) * 2
     assert told[0][0] == told[-1][0] - {2: 2, 4: 4}[told[-1][0] - told[0][0]]
-
-
-def test_batches_change_nothing_and_nothing_is_compiled_twice(points, logs, settings, tmp_path, compilations):
-    with compilations() as compiled:
-        again = rcjax.sweeps.sweep(logs, tmp_path / "again", **settings)
-    assert not [message for message in compiled if "share" in message or "run" in message]
-    assert again.points.collect().equals(points)
-
-
-@pytest.mark.thorough
-def test_a_sweep_that_went_on_another_day_leaves_the_same_bytes(logs, tmp_path, monkeypatch):
-    some = {"small": logs["small"]}
-    options = {"cascades": "labels", "lam": [10.0, 1000.0], "replicates": 3, "batch": 2}
-    at_once, resumed = (tmp_path / name for name in ("at once", "resumed"))
-    rcjax.sweeps.sweep(some, at_once, **options)
-    rcjax.sweeps.sweep(some, resumed, **options)
-    for path in sorted((resumed / "parts").glob("*"))[1:]:  # as if it had been killed in its second batch
-        path.unlink()
-
-    class Later(datetime.datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return super().now(tz) + datetime.timedelta(days=1)
-
-    monkeypatch.setattr(datetime, "datetime", Later)
-    assert describe_fit(logs["small"])["date"] > f"{datetime.date.today()}T99"
-    rcjax.sweeps.sweep(some, resumed, **options)
-    files = sorted(path.relative_to(at_once) for path in at_once.rglob("*") if path.is_file())
-    assert len(files) == 6  # sweep.json, logs.parquet, two parts and their fits
-    for path in files:
-        assert (resumed / path).read_bytes() == (at_once / path).read_bytes(), path
 
 
 def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
