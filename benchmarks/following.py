@@ -26,8 +26,7 @@ from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW, Bill
-from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.replay import walk_log
+from rcjax.replaying.following import Rungs
 
 FIGURES = ("error", "for the same money", "used", "overspent", "on the way", "until")
 WINDOWS = (100.0, 200.0, WINDOW, 1000.0)
@@ -43,26 +42,10 @@ CHANGES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 }
 
 
-class Rungs(NamedTuple):
-    """What becomes of N queries by each of R rungs."""
-
-    tuned: tuple[float, ...]  # (R,) what a query was tuned to cost
-    wrong: np.ndarray  # (R, N)
-    cost: np.ndarray  # (R, N)
-
-    @classmethod
-    def of(cls, policy: AnyPolicy, test: rcjax.Log) -> "Rungs":
-        """The rungs of a policy on a log."""
-        walks = [walk_log(rung, test) for rung in policy.rungs]
-        wrong, cost = (
-            np.stack(rows) for rows in zip(*((w.wrong, (w.query_cost * w.asked).sum(0)) for w in walks), strict=True)
-        )
-        return cls(policy.costs, wrong, cost)
-
-    def error_for(self, money: float) -> float:
-        """The error where the bill on these queries is some money."""
-        order = np.argsort(self.cost.mean(1))
-        return float(np.interp(money, self.cost.mean(1)[order], self.wrong.mean(1)[order]))
+def error_for(rungs: Rungs, money: float) -> float:
+    """The error of a ladder where its bill is some money."""
+    order = np.argsort(rungs.spent.mean(1))
+    return float(np.interp(money, rungs.spent.mean(1)[order], rungs.wrong.mean(1)[order]))
 
 
 class Stream(NamedTuple):
@@ -83,7 +66,7 @@ def follow(rungs: Rungs, budget: float, window: float, changes: np.ndarray, rng:
         low, share = divmod(bill.position(rungs.tuned), 1)
         rung = int(low) + (lot < share)
         wrong[place] = rungs.wrong[rung, query]
-        paid[place] = rungs.cost[rung, query] * changes[place]
+        paid[place] = rungs.spent[rung, query] * changes[place]
         bill = bill.pay(paid[place], expected=rungs.tuned[rung])
     mean = np.cumsum(paid) / np.arange(1, count + 1) / budget
     far = np.flatnonzero(np.abs(mean - 1) > NEAR)
@@ -101,12 +84,12 @@ def measure(split: Split, budgets: int, queries: int) -> list[dict]:
     for change, window in [("as tuned", window) for window in WINDOWS] + [(name, WINDOW) for name in CHANGES][1:]:
         rng = np.random.default_rng(split.split)
         changes = CHANGES[change](place, rng)
-        ends = rungs.cost.mean(1)[[0, -1]] * (changes[-queries // 4 :].mean(), changes[: queries // 4].mean())
+        ends = rungs.spent.mean(1)[[0, -1]] * (changes[-queries // 4 :].mean(), changes[: queries // 4].mean())
         values = everyone[(everyone > ends[0]) & (everyone < ends[1])]
         pair = np.array([by_labels(plain)("budget", float(value)) for value in values])
         streams = [follow(rungs, float(value), window, changes, rng) for value in values]
         error, used, most, until = np.array(streams).T
-        money = [rungs.error_for(max(value, bill)) for value, bill in zip(values, pair[:, BILL], strict=True)]
+        money = [error_for(rungs, max(value, bill)) for value, bill in zip(values, pair[:, BILL], strict=True)]
         own = np.mean(money) if change == "as tuned" else np.nan
         figures = {
             "error": 100 * (error.mean() / pair[:, ERROR].mean() - 1),

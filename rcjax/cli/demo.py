@@ -51,7 +51,7 @@ def demo(
             budget = _DEMO_SHARE * float(np.asarray(log.cost)[-1])
             policy = frontier.policy(budget=budget)
         with steps("replaying on fresh queries"):
-            replayed = plain_replay(rcjax.replay(policy, fresh), fresh)
+            replayed = plain_replay(policy, fresh)
         rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
         alone = _alone(fresh)
         if json_:

@@ -25,6 +25,7 @@ from rcjax.cli.options import (
 )
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command, print_json
+from rcjax.policy.policy import AnyPolicy
 
 
 def evaluate(
@@ -44,8 +45,9 @@ def evaluate(
 ) -> None:
     """Answer the queries of a log by a policy or a frontier: the error and cost seen, beside those predicted.
 
-    Use queries that were not in the log for tuning. Models of the log that the policy does not know are
-    ignored; without `--prices`, token counts are priced as when tuning.
+    For a policy that follows its bill also what following it does with these queries, in their order. Use
+    queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
+    without `--prices`, token counts are priced as when tuning.
     """
     scale = scoring(score_max)
     reading = {"reference": counted(reference, same), **scale}
@@ -57,16 +59,16 @@ def evaluate(
         import rcjax
         from rcjax.replaying.beside_reference import beside_reference
         from rcjax.tuning.overlap import overlap
+        from rcjax.tuning.retune import recorded_tuning
 
         require_plausible_prices(prices, really)
         steps = Steps(2)
         with steps("reading"):
             subject = load_tuned(policy_or_frontier)
             data = read_for(subject, log, prices, labels, answers, reading)
-        policy = None if isinstance(subject, rcjax.Frontier) else subject
         with steps("replaying"):
-            beside = None if policy is None else beside_reference(policy, data)
-            replayed = plain_replay(rcjax.replay(subject, data), data)
+            beside = beside_reference(subject, data) if isinstance(subject, AnyPolicy) else None
+            replayed = plain_replay(subject, data)
         predicted, shared = expectation(subject), overlap(data, subject)
         tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
         if json_:
@@ -74,7 +76,9 @@ def evaluate(
             parts = {} if beside is None else {"reference": beside.to_json()}
             print_json(replayed | {"predicted": predicted, "tuned_on_this_log": tuned_here} | counts | parts)
         else:
-            show_replay(data.describe(), predicted, replayed, tuned_here, data.counted.noun)
+            search = recorded_tuning(subject).spec.search if isinstance(subject, AnyPolicy) else subject.search
+            billed = search == "selected"
+            show_replay(data.describe(), predicted, replayed, tuned_here, data.counted.noun, billed=billed)
             if beside is not None:
                 hang(Screen(), "note", f"on these queries it {beside.describe()}")
             if shared and not tuned_here:

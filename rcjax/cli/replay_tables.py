@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
-from rcjax._base.wording import Money, between, choose_unit, count, describe_cascade, figure, percent
+from rcjax._base.wording import choose_unit, count, describe_cascade, figure, percent
 from rcjax._core.json_values import plain
 from rcjax._core.thinning import spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
@@ -21,7 +22,6 @@ from rcjax.policy.policy import AnyPolicy
 if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
-    from rcjax.replaying.replay import Replay
 
 LEVEL = 0.9  # of the intervals that are shown
 
@@ -63,19 +63,27 @@ def brief_seconds(value: float | None) -> str:
     return "–" if value is None else figure(value, 2 if value < 9.95 else 3)
 
 
-def plain_replay(replay: Replay, log: Log) -> dict[str, Any]:
-    """Return what a replay saw on a log as JSON values, with 90 % intervals for the true error and cost."""
-    from rcjax.replaying.curves import error_interval
+def plain_replay(subject: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+    """Return what a policy or frontier does on a log as JSON values, with 90 % intervals for the true error and cost.
 
+    Of a ladder that follows its bill, `followed` is what following it does with these queries, in their order.
+    """
+    from rcjax.replaying.curves import error_interval
+    from rcjax.replaying.following import follow
+    from rcjax.replaying.replay import replay as replay_
+
+    replay, followed = replay_(subject, log), {}
+    if isinstance(subject, AnyPolicy) and (stream := follow(subject, log)) is not None:
+        followed = {"followed": stream.to_json() | {"tuned": subject.position}}
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
-    cost, se = (np.asarray(figure, float)[..., None] for figure in (replay.cost, replay.cost_se))
-    intervals = {
-        "error_interval": error_interval(replay, log, LEVEL),
-        "cost_interval": np.maximum(cost + np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2) * se, 0.0),
-    }
+    spread = np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2)
+    intervals = {"error_interval": error_interval(replay, log, LEVEL)}
+    for name in ("cost", "spent"):
+        mean, se = (np.asarray(getattr(replay, field), float)[..., None] for field in (name, f"{name}_se"))
+        intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
-    return figures | plain(intervals) | {"level": LEVEL} | seconds
+    return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
 
 
 @shown
@@ -85,20 +93,23 @@ def show_replay(
     replayed: Mapping[str, Any],
     tuned_on: bool = False,
     noun: str = ERRORS.noun,
+    *,
+    billed: bool = True,
 ) -> None:
     """Print what happened when a policy or a frontier answered the queries of a log, beside the promise.
 
-    `tuned_on`: whether it was tuned on this very log. `noun`: what is counted.
+    Args:
+        heading: what was read.
+        predicted, replayed: as `expectation` and `plain_replay` give them.
+        tuned_on: whether it was tuned on this very log.
+        noun: what is counted.
+        billed: whether costs were promised as bills, and else at the models' mean costs.
     """
     screen = Screen()
     screen.print(heading, style="bold")
-    costs = replayed["cost"] if isinstance(replayed["cost"], list) else [replayed["cost"]]
-    sure = f"; in brackets, {100 * predicted['level']:.4g} % intervals" if "level" in predicted else ""
-    sure = sure if not isinstance(replayed["cost"], list) else ""
-    screen.print(f"Replayed on {count(replayed['n'], 'query')}; ± is one standard error{sure}.")
-    if isinstance(replayed["cost"], list):
-        screen.print("Observed costs take each answer at its model's mean price; as billed, at its own.")
-    screen.print(_replay_table(predicted, replayed, choose_unit(costs), noun))
+    table = _frontier_replayed if isinstance(replayed["cost"], list) else _policy_replayed
+    screen.print(f"Replayed on {count(replayed['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
+    screen.print(table(predicted, replayed, noun, "spent" if billed else "cost"))
     if tuned_on:
         what = "this is the very log that it was tuned on, where it looks better than it is: evaluate it on others"
         hang(screen, "note", what)
@@ -148,24 +159,25 @@ def show_retuning(
             screen.print(f"{name}:" if share == 1 else f"{name}, for {percent(share)} of the queries:")
             screen.print(_indent(describe_cascade(_point(part), width=76)))
     replays = facts["replayed"]
-    money = choose_unit([replay["cost"] for replay in replays.values() if replay])
+    money = choose_unit([replay["spent"] for replay in replays.values() if replay])
+    expected = {name: policy["expected"] for name, policy in policies.items()}
+    seen = {name: replay and {**replay, **replay.get("followed", {})} for name, replay in replays.items()}
     table = make_table("on these queries", "before", "after")
 
-    def row(label: str, show: Any) -> None:
-        table.add_row(label, *(show(name) for name in policies))
+    def row(label: str, of: Mapping[str, Any], show: Any) -> None:
+        table.add_row(label, *(_maybe(of[name], show) for name in policies))
 
-    row(f"expected {noun}", lambda name: _maybe(policies[name]["expected"].get("error"), percent))
-    row("replayed", lambda name: _maybe(replays[name], lambda replay: _error(replay["error"], replay["error_se"])))
+    row(f"expected {noun}", expected, lambda of: _maybe(of.get("error"), percent))
+    row("replayed", seen, lambda of: percent(of["error"]) if "bill" in of else _sure(of, "error", percent))
     table.add_section()
-    row(f"expected $ per {money.name}", lambda name: _maybe(policies[name]["expected"].get("cost"), money.show))
-    row("replayed", lambda name: _maybe(replays[name], lambda replay: _cost(replay["cost"], replay["cost_se"], money)))
+    row(f"expected $ per {money.name}", expected, lambda of: _maybe(of.get("cost"), money.show))
+    row("replayed", seen, lambda of: money.show(of["bill"]) if "bill" in of else _sure(of, "spent", money.show))
+    if any(of and "bill" in of for of in seen.values()):
+        row("by rung, on average", seen, lambda of: _maybe(of.get("position"), lambda where: f"{where:.1f}"))
     table.add_section()
     parts = (part for policy in policies.values() for _, part in _parts(policy))
     for model in dict.fromkeys(model for part in parts for model in part["models"]):
-        row(
-            f"answered by {model}",
-            lambda name, model=model: _maybe(replays[name], lambda replay: _share(replay, model)),
-        )
+        row(f"answered by {model}", replays, partial(_share, model=model))
     screen.print(table)
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
     gain = facts["gain"]
@@ -187,38 +199,52 @@ def _share(replayed: Mapping[str, Any], model: str) -> str:
     return percent(dict(zip(replayed["models"], replayed["share"], strict=True)).get(model))
 
 
-def _replay_table(predicted: Mapping[str, Any], replayed: Mapping[str, Any], money: Money, noun: str) -> Table:
-    """Predicted beside observed: a row per figure for a policy, a row per point for a frontier."""
-    if not isinstance(replayed["cost"], list):
-        table = make_table("", "predicted", "observed")
-        error, cost = _maybe(predicted["error"], percent), _maybe(predicted["cost"], money.show)
-        if "level" in predicted:
-            error += f" ({between(predicted['error_interval'])})"
-            cost += f" ({'–'.join(money.show(end) for end in predicted['cost_interval'])})"
-        table.add_row(noun, error, _error(replayed["error"], replayed["error_se"]))
-        if replayed["abstention"] or predicted.get("abstention"):
-            refused = _maybe(predicted.get("abstention"), percent)
-            table.add_row("without answer", refused, percent(replayed["abstention"]))
-            table.add_row(f"{noun} among the answered", "", percent(replayed["error_answered"]))
-        table.add_row(f"$ per {money.name}, as billed", cost, _cost(replayed["spent"], replayed["spent_se"], money))
-        table.add_row("  at mean prices", "", _cost(replayed["cost"], replayed["cost_se"], money))
-        for name, words in _SECONDS.items() if "seconds" in replayed else ():
-            table.add_row(words, brief_seconds(predicted.get(name)), brief_seconds(replayed[name]))
-        for name, share in zip(replayed["models"], replayed["share"], strict=True):
-            table.add_row(f"answered by {name}", "", percent(share))
-        return table
-    unit = f"$ per {money.name}"
-    heads = (f"{unit},\npredicted", "\nobserved", "\nas billed", f"{noun},\npredicted", f"{noun},\nobserved")
+def _policy_replayed(predicted: Mapping[str, Any], replayed: Mapping[str, Any], noun: str, kind: str) -> Table:
+    """A row per figure of a policy: predicted, observed at the position as it was tuned, and where it follows its bill.
+
+    `kind` is that of the cost that was promised: "spent", or "cost" at the models' mean costs.
+    """
+    followed, money = replayed.get("followed", {}), choose_unit([replayed[kind]])
+    bill = _maybe(followed.get("bill"), money.show)
+    rows = [(noun, *(_sure(of, "error", percent) for of in (predicted, replayed, followed)))]
+    if replayed["abstention"] or predicted.get("abstention"):
+        refused = (_maybe(of.get("abstention"), percent) for of in (predicted, replayed, followed))
+        rows += [
+            ("without answer", *refused),
+            (f"{noun} among the answered", "", percent(replayed["error_answered"]), ""),
+        ]
+    promised = _sure(predicted, "cost", money.show)
+    if kind == "cost":
+        rows += [(f"$ per {money.name} at mean prices", promised, _sure(replayed, "cost", money.show), "")]
+        promised = ""
+    rows += [(f"$ per {money.name}", promised, _sure(replayed, "spent", money.show), bill)]
+    if followed:
+        tuned, mean, low, high = (f"{followed[name]:.1f}" for name in ("tuned", "position", "low", "high"))
+        rows += [("rung, on average", tuned, tuned, f"{mean} ({low}–{high})")]
+    for name, words in _SECONDS.items() if "seconds" in replayed else ():
+        rows += [(words, brief_seconds(predicted.get(name)), brief_seconds(replayed[name]), "")]
+    shares = zip(replayed["models"], replayed["share"], strict=True)
+    rows += [(f"by {name}", "", percent(share), "") for name, share in shares if share]
+    table = make_table("", "predicted", "observed", *["following\nits bill"] * bool(followed))
+    for row in rows:
+        table.add_row(*row[: len(table.columns)])
+    return table
+
+
+def _frontier_replayed(predicted: Mapping[str, Any], replayed: Mapping[str, Any], noun: str, kind: str) -> Table:
+    """A row for some points of a frontier."""
+    money = choose_unit(replayed[kind])
+    heads = (f"$ per {money.name},\npredicted", "\nobserved", f"{noun},\npredicted", f"{noun},\nobserved")
     refusing, timed = any(replayed["abstention"]), "seconds" in replayed
     more = [*["no answer,\nobserved"] * refusing, *["seconds,\n95 %"] * timed]
-    table = make_table(*heads, *more, numbers=5 + len(more))
-    for i in spread(replayed["cost"], replayed["error"]):
+    table = make_table(*heads, *more, numbers=4 + len(more))
+    for i in spread(replayed[kind], replayed["error"]):
+        seen = {name: values[i] for name, values in replayed.items() if name.startswith((kind, "error"))}
         table.add_row(
             money.show(predicted["cost"][i]),
-            _cost(replayed["cost"][i], replayed["cost_se"][i], money),
-            _cost(replayed["spent"][i], replayed["spent_se"][i], money),
+            _sure(seen, kind, money.show),
             percent(predicted["error"][i]),
-            _error(replayed["error"][i], replayed["error_se"][i]),
+            _sure(seen, "error", percent),
             *[percent(replayed["abstention"][i])] * refusing,
             *[brief_seconds(replayed["seconds_p95"][i]) if timed else ""] * timed,
         )
@@ -258,9 +284,9 @@ def _maybe(value: float | None, show: Any) -> str:
     return "–" if value is None else show(value)
 
 
-def _error(value: float, se: float | None) -> str:
-    return f"{percent(value)} ± {'–' if se is None else f'{100 * se:.1f}'}"
-
-
-def _cost(value: float, se: float | None, money: Money) -> str:
-    return f"{money.show(value)} ± {'–' if se is None else figure(se * money.scale, 2)}"
+def _sure(figures: Mapping[str, Any], name: str, show: Any) -> str:
+    """A figure, with its interval where there is one."""
+    value, ends = figures.get(name), figures.get(f"{name}_interval")
+    if value is None or ends is None or None in ends:
+        return _maybe(value, show)
+    return f"{show(value)} ({'–'.join(show(end).removesuffix(' %') for end in ends)})"

@@ -72,7 +72,7 @@ def retune(
             gain = held_out_gain(old, fresh)
             comparable = set(old.models) <= set(fresh.models)
             replays = {
-                name: plain_replay(rcjax.replay(subject, fresh), fresh) if name == "after" or comparable else None
+                name: plain_replay(subject, fresh) if name == "after" or comparable else None
                 for name, subject in (("before", old), ("after", retuned.policy))
             }
         remarks, unshown = _what_is_shown(old, fresh, gain)

@@ -19,7 +19,14 @@ import numpy as np
 
 from rcjax._base.wording import count
 from rcjax._core.json_values import plain
-from rcjax.diagnostics.policy_verdicts import judge_all, judge_models, judge_policy, tell_cheaper, tell_seconds
+from rcjax.diagnostics.policy_verdicts import (
+    judge_all,
+    judge_models,
+    judge_policy,
+    tell_cheaper,
+    tell_followed,
+    tell_seconds,
+)
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
@@ -27,11 +34,13 @@ from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration_error import calibration_error
 from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count
+from rcjax.replaying.following import Rungs
 from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.tuning.overlap import Overlap, overlap
-from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
+from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, why_untested
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
 
@@ -60,10 +69,12 @@ class PolicyCheck:
     the raw confidences, with `distance_p`, and their medians `median`, `median_tuned` as probabilities."""
     error: dict[str, Any]
     """`seen` with `se`, `expected` with `expected_se`, and where it has one `interval` with its `level`; `tuned`, what
-    it is on the log tuned on; `p_value`."""
+    it is on the log tuned on; `p_value`. Of a ladder that follows its bill, what following it comes to."""
     cost: dict[str, Any]
-    """The same of the cost; answers at their model's mean cost. `p_value` is one-sided, of so much more than expected,
-    and `p_below` of so much less, which is no drift."""
+    """The same of the bill, at the position of a ladder; for policies found by the model alone, of the cost at the
+    models' mean costs. `p_value` is one-sided, of so much more than expected, and `p_below` of so much less, which is
+    no drift. Of a ladder that follows its bill also `least`, the bill of its cheapest rung, and `least_p`, of that
+    being above the budget: only then it cannot be kept."""
     retuning: dict[str, Any] | None
     """`loss` (error + λ·cost) of the policy and `retuned`, of those tuned again on queries that they had not seen, `se`
     of the difference; `old`, the difference on the log tuned on, with `old_se`; `lam`, `share`, `p_value` and `n`. None
@@ -72,6 +83,9 @@ class PolicyCheck:
     """Every check, judged; `p_value` is adjusted for their number, and "bad" is what has drifted."""
     remarks: tuple[str, ...]
     """What is worth knowing besides."""
+    followed: dict[str, float] | None = None
+    """What following its bill does on these queries, in their order (`replaying.following.Stream.to_json`), with
+    `budget`, and `tuned`, the position as it was tuned, and what `error_tuned` is there. None for what follows none."""
     seconds: dict[str, float] | None = None
     """`mean` and `p95` seconds per query, along the path, with `mean_expected` and `p95_expected`. None where one of
     the two logs does not tell seconds."""
@@ -92,10 +106,11 @@ class PolicyCheck:
         return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values, without `seconds` where there are none; what is not a number becomes None."""
+        """Everything as JSON values, without what does not apply; what is not a number becomes None."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if self.seconds is None:
-            del fields["seconds"]
+        for name in ("seconds", "followed"):
+            if fields[name] is None:
+                del fields[name]
         judged = {"checks": [dataclasses.asdict(check) for check in self.checks]}
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(
             fields | judged | {"counted": self.counted.noun}
@@ -115,13 +130,15 @@ def check_policy(
     """Is a policy still right on a fresh log, whose queries it was not tuned on?
 
     Tested, for each model that the policy may ask: its calibration, by the Brier score beyond what the confidences
-    promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises distance,
-    all against the queries of the training log that the policy carries, by permutations. For the policy: its error and
-    its cost against those expected, counting the sampling of both logs; and what re-tuning would gain on queries left
-    out (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark; so are seconds, where both logs
-    tell them. A ladder is judged by its expected error and cost on each query, without the noise of the lots. p-values
-    are adjusted by Holm's method. A model's own tests take all its answers; the others the queries that all answered.
-    Where some queries of the fresh log were tuned on, a remark counts them.
+    promise (Spiegelhalter's z) and by the calibration error, and its raw confidences, by the Cramér–von Mises
+    distance, all against the queries of the training log that the policy carries, by permutations. For the policy:
+    its error and its cost against those expected, counting the sampling of both logs; and what re-tuning would gain
+    on queries left out (`rcjax.tuning.retune`). Cheaper than expected is no drift, but worth a remark; so are
+    seconds, where both logs tell them. A ladder is judged by its expected error and cost on each query, without the
+    noise of the lots. Where it follows its bill, what counts is the error that it keeps to its budget with; its
+    cost has drifted where even its cheapest rung costs more. p-values are adjusted by Holm's method. A model's own
+    tests take all its answers; the others the queries that all answered. Where some queries of the fresh log were
+    tuned on, a remark counts them.
 
     Args:
         policy: the policy in service.
@@ -155,8 +172,17 @@ def check_policy(
     rows = [_compare_model(policy, name, old, new, shuffled) for name in policy.models]
     before, now = walk_log(policy, old), walk_log(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
-    error = _against_promise(policy, "error", _errors(before), _errors(now), trained_on)
-    cost = _against_promise(policy, "cost", _costs(before), _costs(now), trained_on)
+    by_model = recorded_tuning(policy).spec.search != "selected"
+    cost = _against_promise(policy, "cost", _costs(before, by_model), _costs(now, by_model), trained_on)
+    wrong, followed, money = now.wrong, None, tuple(tell_cheaper(cost, alarm))
+    if policy.budget is not None:
+        rungs = Rungs.of(policy, new)
+        stream = rungs.followed(Bill.of(policy.budget))
+        wrong, cost = stream.wrong, cost | _least(rungs.spent[0], policy.budget)
+        at_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
+        followed = stream.to_json() | at_tuned
+        money = (tell_followed(followed, cost, alarm, log.counted),)
+    error = _against_promise(policy, "error", before.wrong, wrong, trained_on)
     seconds = _seconds(policy, before, now)
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
@@ -171,11 +197,12 @@ def check_policy(
         error=error,
         cost=cost,
         retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
+        followed=followed,
         seconds=seconds,
-        checks=tuple(judge_all(raw, alarm, unlabelled)),
+        checks=tuple(judge_all(raw, alarm, unlabelled, len(now.wrong))),
         unlabelled=unlabelled,
         counted=log.counted,
-        remarks=(*_remarks(policy, new, shared, gain, retuning), *tell_cheaper(cost, alarm), *tell_seconds(seconds)),
+        remarks=(*_remarks(policy, new, shared, gain, retuning), *money, *tell_seconds(seconds)),
     )
 
 
@@ -269,17 +296,22 @@ def _some(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
     return rows if len(rows) <= _MOST_COMPARED else np.sort(rng.permutation(rows)[:_MOST_COMPARED])
 
 
-def _errors(walked: Walked) -> np.ndarray:
-    return walked.wrong.astype(float)
+def _costs(walked: Walked, by_model: bool) -> np.ndarray:
+    """(n,) values whose mean is the cost, of the kind that the search promises: bills, or at the models' mean costs.
 
-
-def _costs(walked: Walked) -> np.ndarray:
-    """(n,) values whose mean is the cost, each answer at its model's mean, and whose variance is n times its own.
-
-    What one query moves: how often a model is asked, and what its answers cost on average.
+    The variance of the latter is n times that of their mean: what one query moves is how often a model is asked, and
+    what its answers cost on average.
     """
+    if not by_model:
+        return walked.spent
     mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
     return walked.charge + share @ (walked.query_cost - mean[:, None])
+
+
+def _least(spent: np.ndarray, budget: float) -> dict[str, float]:
+    """What the cheapest rung costs on n queries (n,), and how likely chance alone puts that above the budget."""
+    least = float(spent.mean())
+    return {"least": least, "budget": budget, "least_p": _chance(least - budget, _standard_error(spent, len(spent)))}
 
 
 def _seconds(policy: AnyPolicy, before: Walked, now: Walked) -> dict[str, float] | None:
@@ -359,7 +391,4 @@ def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: RetuningGain | 
             "not depend on the query, and not if models were asked only where others were unsure"
         )
     if retuning and gain is None:
-        why = "the policy does not tell its λ" if policy.expected.get("lam") is None else "one model, or few queries"
-        if recorded_tuning(policy).spec.max_seconds is not None:
-            why = "the policy keeps to a limit on the seconds"
-        yield f"whether tuning again would gain was not tested: {why}"
+        yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

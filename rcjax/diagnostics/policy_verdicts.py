@@ -24,6 +24,12 @@ DRIFT_LIMITS: Mapping[str, Limits] = {
 }
 
 
+_FEWEST = 20  # queries, below which nothing has drifted for certain
+
+
+_COST = ("seen", "expected", "p_value")
+
+
 _RETUNE = "run rcjax retune on recent queries"
 
 
@@ -45,15 +51,20 @@ def judge_drift(figure: float, p_value: float, limits: Limits, alarm: float) -> 
     return "doubtful" if figure > limits.bad else "fine"
 
 
-def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0) -> Iterator[Check]:
+def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0, n: int = _FEWEST) -> Iterator[Check]:
     """Checks with raw p-values judged together: p-values adjusted by Holm's method, advice only where it is needed.
 
-    Where so many logged queries are `unlabelled`, these are to be labelled before others are logged.
+    Args:
+        raw: the checks.
+        alarm: the level of all tests together.
+        unlabelled: logged queries without a label, which are to be labelled before others are logged.
+        n: queries; of fewer than twenty, none shows more than a doubt.
     """
     checks = list(raw)
     adjusted = holm([math.nan if check.p_value is None else check.p_value for check in checks]).tolist()
     for check, p_value in zip(checks, adjusted, strict=True):
         verdict = judge_drift(check.figure, p_value, check.limits, alarm)
+        verdict = "doubtful" if n < _FEWEST and verdict == "bad" else verdict
         wording = check.advice
         if verdict == "doubtful":
             more = "label" if unlabelled and check_counts_labels(check.name) else "log"
@@ -122,18 +133,51 @@ def judge_policy(
         promised += f" ({' to '.join(percent(end) for end in error['interval'])})"
     advice = f"the policy {counted.does(percent(error['seen']))}, where {promised} was expected: {_RETUNE}"
     yield _check("error", "", abs(gap), error["p_value"], advice)
-    money = choose_unit([cost["expected"], cost["seen"]])
-    gap = _relative(cost["seen"], cost["expected"])
-    advice = (
-        f"the policy costs {money.full(cost['seen'])}, {percent(gap)} more than the "
-        f"${money.show(cost['expected'])} expected: look at prices, at the length of questions and answers, and at how "
-        f"often each model is asked; {_RETUNE}"
-    )
-    yield _check("cost", "", gap, cost["p_value"], advice)
+    yield _judge_cost(cost)
     if gain is not None:
         less = percent(gain.share)
         advice = f"policies tuned on these queries lower {counted.noun} + λ·cost by {less} on those left out: {_RETUNE}"
         yield _check("re-tuning", "", gain.share, gain.p_value, advice)
+
+
+def _judge_cost(cost: Mapping[str, Any]) -> Check:
+    """Is the cost as expected; of a ladder that follows its bill: can its budget be kept?"""
+    follows = "budget" in cost
+    seen, limit, p_value = (cost[name] for name in (("least", "budget", "least_p") if follows else _COST))
+    money, gap = choose_unit([limit, seen]), _relative(seen, limit)
+    what = "even the cheapest rung" if follows else "the policy"
+    than = f"budget of ${money.show(limit)}" if follows else f"${money.show(limit)} expected"
+    advice = (
+        f"{what} costs {money.full(seen)}, {percent(gap)} more than the {than}: look at prices, at the length of "
+        f"questions and answers, and at how often each model is asked; {_RETUNE}"
+    )
+    return _check("cost", "", max(gap, 0.0) if follows else gap, p_value, advice)
+
+
+def tell_followed(
+    followed: Mapping[str, float], cost: Mapping[str, Any], alarm: float, counted: Counted = ERRORS
+) -> str:
+    """What following its bill comes to, where a ladder does: a change of what queries cost is told in errors.
+
+    Args:
+        followed: as `PolicyCheck.followed`.
+        cost: what was expected and what was seen at the position as tuned.
+        alarm: the level of the test that costs have changed.
+        counted: what is counted.
+    """
+    money, error = choose_unit([followed["budget"]]), f"{percent(followed['error'])} {counted.noun}"
+    now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
+    change = _relative(cost["seen"], cost["expected"])
+    if abs(change) > DRIFT_LIMITS["cost"].doubtful and min(cost["p_value"], cost["p_below"]) < alarm:
+        return (
+            f"to keep to {money.full(followed['budget'])} it now answers by rung {now} in place of {tuned}: {error} in "
+            f"place of {percent(followed['error_tuned'])}, as queries cost {percent(abs(change))} "
+            f"{'more' if change > 0 else 'less'} than tuned"
+        )
+    return (
+        f"following its bill, in the order of these queries, it costs {money.full(followed['bill'])} (budget "
+        f"${money.show(followed['budget'])}), with {error}, by rung {now} ({low} to {high}) on average; tuned: {tuned}"
+    )
 
 
 def tell_cheaper(cost: Mapping[str, Any], alarm: float) -> Iterator[str]:

@@ -131,6 +131,7 @@ class Walked(NamedTuple):
 
     wrong: np.ndarray  # (n,)
     refused: np.ndarray  # (n,)
+    spent: np.ndarray  # (n,) money, each answer at its own cost
     asked: np.ndarray  # (k, n)
     query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
     seconds: Seconds | None = None  # None where the log tells none
@@ -148,8 +149,8 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     """
     paths, columns, seconds = _walk_rungs(policy, as_tuned(policy, log))
     n = int(columns.counts.sum())
-    wrong, refused, asked = (np.asarray(of, float)[..., :n] for of in (paths.wrong, paths.refused, paths.asked))
-    return Walked(wrong, refused, asked, columns.query_cost[:, :n].astype(float), seconds)
+    means = [np.asarray(of, float)[..., :n] for of in (paths.wrong, paths.refused, paths.spent, paths.asked)]
+    return Walked(*means, columns.query_cost[:, :n].astype(float), seconds)
 
 
 class _Paths(NamedTuple):
@@ -188,9 +189,7 @@ def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds |
     """(what becomes of queries on average over the rungs that a policy stands between, the columns, the seconds)."""
     packed = [pack_policy(rung, log.logprob.dtype) for rung in policy.policies]
     places = [[policy.models.index(name) for name in rung.models] for rung in policy.policies]
-    asked = np.zeros(len(policy.models), bool)
-    for rows, rung in zip(places, packed, strict=True):
-        asked[rows] |= rung.asked
+    asked = np.isin(policy.models, _reached(policy, log.logprob.dtype))
     columns = columns_of(log, policy.models, [rung.policies for rung in packed], asked)
     means = jax.tree.map(np.zeros_like, _Paths._make([columns.logprob[0]] * 4 + [columns.logprob] * 2 + [None]))
     waits = []
@@ -207,6 +206,13 @@ def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds |
         return means, columns, None
     weights = np.outer(policy.weights, columns.counts)
     return means, columns, jax.tree.map(np.asarray, _seconds_of(np.stack(waits), weights))
+
+
+def _reached(policy: AnyPolicy, dtype: Any) -> list[str]:
+    """The models that some query can reach: of every rung, where a policy moves along them."""
+    rungs = policy.policies if policy.budget is None else policy.rungs
+    asked = [zip(rung.models, pack_policy(rung, dtype).asked, strict=True) for rung in rungs]
+    return [name for rung in asked for name, used in rung if used]
 
 
 def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> _Paths:
