@@ -56,7 +56,6 @@ def evaluate(
         from rcjax.cli.replay_tables import expectation, plain_replay, show_next_of_replay, show_replay
 
         start_jax()
-        import rcjax
         from rcjax.replaying.beside_reference import beside_reference
         from rcjax.tuning.overlap import overlap
         from rcjax.tuning.retune import recorded_tuning

@@ -149,8 +149,8 @@ def walk_log(policy: AnyPolicy, log: Log) -> Walked:
     """
     paths, columns, seconds = _walk_rungs(policy, as_tuned(policy, log))
     n = int(columns.counts.sum())
-    means = [np.asarray(of, float)[..., :n] for of in (paths.wrong, paths.refused, paths.spent, paths.asked)]
-    return Walked(*means, columns.query_cost[:, :n].astype(float), seconds)
+    told = paths.wrong, paths.refused, paths.spent, paths.asked, columns.query_cost
+    return Walked(*(np.asarray(of, float)[..., :n] for of in told), seconds=seconds)
 
 
 class _Paths(NamedTuple):

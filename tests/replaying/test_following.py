@@ -1,4 +1,4 @@
-"""A ladder that follows its bill on logged queries: query by query, by what `replay` tells of each and the code that serves."""
+"""A ladder that follows its bill on logged queries, by what `replay` tells of each and the code that serves."""
 
 import dataclasses
 
