@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,23 @@ def not_likeliest(model: str, number: int, answers: int) -> str:
     which = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
     why = "than the likeliest one, as happens at a temperature above 0"
     return f"{which} {why}: each has the confidence of the choice given; temperature 0 would be better"
+
+
+def no_confidence(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
+    """Which models gave answers without a confidence, and how many of these are right; None where all have one.
+
+    Args:
+        answers: (model, answers without a confidence, how many of them have a label, how many are right) by model.
+
+    >>> no_confidence([("small", 12, 10, 2), ("large", 0, 0, 0)])
+    'no confidence in 12 answers of small (right: 2 of 10): they count as the least sure, and are passed on'
+    """
+    which = [
+        f"{count(number, 'answer')} of {model} ({f'right: {right:g} of {labelled:,}' if labelled else 'none labelled'})"
+        for model, number, labelled, right in answers
+        if number
+    ]
+    return f"no confidence in {', '.join(which)}: they count as the least sure, and are passed on" if which else None
 
 
 def percent(share: float | None, digits: int = 1) -> str:

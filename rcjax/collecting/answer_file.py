@@ -22,7 +22,7 @@ from rcjax._base.json_checks import object_in
 from rcjax._base.line_file import LineFile
 from rcjax.logs.errors import LogError
 from rcjax.logs.text_files import TextFile, sound_calls
-from rcjax.serving.call_log import VERSION
+from rcjax.serving.call_log import VERSION, has_failed
 
 try:
     import fcntl
@@ -56,7 +56,7 @@ class AnswerRows:
         """The rows with an answer, by query, model and sample; the first one where there are several."""
         answered: dict[tuple[str, str, int], dict[str, Any]] = {}
         for row in self.rows.values():
-            if row.get("error") is None:
+            if not has_failed(row):
                 answered.setdefault((row["query"], row["model"], sample_of(row)), row)
         return answered
 
@@ -118,7 +118,9 @@ def require_call(row: Mapping[str, Any], where: str) -> None:
         raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
     if not isinstance(row.get("call"), str):
         raise LogError(f"{where}: a line that rcjax collect did not write, or a log of a service: give another --out")
-    checks = _OF_CALLS if row.get("error") is not None else _OF_CALLS | _OF_ANSWERS
+    checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
+    if row.get("unread"):
+        checks = {name: is_right for name, is_right in checks.items() if name != "logprob"}
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
     if wrong:
         content = repr(row.get(wrong[0]))[:40]
@@ -268,7 +270,7 @@ class AnswerFile:
 
     def number(self) -> None:
         """Call the answers that are there the first samples, where they have no number."""
-        first = [row for row in self.answers.rows.values() if row.get("error") is None and row.get("sample") is None]
+        first = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
         if first:
             for row in first:
                 row["sample"] = 1

@@ -12,6 +12,7 @@ from rcjax.collecting.calls import Asked, second_options, worst_of
 from rcjax.collecting.purse import most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Respondent
+from rcjax.serving.call_log import has_failed
 
 _USUAL_TEXT = 200  # tokens of an answer in words
 
@@ -75,7 +76,7 @@ def _observed(
     """
     of_run = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
-    usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if row.get("error") is None]
+    usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
     mean = sum(usual, _NONE) / len(usual)

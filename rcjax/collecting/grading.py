@@ -14,6 +14,7 @@ from rcjax.collecting.purse import BudgetSpentError
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, Respondent, StoppedError
 from rcjax.logs.errors import brief
+from rcjax.serving.call_log import has_failed
 from rcjax.serving.completions import CallError
 
 #: The bill of the row that is graded now, for judges, which cost money.
@@ -86,7 +87,7 @@ async def graded(
     A row without an answer, or that nothing can grade, stays as it is; one on which its grader fails has no verdict,
     which `graders` note.
     """
-    name = graders.named(question) if row.get("error") is None else None
+    name = None if has_failed(row) else graders.named(question)
     if name is None:
         return dict(row), None
     token = _BILL.set(bill)

@@ -18,6 +18,7 @@ from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.policy.reference import SAME_AS
+from rcjax.serving.call_log import has_failed
 
 
 def _nobody(done: int, whole: int) -> None:
@@ -88,7 +89,7 @@ async def regrade(
     manner = manner or Manner()
     into = manner.into
     problems: list[GraderError] = []
-    judged = [row for row in file.answers.rows.values() if row.get("error") is None]
+    judged = [row for row in file.answers.rows.values() if not has_failed(row)]
     if manner.against is not None:
         judged = [row for row in judged if row["model"] != manner.against and row["query"] in questions]
     if manner.calls is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.wording import not_likeliest
+from rcjax._base.wording import no_confidence, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, read_answer_file, sample_of
 from rcjax.collecting.calls import Asked, call
 from rcjax.collecting.graders.registry import Graders
@@ -21,6 +21,8 @@ from rcjax.collecting.purse import BudgetSpentError, Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill, StoppedError
 from rcjax.logs.summaries import summarise
+from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.serving.call_log import has_failed
 
 
 @dataclass(slots=True)
@@ -142,14 +144,14 @@ class Run:
             self._count(tally, row)
             if _is_cancelled():
                 raise asyncio.CancelledError
-            if row["error"] is None:
+            if not has_failed(row):
                 await self._grade(row, question)
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
-        failed = row["error"] is not None
+        failed = has_failed(row)
         tally.done += not failed
         tally.failed += failed
-        tally.error = row["error"] if failed else tally.error
+        tally.error = row["error"] or tally.error
 
     async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
         """Write the row again with its verdict, where something can tell; no answer is graded twice in a run."""
@@ -251,9 +253,21 @@ def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) ->
                 for one in models
                 if one["not_likeliest"]
             ),
+            *filter(None, [_without_confidence(rows)]),
         ],
         "out": str(path),
     } | ({"scored": True} if score_remarks(rows) else {})
+
+
+def _without_confidence(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Which models gave answers without a confidence, in words; None where all have one."""
+    unread = [row for row in rows if row["logprob"] is None]
+    labels: dict[str, list[float]] = {row["model"]: [] for row in unread}
+    for row in unread:
+        labels[row["model"]] += [] if row["correct"] is None else [float(row["correct"])]
+    counts = Counter(row["model"] for row in unread)
+    said = no_confidence((model, counts[model], len(right), sum(right)) for model, right in labels.items())
+    return said and f"{said}; the last one: {unread[-1]['error']}"
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -268,7 +282,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
             "query": [row["query"] for row in graded],
             "model": [row["model"] for row in graded],
             "correct": [float(row["correct"]) for row in graded],
-            "logprob": [float(row["logprob"]) for row in graded],
+            "logprob": [NO_CONFIDENCE if row["logprob"] is None else float(row["logprob"]) for row in graded],
             "cost": [float(row["cost"]) for row in graded],
         }
     )

@@ -20,7 +20,7 @@ from rcjax.collecting.answer_file import AnswerFile, require_call
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.text_files import TextFile, sound_calls
-from rcjax.serving.call_log import VERSION, is_digest
+from rcjax.serving.call_log import VERSION, has_failed, is_digest
 
 _NOT_ALL, _FAILED, _AGAIN = "of queries that did not go to all models", "that failed", "repeated"
 
@@ -39,7 +39,7 @@ class ShadowCalls:
     def add(self, row: Mapping[str, Any], where: str) -> None:
         """Take a line of the log, if that can be. Raises LogError for one that no service writes."""
         why = None if row.get("shadow") is True else _NOT_ALL
-        why = _FAILED if row.get("error") is not None else why
+        why = _FAILED if has_failed(row) else why
         call = _name(row)
         why = _AGAIN if why is None and call in self.rows else why
         if why is not None:

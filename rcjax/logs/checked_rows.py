@@ -31,6 +31,7 @@ from rcjax.logs.dialects import SEPARATED, known_names, open_text
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.scoring import RIGHT_OR_WRONG, WORDS, Scoring
 from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
+from rcjax.policy.calibrations import NO_CONFIDENCE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -345,12 +346,13 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
 
 
 def logprobs(rows: Rows) -> np.ndarray:
-    """Raw confidences; of a log that tells none 0, as if all answers were as sure."""
+    """Raw confidences, `NO_CONFIDENCE` in empty cells; of a log that tells none 0, as if all answers were as sure."""
     if tells_no_confidence(rows.frame.columns):
         return np.zeros(rows.frame.height)
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
-        has_logprob = "logprob" in rows.frame.columns
-        return numbers(rows, "logprob") if has_logprob else np.log(numbers(rows, "confidence"))
+        column = "logprob" if "logprob" in rows.frame.columns else "confidence"
+        told = numbers(rows, column, optional=True)
+        return np.where(np.isnan(told), NO_CONFIDENCE, told if column == "logprob" else np.log(told))
 
 
 def measured_cells(rows: Rows) -> dict[str, np.ndarray]:

@@ -324,7 +324,10 @@ class UsableCalls:
             rows = self._drop(rows, passed, "calls that no policy judges")
             anew = rows.frame["error"].cast(pl.String).str.starts_with(ASKED_ANEW).fill_null(False)
             rows = self._drop(rows, anew, "answers that were asked for anew")
-            rows = self._drop(rows, rows.frame["error"].is_not_null(), "calls that failed")
+            failed = rows.frame["error"].is_not_null()
+            if "unread" in rows.frame.columns:
+                failed &= rows.frame["unread"].ne_missing("true")
+            rows = self._drop(rows, failed, "calls that failed")
         if "shadow" in rows.frame.columns:
             deferred = rows.frame["shadow"].fill_null("") != "true"
             rows = self._drop(rows, deferred, "of queries that did not go to all models")

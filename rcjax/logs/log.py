@@ -14,11 +14,12 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.wording import count
+from rcjax._base.wording import count, no_confidence
 from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.label_counts import label_counts
 from rcjax.policy.answers import Comparison
+from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.counted import Counted
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores, counted_by
@@ -40,7 +41,7 @@ class UnlabelledWarning(UserWarning):
 
 
 class NoConfidenceWarning(UserWarning):
-    """A log tells answers, and no confidence in them."""
+    """A log tells no confidence in its answers, or none in some of them."""
 
 
 class PricesWarning(UserWarning):
@@ -57,7 +58,8 @@ class Log(Cells):
     models: tuple[str, ...] = field(metadata=MODEL)
     """Names of the k models, cheapest first unless `read_log` was told otherwise."""
     logprob: jax.Array = field(metadata=CELL)
-    """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer."""
+    """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer, and `NO_CONFIDENCE`, a
+    large negative number, of an answer without a confidence: it counts as less sure than all others."""
     correct: jax.Array = field(metadata=CELL)
     """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
     Of a log with `scores` a float: the score as a share of the full one, 0 where there is none."""
@@ -216,6 +218,8 @@ class Log(Cells):
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         timed = "" if self.seconds is None else f"; {self._tell_seconds()}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}{timed}."
+        unread = self.without_confidence()
+        text += f" {unread[:1].upper()}{unread[1:]}." if unread else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:
@@ -225,6 +229,15 @@ class Log(Cells):
         return f"{text} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe
+
+    def without_confidence(self) -> str | None:
+        """Which models gave answers without a confidence, and how many of them are right; None where all have one."""
+        unread = np.asarray(self.logprob) == NO_CONFIDENCE
+        labelled = unread & self.labelled
+        right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)
+        return no_confidence(
+            zip(self.models, unread.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
+        )
 
     def _tell_seconds(self) -> str:
         """Which answers tell how long they took, as the end of a sentence."""

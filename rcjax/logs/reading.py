@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from rcjax._base.arguments import what_it_is
+from rcjax._base.wording import count
 from rcjax.logs.cells import CELL, HandLabels
 from rcjax.logs.columns import TO_LABEL
 from rcjax.logs.errors import LogError, brief, listed
@@ -27,6 +28,7 @@ from rcjax.logs.log import (
     IncompleteLogWarning,
     LeftOutWarning,
     Log,
+    NoConfidenceWarning,
     PricesWarning,
     UnlabelledWarning,
     _chosen,
@@ -36,6 +38,7 @@ from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, count_differences, tells_errors
 from rcjax.logs.scoring import as_labels
+from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
 
@@ -60,9 +63,10 @@ def read_log(
     `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
     written. A column `answer_key` goes before it, and is compared as it is. A column `seconds`, or `latency_ms`, says
-    how long the answer took; a cell may be empty. A log with a column `answer` or `answer_key` may tell no confidence:
-    all answers then count as sure, with a `NoConfidenceWarning`. Others are ignored. Names of columns may be in
-    capitals, and have spaces for underscores.
+    how long the answer took; a cell may be empty. So may one of the confidence: such an answer counts as less sure than
+    all others, and a `NoConfidenceWarning` says how many there are. A log with a column `answer` or `answer_key` may
+    tell no confidence: all answers then count as sure, with the same warning. Others are ignored. Names of columns may
+    be in capitals, and have spaces for underscores.
 
     With a column `sample` there are several answers per query and model, as many as at least half of the queries of a
     model have, and they vote: the confidence is the share of the most common answer (of equally common ones, that which
@@ -154,7 +158,7 @@ def _read(
     replaced = settle_labels(held)
     reference = None if sameness is None else sameness.settle(held, name)
     names = models_named(held, gathered.models, wanted, name)
-    require_answers((held.take("row") >= 0)[:, [held.models[model] for model in names]], names, name)
+    require_answers(held, names, name)
     differences = reference is not None and reference.counts == "differences"
     if beside.needed and not differences:
         names = labelled_models(held, names, wanted, name)
@@ -179,6 +183,8 @@ def _read(
     # Not those of models without a label; take puts matrices into JAX, too, and averages the costs.
     log = log.take(log.answered.any(1))
     beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
+    if (unread := log.without_confidence()) is not None:
+        warnings.warn(f"{name}: {unread}", NoConfidenceWarning, stacklevel=3)
     if not log.complete.all():
         warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
     if (priced := priced_words(rates, names)) is not None:
@@ -294,9 +300,13 @@ def by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names[i] for i in order)
 
 
-def require_answers(answered: np.ndarray, names: Sequence[str], where: str) -> None:
-    """Refuse a model with a single answer. `answered` is (n, k), of the models named. Raises `LogError`."""
-    answers = answered.sum(axis=0)
-    if answers.min() < 2:
-        rare = names[int(answers.argmin())]
-        raise LogError(f"{where}, model {rare}: only 1 answer, 2 are needed: leave it out of the models")
+def require_answers(held: Matrices, names: Sequence[str], where: str) -> None:
+    """Refuse one of the models that has a single answer, or a confidence in none of them. Raises `LogError`."""
+    for name in names:
+        column = held.models[name]
+        answered = held.take("row")[:, column] >= 0
+        if answered.sum() < 2:
+            raise LogError(f"{where}, model {name}: only 1 answer, 2 are needed: leave it out of the models")
+        if (held.take("logprob")[answered, column] == NO_CONFIDENCE).all():
+            what = f"none of its {count(int(answered.sum()), 'answer')} has a confidence"
+            raise LogError(f"{where}, model {brief(name)}: {what}: fill in logprob or confidence, or leave it out")

@@ -21,7 +21,7 @@ from rcjax._core.numerics import divide, extremes, log1mexp, total
 from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
 from rcjax.model.stated import StatedValues, estimate
-from rcjax.policy.calibrations import Calibration, Transform
+from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
 
 
 class CalibrationStatus(Status):
@@ -46,7 +46,7 @@ _LEAST_GAIN = 0.25  # of what the slope promises, for a step to be taken (Armijo
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
-    """ξ of the raw confidence p = exp(logprob), elementwise; ±inf at certainty (p = 1, p = 0).
+    """ξ of the raw confidence p = exp(logprob), elementwise; ±inf at certainty (p = 1, p = 0). No confidence is p = 0.
 
     `choice`: log 1/(1 − p). `generation`: log 1/(1 − p) − log 2 for p ≥ ½ and log p + log 2 below, monotone and
     antisymmetric about p = ½ (the paper prints log 1/p for p < ½, which is not monotone). `none`: the
@@ -55,8 +55,9 @@ def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
     >>> transform_confidence(jnp.log(jnp.array([0.25, 0.75])), "generation").round(3).tolist()
     [-0.693..., 0.693...]
     """
+    logprob = jnp.where(logprob == NO_CONFIDENCE, -jnp.inf, logprob)
     if transform == "none":
-        return jnp.asarray(logprob)
+        return logprob
     finite = jnp.where(logprob < 0, logprob, -1.0)
     surprise = jnp.where(logprob < 0, -log1mexp(finite), jnp.where(logprob == 0, jnp.inf, jnp.nan))
     if transform == "choice":
@@ -142,8 +143,8 @@ class Calibrator:
     def deployed(self) -> Calibration:
         """The same in plain Python, as a policy has it; of one model, not a batch."""
         intercept, slope = (float(c) for c in self.coefficients)
-        stated = None if self.stated is None else self.stated.pairs() or None
-        return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated)
+        stated, unread = (None, None) if self.stated is None else (self.stated.pairs() or None, self.stated.unread())
+        return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, unread)
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
         """A log-probability whose calibrated confidence is `confidence`, elementwise; needs a slope other than 0."""
@@ -181,7 +182,11 @@ def fit_calibrator(
         transform: that of the raw confidence.
         axis: the name of the devices that the n answers are spread over, if they are: what they exchange is sums.
         values: (V,) raw log-probabilities that the model states, NaN behind (`stated_logprobs`); None: it states none.
+            Answers without a confidence are one of them, and no part of the regression.
     """
+    everyone = answered
+    if values is not None:
+        answered = answered & (logprob != NO_CONFIDENCE)
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
     # What is expected of an answer without a label is neither right nor wrong for sure: no threshold parts those.
     groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
@@ -220,8 +225,9 @@ def fit_calibrator(
     )
     if values is None:
         return calibrator
-    curve = calibrator.curve(jnp.where(jnp.isnan(values), -1.0, values)), coefficients[1]
-    stated = estimate(jnp.where(answered, logprob, -1.0), (weight, target), values, curve, axis)
+    counted = everyone.astype(features.dtype), jnp.where(everyone, correct, 0).astype(features.dtype)
+    curve = calibrator.curve, coefficients[1]
+    stated = estimate(jnp.where(everyone, logprob, -1.0), counted, values, curve, axis)
     return dataclasses.replace(calibrator, stated=stated)
 
 

@@ -23,6 +23,7 @@ from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
+from rcjax.policy.calibrations import NO_CONFIDENCE
 
 _AXIS = "queries"
 
@@ -78,10 +79,15 @@ def fit_margins(
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
-    """(k, V) the calibrated confidences of the values that models state, infinite behind; None where no model does."""
-    if calibrators.stated is None:
+    """(k, V) the calibrated confidences of the values that models state, infinite behind; None where no model does.
+
+    In place of that of no confidence, which is the least of all, the next one, which others may share.
+    """
+    stated = calibrators.stated
+    if stated is None:
         return None
-    return jnp.where(jnp.isnan(calibrators.stated.logprob), jnp.inf, calibrators.stated.confidence)
+    confidence = jnp.where(stated.logprob == NO_CONFIDENCE, stated.least()[:, None], stated.confidence)
+    return jnp.where(jnp.isnan(stated.logprob), jnp.inf, confidence)
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:

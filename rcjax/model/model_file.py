@@ -14,7 +14,7 @@ from typing import Any
 from rcjax._base import json_checks as check
 from rcjax._base.json_checks import amount, number, of_length, optional, require, share
 from rcjax.model.calibrator_files import FORMAT
-from rcjax.policy.calibrations import TRANSFORMS
+from rcjax.policy.calibrations import NO_CONFIDENCE, TRANSFORMS
 from rcjax.policy.record import fit_record, recorded_count
 
 _MOST_STATED = 32
@@ -89,7 +89,8 @@ def _check_stated(value: Any, where: str, k: int) -> None:
     for i, row in enumerate(columns["logprob"]):
         rising = [-inf if entry is None else entry for entry in row]
         require(all(a < b for a, b in pairwise(rising)), f"{where}.logprob[{i}]", "must rise", list(row))
-        confidence = list(columns["confidence"][i])
+        read = zip(row, columns["confidence"][i], strict=True)
+        confidence = [calibrated for raw, calibrated in read if raw != NO_CONFIDENCE]
         monotone = confidence in (sorted(confidence), sorted(confidence, reverse=True))
         require(monotone, f"{where}.confidence[{i}]", "must rise, or fall", confidence)
 

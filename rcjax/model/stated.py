@@ -9,25 +9,31 @@ incomplete information").
 A value counts as stated where more answers share it than lie beside it, and a model states its confidences where a
 seventh of its answers are at such values. Computed probabilities that are rounded, to single precision or to percents,
 tie too, but with as many at the next place.
+
+Answers without a confidence are a value, too, however few they are, and below all others: its estimate is the share of
+them that is right; where others would lie below that, it is that of both together, and they lie just above.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide, total
-from rcjax.policy.calibrations import NEAR
+from rcjax.policy.calibrations import ABOVE, NEAR, NO_CONFIDENCE
 
 #: The most values of a model is the last; programmes are made for arrays of these sizes.
 SIZES = (4, 8, 16, 32)
 
 #: As many answers as the curve through all values counts for at each; 5 and 20 do about as well on answers left out.
 CURVE = 10.0
+
+_POOLINGS = 30  # of answers without a confidence with those below their share; fewer do
 
 #: How many answers a value holds at the least, their share, and how near others lie beside it: light ones stand alone.
 _LIGHT, _HEAVY = (3, 0.01, 0.02), (5, 0.05, 1e-3)
@@ -54,8 +60,10 @@ class StatedValues:
         >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
         [[False, True], [False, False]]
         """
-        distance = jnp.abs(jnp.exp(jnp.asarray(logprob))[..., None] - jnp.exp(self.logprob))
-        distance = jnp.where(jnp.isnan(distance), jnp.inf, distance)
+        logprob, none = jnp.asarray(logprob)[..., None], self.logprob == NO_CONFIDENCE
+        distance = jnp.abs(jnp.exp(logprob) - jnp.exp(self.logprob))
+        distance = jnp.where(jnp.isnan(distance) | none, jnp.inf, distance)
+        distance = jnp.where((logprob == NO_CONFIDENCE) & none.any(-1), jnp.where(none, 0.0, jnp.inf), distance)
         nearest = jnp.argmin(distance, axis=-1)[..., None] == np.arange(self.logprob.shape[-1])
         return nearest & (distance <= NEAR)
 
@@ -70,7 +78,7 @@ class StatedValues:
         >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
         [0.4, 0.6, 0.8]
         """
-        here, taken = self.at(logprob), ~jnp.isnan(self.logprob)
+        here, taken = self.at(logprob), ~(jnp.isnan(self.logprob) | (self.logprob == NO_CONFIDENCE))
         raw, values = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
         most, least = (jnp.where(taken, self.confidence, other) for other in (-jnp.inf, jnp.inf))
         rising = most.argmax(-1) >= least.argmin(-1)
@@ -78,12 +86,25 @@ class StatedValues:
         upper = jnp.where(rising, values > raw, values < raw) & taken
         low = jnp.where(lower, self.confidence, 0.0).max(-1)
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
-        return jnp.where(here.any(-1), jnp.where(here, self.confidence, 0.0).sum(-1), jnp.clip(curve, low, high))
+        own = jnp.where(here, self.confidence, 0.0).sum(-1)
+        amended = jnp.where(here.any(-1), own, jnp.clip(curve, low, high))
+        return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
+
+    def least(self) -> jax.Array:
+        """(…) the least calibrated confidence of answers that have a raw one; 0 where all have."""
+        none = self.logprob == NO_CONFIDENCE
+        return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def pairs(self) -> tuple[tuple[float, float], ...]:
         """The raw and the calibrated confidence of each value of one model: the inverse of `stated_of_pairs`."""
-        rows = zip(np.exp(self.logprob), np.asarray(self.confidence, float), strict=True)
-        return tuple((float(raw), float(confidence)) for raw, confidence in rows if not np.isnan(raw))
+        rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
+        values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
+        return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
+
+    def unread(self) -> float | None:
+        """The calibrated confidence of one model's answers without a raw one; None where it has no such value."""
+        values = np.asarray(self.confidence, float)[np.asarray(self.logprob) == NO_CONFIDENCE]
+        return float(values[0]) if len(values) else None
 
 
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
@@ -121,23 +142,33 @@ def padded(values: Sequence[float] | np.ndarray, size: int, behind: float) -> np
     return np.pad(row, (0, size - len(row)), constant_values=behind)
 
 
-def stated_of_pairs(rows: Sequence[Sequence[tuple[float, float]]], dtype: Any) -> StatedValues | None:
+def stated_of_pairs(
+    rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, unread: Sequence[float | None] = ()
+) -> StatedValues | None:
     """The values of k models, (k, V), from pairs of a raw and a calibrated confidence; None where no model has any.
+
+    Args:
+        rows: the pairs of each model.
+        dtype: of the arrays.
+        unread: of each model the calibrated confidence of answers without a raw one, None where it has none.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
-    if not any(rows):
-        return None
-    size = size_for(max(map(len, rows)))
-    columns = ([padded([pair[column] for pair in row], size, np.nan) for row in rows] for column in (0, 1))
-    raw, confidence = (np.stack(column).astype(dtype) for column in columns)
     with np.errstate(divide="ignore"):
-        return StatedValues(np.log(raw), confidence)  # pyright: ignore[reportArgumentType]
+        values = [[(float(np.log(raw)), value) for raw, value in row] for row in rows]
+    for row, value in zip(values, unread, strict=False):
+        row += [] if value is None else [(NO_CONFIDENCE, value)]
+    if not any(values):
+        return None
+    size = size_for(max(map(len, values)))
+    columns = ([padded([pair[column] for pair in sorted(row)], size, np.nan) for row in values] for column in (0, 1))
+    return StatedValues(*(np.stack(column).astype(dtype) for column in columns))  # pyright: ignore[reportArgumentType]
 
 
 def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     """The values that one model states, of its answers' (m,); the heaviest, where there are more than places."""
+    unread, logprob = logprob[logprob == NO_CONFIDENCE][:1], logprob[logprob != NO_CONFIDENCE]
     values, count = np.unique(logprob, return_counts=True)
     raw = np.exp(values)
     through = np.concatenate([[0], np.cumsum(count)])
@@ -152,17 +183,17 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     if others > _MOST_OTHERS or rounded:
         shared &= ~certain
     if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
-        return values[:0]
+        return unread
     stated = np.flatnonzero(shared)
-    heaviest = stated[np.argsort(-count[stated], kind="stable")[: SIZES[-1]]]
-    return values[np.sort(heaviest)]
+    heaviest = stated[np.argsort(-count[stated], kind="stable")[: SIZES[-1] - len(unread)]]
+    return np.sort(np.concatenate([unread, values[heaviest]]))
 
 
 def estimate(
     logprob: jax.Array,
     counted: tuple[jax.Array, jax.Array],
     values: jax.Array,
-    curve: tuple[jax.Array, jax.Array],
+    curve: tuple[Callable[[jax.Array], jax.Array], jax.Array],
     axis: str | None = None,
 ) -> StatedValues:
     """The calibrated confidence of each value of one model.
@@ -171,20 +202,50 @@ def estimate(
         logprob: (n,) raw log-probabilities.
         counted: (n,) how much each answer counts, and (n,) the same where it is right, else 0.
         values: (V,) the values, raw log-probabilities, rising; NaN behind.
-        curve: (V,) the calibrated confidences of the values by the curve through all answers, and () its slope, whose
-            direction the estimates keep.
+        curve: the calibrated confidence of raw log-probabilities by the curve through all answers, and () its slope,
+            whose direction the estimates keep.
         axis: the name of the devices that the answers are spread over, if they are.
     """
-    stated = StatedValues(values, curve[0])
+    by_curve = curve[0](jnp.where(jnp.isnan(values), -1.0, values))
+    stated = StatedValues(values, by_curve)
     weight, right = counted
     held = stated.at(logprob).astype(weight.dtype)
     answers, correct = total(jnp.stack([weight @ held, right @ held]), axis)
-    taken, falling = ~jnp.isnan(values), curve[1] < 0
-    mean = divide(correct + CURVE * curve[0], answers + CURVE)
+    none, falling = values == NO_CONFIDENCE, curve[1] < 0
+    taken = ~(jnp.isnan(values) | none)
+    mean = divide(correct + CURVE * by_curve, answers + CURVE)
     # Behind the last value a place must not lower it: it has the most, and no weight to speak of.
     turned = jnp.where(taken, jnp.where(falling, -mean, mean), 1.0)
     monotone = isotonic(turned, jnp.where(taken, answers + CURVE, 1e-9))
-    return StatedValues(values, jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan))
+    estimates = jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan)
+    others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve[0](logprob))
+    unread = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
+    level = _pooled(unread, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight), axis)
+    return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(ABOVE * level, 1.0))))
+
+
+def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array, axis: str | None) -> jax.Array:
+    """The share of answers without a confidence that is right, with the others whose confidence is below it.
+
+    Args:
+        unread: how many there are, and how many are right.
+        others: (n,) the calibrated confidences of the other answers.
+        weight: (n,) how much each of these counts.
+        axis: as `estimate` takes it.
+
+    >>> nearly = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2), None)
+    >>> round(float(nearly), 3)  # of 1.5 of 4, and 0.1 of 1
+    0.32
+    """
+    count, right = unread
+    count, right = jnp.where(count > 0, count + 1, 0.0), jnp.where(count > 0, right + 0.5, 0.0)
+
+    def pool(_: int, level: jax.Array) -> jax.Array:
+        below = jnp.where(others < level, weight, 0.0)
+        more, theirs = total((below.sum(), (below * others).sum()), axis)
+        return divide(right + theirs, count + more, 0.0)
+
+    return lax.fori_loop(0, _POOLINGS, pool, divide(right, count, 0.0))
 
 
 def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:

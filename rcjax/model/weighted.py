@@ -28,6 +28,7 @@ from rcjax.model.marginal_fitting import REFIT_STEPS, climb_on, columns_of
 from rcjax.model.marginals import Atoms, Marginal, at_value, log_components
 from rcjax.model.pairs import pairs
 from rcjax.model.stated import estimate
+from rcjax.policy.calibrations import NO_CONFIDENCE
 
 _STEPS = 8
 #: Curvatures below this share of the largest are none: what they belong to stays where it is.
@@ -157,7 +158,9 @@ def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
 
 def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight: jax.Array) -> Calibrator:
     """The calibrator of one model; columns (n,) of its answers."""
-    features = transform_confidence(logprob, near.transform)
+    features, every = transform_confidence(logprob, near.transform), weight
+    if near.stated is not None:  # answers without a confidence are a value of their own
+        weight = jnp.where(logprob == NO_CONFIDENCE, 0.0, weight)
     there = (weight > 0) & jnp.isfinite(features)
     smallest, largest = extremes(features, there)
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
@@ -188,8 +191,8 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
     if near.stated is None:
         return calibrator
     values = lax.stop_gradient(near.stated.logprob)
-    curve = calibrator.curve(jnp.where(jnp.isnan(values), -1.0, values)), coefficients[1]
-    return dataclasses.replace(calibrator, stated=estimate(logprob, (weight, weight * correct), values, curve))
+    curve = calibrator.curve, coefficients[1]
+    return dataclasses.replace(calibrator, stated=estimate(logprob, (every, every * correct), values, curve))
 
 
 def _marginal(near: Marginal, confidence: jax.Array, weight: jax.Array) -> Marginal:

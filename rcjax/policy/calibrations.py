@@ -22,6 +22,14 @@ TRANSFORMS = get_args(Transform)
 NEAR = 5e-4
 
 
+#: The raw log-probability of an answer without a confidence, in logs and to calibrate: exact in single precision.
+NO_CONFIDENCE = -(2.0**100)
+
+
+#: How far above that of answers without a confidence all others lie, as a multiple.
+ABOVE = 1.001
+
+
 _LOG_2 = math.log(2.0)
 
 
@@ -39,7 +47,8 @@ class Calibration:
     `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
 
     Values that a model states again and again may have estimates of their own: `stated` holds pairs (p, Φ), p rising.
-    A probability within 0.0005 of one has its Φ; between two of them Φ stays between theirs.
+    A probability within 0.0005 of one has its Φ; between two of them Φ stays between theirs. `unread` is the Φ of an
+    answer without a confidence (`NO_CONFIDENCE`), just above which all others lie at the least; None: that of p = 0.
     Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or stated values out of
     order.
 
@@ -58,6 +67,7 @@ class Calibration:
     smallest: float
     largest: float
     stated: tuple[tuple[float, float], ...] | None = None
+    unread: float | None = None
 
     def __post_init__(self) -> None:
         check.choice(self.transform, TRANSFORMS, "transform")
@@ -65,6 +75,7 @@ class Calibration:
             object.__setattr__(self, name, check.number(getattr(self, name), name))
         check.require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
         object.__setattr__(self, "stated", check.optional(self.stated or None, "stated", _stated))
+        object.__setattr__(self, "unread", check.optional(self.unread, "unread", check.share))
 
     def __call__(self, logprob: float) -> float:
         """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
@@ -74,8 +85,13 @@ class Calibration:
             raise TypeError(f"logprob must be a number, not {what_it_is(logprob)}") from None
         if not sound:
             raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
+        if logprob == NO_CONFIDENCE:
+            if self.unread is not None:
+                return self.unread
+            logprob = -math.inf
         curve = self._curve(float(logprob))
-        return curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
+        amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
+        return amended if self.unread is None else max(amended, min(ABOVE * self.unread, 1.0))
 
     def _curve(self, logprob: float) -> float:
         xi = _transformed(self.transform, logprob)

@@ -25,7 +25,7 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
-from rcjax.policy.calibrations import Calibration, Transform
+from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
 from rcjax.policy.rules import Agreement, Rule, check_agreements, check_rules, threshold_of
 from rcjax.policy.saved import Saved
 
@@ -227,18 +227,23 @@ class Policy(AnyPolicy):
         """
         return {model: threshold_of(table) for model, table in self.rules.items()}
 
-    def calibrate(self, model: str, *, logprob: float | None = None, confidence: float | None = None) -> float:
+    def calibrate(
+        self, model: str, *, logprob: float | None = _NOT_GIVEN, confidence: float | None = _NOT_GIVEN
+    ) -> float:
         """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
 
-        Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`.
+        Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`; None where
+        it could not be read, which is below all others.
         Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
         """
         if not isinstance(model, str) or model not in self.calibrations:
             raise ValueError(f"unknown model {model!r}; this policy has {', '.join(self.models)}")
-        if logprob is not None and confidence is None:
-            return self.calibrations[model](logprob)
-        if logprob is not None or confidence is None:
+        told = [one for one in (logprob, confidence) if one is not _NOT_GIVEN]
+        known = [one for one in told if one is not None]
+        if not told or len(known) > 1:
             raise ValueError("give exactly one of logprob and confidence")
+        if confidence is _NOT_GIVEN or confidence is None:
+            return self.calibrations[model](NO_CONFIDENCE if logprob in (None, _NOT_GIVEN) else logprob)
         instance(confidence, Real, "confidence")
         if not 0 <= confidence <= 1:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
@@ -248,8 +253,8 @@ class Policy(AnyPolicy):
         self,
         model: str,
         *,
-        logprob: float | None = None,
-        confidence: float | None = None,
+        logprob: float | None = _NOT_GIVEN,
+        confidence: float | None = _NOT_GIVEN,
         answer: str | None = _NOT_GIVEN,
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
         query: int | str | None = None,

@@ -89,7 +89,8 @@ def pack_policy(policy: Policy, dtype: Any) -> Packed:
     low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
     transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
     start, ends = [index[policy.first]], np.asarray([bounds], dtype)
-    calibrators = line, low, high, stated_of_pairs([one.stated or () for one in calibrations], dtype)
+    stated = stated_of_pairs([one.stated or () for one in calibrations], dtype, [one.unread for one in calibrations])
+    calibrators = line, low, high, stated
     return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index))
 
 

@@ -69,6 +69,8 @@ class Call:
     """The query goes to all models, whatever they answer."""
     error: str | None
     """Why there is no answer, or no confidence in it."""
+    unread: bool = False
+    """There is an answer, in which the signal reads no confidence."""
     asked: str | None = None
     """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
     likeliest: str | None = None
@@ -163,6 +165,7 @@ class CallLog:
 def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
     asked = {} if call.asked is None else {"asked": call.asked}
+    unread = {"unread": True} if call.unread else {}
     likeliest = {} if call.likeliest is None else {"likeliest": call.likeliest}
     return {
         "call_log": VERSION,
@@ -178,12 +181,22 @@ def call_row(call: Call) -> dict[str, Any]:
         "calibrated": call.confidence,
         "shadow": call.shadow,
         "error": call.error,
+        **unread,
         "served": call.served,
         "attempts": call.attempts,
         **asked,
         "seconds": round(call.seconds, 6),
         "time": call.time,
     }
+
+
+def has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether a line of a log tells no answer; one without a confidence is an answer.
+
+    >>> has_failed({"error": "HTTP 500"}), has_failed({"error": "no letter", "unread": True}), has_failed({})
+    (True, False, False)
+    """
+    return row.get("error") is not None and not row.get("unread")
 
 
 def _shortened(value: Any) -> Any:

@@ -355,7 +355,7 @@ class Cascade:
             attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
             if attempt.begun or (attempt.call.text is not None and always):
                 return _result(question.query, "answered" if attempt.call.text else "failed", attempt, attempts)
-            if attempt.call.logprob is None:
+            if attempt.call.text is None:
                 model = next(iter(later), None)
                 continue
             said = self._comparing.arguments(policy, [one.call for one in attempts])

@@ -119,6 +119,7 @@ class Exchange:
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
             error=self.error or question.unjudged,
+            unread=self.unread is not None,
             asked=asked,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,

@@ -62,7 +62,8 @@ def test_verdicts_are_confidences_and_failures_are_none_and_said():
     assert remark.startswith(f"check python:of_a_test:by_word: no confidence in {failing} answers, as it ")
     assert "timed out (1)" in remark
     assert "gave nonsense (4)" in remark
-    assert document["models"][0]["failed"] == failing
+    assert (document["models"][0]["failed"], document["models"][0]["answers"]) == (0, len(table))
+    assert [rows[word].get("unread", False) for word in table] == [isinstance(one, str) for one in table.values()]
     assert document["spent"] > 0.125
     assert SECRET not in result.stdout + result.stderr + Path("answers.jsonl").read_text()
 

@@ -18,8 +18,6 @@ from rcjax.logs import IncompleteLogWarning, LogError, read_log
     [
         ("3,small,0.3,1,1", "model small: logprob 0.3 > 0", "name the column confidence"),
         ("3,small,inf,1,1", "model small: logprob inf > 0", "at most 0"),
-        ("3,small,,1,1", "model small: logprob is missing", "at most 0"),
-        ("3,small,NaN,1,1", "model small: logprob NaN is missing", "at most 0"),
         ("3,small,high,1,1", "model small: logprob high is not clear", "at most 0"),
         ("3,small,-1,maybe,1", "model small: correct maybe is not clear", "true, false, 1, 0"),
         ("3,small,-1,-0.5,1", "model small: correct -0.5 < 0", "or a score between"),

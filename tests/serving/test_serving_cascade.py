@@ -7,6 +7,8 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
+import polars as pl
 import pytest
 from chat_server import KEY, Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
@@ -14,8 +16,10 @@ from misses import in_turn
 from policy_samples import make_ladder
 from scripted_cascade import POLICY, PRICES, QUICK, ask, broken, cascade_policy, good, script
 
+import rcjax
 from rcjax import signals
 from rcjax._base.extras import how_to_install
+from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import CallLog
@@ -215,6 +219,23 @@ def test_a_text_without_a_confidence_is_better_than_nothing():
     with pytest.warns(CascadeWarning):
         result, _ = ask(script(small=Response(completion("A")), middle=broken(400), large=broken(400)))
     assert (result.status, result.text, result.confidence) == ("best so far", "A", None)
+
+
+def test_an_answer_without_a_confidence_goes_by_the_rules_and_is_learnt_from(tmp_path):
+    skipping = {**POLICY.rules, "small": (Rule(0.5, "ask", "large"), Rule(1.0, "answer"))}
+    others, log = {"middle": good("A", SURE), "large": good("B", SURE)}, CallLog(tmp_path / "calls.jsonl")
+    how = {"policy": cascade_policy(rules=skipping), "log": log, "shadow": 1.0}
+    ask(script(small=good("A", SURE), **others), query="q1", **how)
+    with pytest.warns(CascadeWarning, match="cannot be read"):
+        result, server = ask(script(small=Response(completion("?")), **others), query="q2", **how)
+    log.close()
+    assert (asked(server)[:2], result.text) == (["small", "large"], "B")
+    assert POLICY.step("small", logprob=None).next_model == "middle"
+    labels = pl.DataFrame({"query": ["q1", "q2"], "answer": ["A", "B"]})
+    with pytest.warns(NoConfidenceWarning, match=r"1 answer of small \(right: 0 of 1\)"):
+        learnt = rcjax.read_log(tmp_path / "calls.jsonl", labels=labels, task="choice")
+    assert (learnt.n_queries, learnt.complete.all()) == (2, True)
+    assert (np.asarray(learnt.query_cost) > 0).all()
 
 
 def test_a_confidence_that_cannot_be_read_warns_once_a_model():
