@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rcjax.importing.answers import ImportedAnswer
-from rcjax.importing.confidences import TokenSignals, of_content
+from rcjax.importing.confidences import of_content
+from rcjax.importing.lines import Line, amount_of
+from rcjax.serving.completions import choice_text
 
-#: Why there is nothing to judge or to compare in a reply that calls tools, refuses, or is empty.
+#: Why there is nothing to judge or to compare in a reply that calls tools, or is empty.
 UNANSWERED = "without a text"
 
 
-def messages_of(asked: Any) -> list[tuple[str, str]]:
-    """(role, text) of each message that was sent, whether a text, a list of messages, or JSON of these.
+def messages_of(asked: Any, text: Callable[[Any], str] | None = None) -> list[tuple[str, str]]:
+    """(role, text) of each message, whether a text, a list of messages, or JSON of these.
+
+    Args:
+        asked: the messages.
+        text: of the content of one; by default with what is no text in it (an image, a call of a tool) as JSON, so that
+            queries differ.
 
     >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
@@ -25,29 +30,41 @@ def messages_of(asked: Any) -> list[tuple[str, str]]:
     """
     if isinstance(asked, str):
         return [("user", asked)] if asked else []
-    messages = asked if isinstance(asked, Sequence) else [asked] if isinstance(asked, Mapping) else []
+    messages = asked if isinstance(asked, Sequence) else [asked] if isinstance(asked, Mapping) and asked else []
+    text = text or _whole
     return [
-        (str(one.get("role") or "user"), _text(one.get("content", one.get("parts"))))
+        (str(one.get("role") or "user"), text(one.get("content", one.get("parts"))))
         if isinstance(one, Mapping)
-        else ("user", _text(one))
+        else ("user", text(one))
         for one in messages
     ]
 
 
-def _text(content: Any) -> str:
-    """The text of a message; what is no text in it (an image, a call of a tool) as JSON, so that queries differ."""
+def said(content: Any) -> str:
+    """The text of a reply, without its reasoning and its calls of tools.
+
+    >>> said([{"type": "thinking", "thinking": "Hm"}, {"type": "reasoning", "content": "Hm"}, {"text": "B"}])
+    'B'
+    """
+    return "".join(filter(None, map(_text_of, _parts(content))))
+
+
+def _whole(content: Any) -> str:
+    texts = [(_text_of(part), part) for part in _parts(content)]
+    return "\n".join(json.dumps(part, sort_keys=True, default=str) if text is None else text for text, part in texts)
+
+
+def _parts(content: Any) -> Sequence[Any]:
     if isinstance(content, str) or content is None:
-        return content or ""
-    parts = content if isinstance(content, Sequence) else [content]
-    return "\n".join(_part(part) for part in parts)
+        return [content] if content else []
+    return content if isinstance(content, Sequence) else [content]
 
 
-def _part(part: Any) -> str:
+def _text_of(part: Any) -> str | None:
+    """The text of a part; None where it is something else."""
     if isinstance(part, Mapping) and part.get("type") in (None, "text", "input_text", "output_text"):
-        text = part.get("text", part.get("content"))
-        if isinstance(text, str):
-            return text
-    return part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str)
+        part = part.get("text", part.get("content"))
+    return part if isinstance(part, str) else None
 
 
 def query_of(messages: Sequence[tuple[str, str]]) -> str:
@@ -66,44 +83,54 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages)
 
 
-def replies_of(body: Mapping[str, Any], answer: ImportedAnswer, cost: float | None = None) -> list[ImportedAnswer]:
-    """The answers of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
+def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
+    """The lines of a reply of OpenAI's API (chat completions, completions, responses): one, or several to a request.
 
     Args:
         body: the reply as JSON.
-        answer: what they have in common.
-        cost: of the call, which they share, as they do the tokens.
+        line: what they have in common; they share its cost, as they do the tokens.
     """
     parts = [_responded(body)] if "output" in body else [_completed(choice) for choice in body["choices"]]
-    usage, several = body.get("usage") or {}, len(parts)
-
-    def share(value: Any) -> float | None:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-        return value / several if number else None
-
-    answer = replace(
-        answer,
-        input_tokens=share(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        output_tokens=share(usage.get("completion_tokens", usage.get("output_tokens"))),
-        cost=share(cost),
-    )
-    return [
-        replace(
-            answer,
-            text=text,
-            finish=finish,
-            failure=None if text else UNANSWERED,
-            **(of_content(content, text) if content and text else TokenSignals())._asdict(),
-        )
+    replies = [
+        {"answer": text, "finish": finish} | (of_content(content, text) if content and text else {})
         for text, content, finish in parts
     ]
+    return shared([line | used(body.get("usage") or {}) | answered(reply) for reply in replies])
+
+
+def used(usage: Mapping[str, Any]) -> Line:
+    """The tokens that the usage of a reply tells; of what is no number, nothing."""
+    told = {"input_tokens": ("prompt_tokens", "input_tokens"), "output_tokens": ("completion_tokens", "output_tokens")}
+    numbers = {own: usage.get(first, usage.get(other)) for own, (first, other) in told.items()}
+    return {own: amount_of(number) for own, number in numbers.items()}
+
+
+def answered(line: Line) -> Line:
+    """A line with its answer, or with the reason why it has none."""
+    return line if line["answer"] else line | {"answer": None, "error": UNANSWERED}
+
+
+def shared(lines: list[Line]) -> list[Line]:
+    """The answers to one request, each with its share of the tokens, in whole ones, and of the cost.
+
+    >>> [line["input_tokens"] for line in shared([{"input_tokens": 7}, {"input_tokens": 7}])]
+    [4, 3]
+    """
+    several = len(lines)
+    for number, line in enumerate(lines if several > 1 else ()):
+        for name in ("input_tokens", "output_tokens"):
+            if line.get(name) is not None:
+                line[name] = (int(line[name]) + several - 1 - number) // several
+        if line.get("cost") is not None:
+            line["cost"] /= several
+    return lines
 
 
 def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """(text, tokens, finish reason) of a choice of a chat completion or a completion."""
     logprobs = choice.get("logprobs") or {}
     if "message" in choice:
-        return _text((choice["message"] or {}).get("content")), logprobs.get("content"), choice.get("finish_reason")
+        return choice_text(choice), logprobs.get("content"), choice.get("finish_reason")
     pairs = zip(logprobs.get("tokens") or (), logprobs.get("token_logprobs") or (), strict=True)
     content = [{"token": token, "logprob": logprob} for token, logprob in pairs]
     return choice.get("text") or "", content, choice.get("finish_reason")

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.wording import count, not_likeliest
-from rcjax.importing.answers import How, ImportedAnswer
-from rcjax.importing.gathering import Attempts, gather
+from rcjax.importing.gathering import Samples, gather
+from rcjax.importing.lines import How, Line, failed
 from rcjax.importing.rows import as_frame, label_of
 from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
@@ -42,7 +42,7 @@ class Evaluations:
     """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
 
     `correct` is empty where files do not tell right from wrong; `score`, from 0 to 1, stands in its place where some
-    answers are neither. `answer`, or `answer_key`, where files tell answers;
+    answers are neither. `answer`, where files tell answers;
     `seconds` where they tell how long answers took; `sample` where a model answered queries several times."""
     assumed: tuple[str, ...]
     """What the confidences are, and what else was assumed, in sentences."""
@@ -116,14 +116,14 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     rates = None if prices is None else read_prices(prices)
     gathered = gather(paths, how)
     left_out: Counter[str] = Counter()
-    rows: list[dict[str, Any]] = []
+    rows: list[Line] = []
     by_signal: dict[str | None, list[str]] = {}
     sampled: list[str] = []
     for model, queries in gathered.answers.items():
         used = _used(queries, left_out)
-        if len({answer.query for answer, _ in used}) < len(used):
+        if len({line["query"] for line, _ in used}) < len(used):
             sampled.append(model)
-        signal = _signal(model, [answer for answer, _ in used])
+        signal = _signal(model, [line for line, _ in used])
         by_signal.setdefault(signal, []).extend([model] if used else [])
         rows += _rows(model, used, signal, how, left_out)
     if not rows:
@@ -152,11 +152,11 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     )
 
 
-def _used(queries: Mapping[str, Attempts], left_out: Counter[str]) -> list[tuple[ImportedAnswer, str]]:
-    """The answers that did not fail, each with its place: all where most queries have several, else the first."""
+def _used(queries: Mapping[str, Samples], left_out: Counter[str]) -> list[tuple[Line, str]]:
+    """The lines that did not fail, each with its place: all where most queries have several, else the first."""
     every = [[several[number] for number in sorted(several)] for several in queries.values()]
-    left_out.update(answer.failure for several in every for answer, _ in several if answer.failure is not None)
-    sound = [[one for one in several if one[0].failure is None] for several in every]
+    left_out.update(str(line["error"]) for several in every for line, _ in several if failed(line))
+    sound = [[one for one in several if not failed(one[0])] for several in every]
     sound = [several for several in sound if several]
     repeated = [len(several) - 1 for several in sound if several[1:]]
     if 2 * len(repeated) > len(sound):
@@ -166,56 +166,43 @@ def _used(queries: Mapping[str, Attempts], left_out: Counter[str]) -> list[tuple
     return [several[0] for several in sound]
 
 
-def _signal(model: str, answers: Sequence[ImportedAnswer]) -> str | None:
+def _signal(model: str, lines: Sequence[Line]) -> str | None:
     """The signal that most answers of a model tell; None where they tell none, and can be compared."""
-    told = Counter(answer.signal for answer in answers if answer.signal is not None)
-    if told or not answers or any(answer.text or answer.key for answer in answers):
+    told = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
+    if told or not lines or any(line.get("answer") for line in lines):
         return max(told, key=told.__getitem__, default=None)
-    unusable = Counter(answer.unusable for answer in answers if answer.unusable)
+    unusable = Counter(line["error"] for line in lines if line.get("error"))
     why = f" ({_reasons(unusable)})" if unusable else ""
-    which = f"model {brief(model)}: no confidence can be read from its {count(len(answers), 'answer')}{why}"
+    which = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{why}"
     advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
     raise LogError(f"{which}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
 def _rows(
-    model: str,
-    used: Sequence[tuple[ImportedAnswer, str]],
-    signal: str | None,
-    how: How,
-    left_out: Counter[str],
-) -> list[dict[str, Any]]:
+    model: str, used: Sequence[tuple[Line, str]], signal: str | None, how: How, left_out: Counter[str]
+) -> list[Line]:
     """The rows of one model; `left_out` counts the answers that make none, by the reason."""
     rows = []
-    for answer, place in used:
-        logprob = 0.0 if signal is None else answer.logprob if answer.signal == signal else None
-        where = f"{place}, model {model}, query {brief(answer.query)}"
-        right = None if logprob is None else label_of(answer.score, how.right_from, how.score_max, where)
-        if logprob is None:
-            left_out["without a confidence" + (f" ({answer.unusable})" if answer.unusable else "")] += 1
-        elif right is None and answer.judged:
+    for line, place in used:
+        where = f"{place}, model {model}, query {brief(line['query'])}"
+        right = label_of(line.get("correct"), how.right_from, how.score_max, where)
+        if right is None and "correct" in line:
             left_out["without a score"] += 1
-        else:
-            rows.append(
-                {name: getattr(answer, name) for name in _KEPT}
-                | {"model": model, "sample": answer.attempt, "correct": right, "logprob": logprob}
-                | {"answer": " ".join((answer.text or "").split()) or None, "answer_key": answer.key}
-            )
+            continue
+        logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
+        if logprob is None:
+            left_out["without a confidence" + (f" ({line['error']})" if line.get("error") else "")] += 1
+            continue
+        answer = " ".join((line.get("answer") or "").split()) or None
+        rows.append(line | {"model": model, "correct": right, "logprob": logprob, "answer": answer})
     return rows
 
 
-#: What a row takes over from an answer as it is.
-_KEPT = (
-    *("query", "scorer", "prompt", "finish", "likeliest", "input_tokens", "output_tokens", "calls"),
-    *("characters", "cost", "seconds"),
-)
-
-
-def _remarks(rows: Sequence[Mapping[str, Any]], by_choice: Sequence[str], how: How) -> list[str]:
+def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[str]:
     """What there is to say of choices, cut answers, labels that are missing, and scores."""
     answers, others, cut = (
         Counter(row["model"] for row in rows if kept(row))
-        for kept in (lambda row: True, lambda row: row["likeliest"] is not None, lambda row: row["finish"] in _CUT)
+        for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
     )
     remarks = [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
     remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
@@ -223,7 +210,7 @@ def _remarks(rows: Sequence[Mapping[str, Any]], by_choice: Sequence[str], how: H
         what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
         remarks.append(f"{what}, to be filled by --labels, or by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
-        names = sorted({row["scorer"] for row in rows if row["scorer"] is not None})
+        names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         by = f", by {listed(names)}," if names else ""
         whole = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
         half = f"--right-from {0.5 * how.score_max:g}"

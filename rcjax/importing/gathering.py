@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +10,14 @@ from pathlib import Path
 
 from rcjax._base.wording import count
 from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
-from rcjax.importing.answers import DamageError, Format, How, ImportedAnswer, require, require_sound
+from rcjax.importing.lines import DamageError, Format, How, Line, require, require_sound
 from rcjax.logs.errors import LogError, brief, listed, near
 
 #: In the order in which they are asked; any table is of the last one.
 FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
 
-#: The answers of a model to a query, by their attempt, each with its place.
-Attempts = dict[int, tuple[ImportedAnswer, str]]
+#: The lines of a model on a query, by their sample, each with its place.
+Samples = dict[int, tuple[Line, str]]
 
 _HEAD = 1 << 16
 
@@ -31,7 +30,7 @@ _QUOTED = 3  # messages about damage that a warning quotes
 class Gathered:
     """What was read of some files."""
 
-    answers: dict[str, dict[str, Attempts]] = field(default_factory=dict)
+    answers: dict[str, dict[str, Samples]] = field(default_factory=dict)
     """By model and query. Models have the names that they end up with."""
     lost_files: list[str] = field(default_factory=list)
     """Of each file that cannot be read at all, why."""
@@ -61,18 +60,21 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
         require(path.is_file(), f"{path} is missing", "give a file")
         lost: list[DamageError] = []
         any_answer = False
-        for answer in _read(path, how):
-            if isinstance(answer, ImportedAnswer):
+        for line in _read(path, how):
+            if not isinstance(line, DamageError):
                 any_answer = True
-                _put(gathered.answers, answer, path.name)
+                _put(gathered.answers, line, path.name)
             elif how.strict:
-                raise answer
+                raise line
             else:
-                lost.append(answer)
+                lost.append(line)
         if any_answer:
             gathered.lost_samples += map(str, lost)
         elif lost:  # the first thing that is wrong with a file is enough
             gathered.lost_files.append(str(lost[0]))
+    for own, column in how.columns.items() if how.seen else ():
+        what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
+        require(column in how.seen, f"--column {own}={brief(column)}", what)
     if not gathered.answers and gathered.lost_files:
         raise DamageError(gathered.lost_files[0])
     names = _names([*gathered.answers], how.rename)
@@ -80,8 +82,8 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
     return gathered
 
 
-def _read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a file; damage to the whole of it, or to its rest, comes last."""
+def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a file; damage to the whole of it, or to its rest, comes last."""
     by_name = {one.name: one for one in FORMATS}
     known = how.format is None or how.format in by_name
     require(known, f"format {how.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
@@ -128,13 +130,13 @@ def _is_evaluation(file: Path) -> bool:
         return False
 
 
-def _put(answers: dict[str, dict[str, Attempts]], answer: ImportedAnswer, where: str) -> None:
-    attempts = answers.setdefault(answer.model, {}).setdefault(answer.query, {})
-    number = len(attempts) + 1 if answer.attempt is None else answer.attempt
-    if number in attempts:
-        position = f"{where}, model {brief(answer.model)}, query {brief(answer.query)}"
-        raise LogError(f"{position}: was answered already in {attempts[number][1]}: leave one of them out")
-    attempts[number] = dataclasses.replace(answer, attempt=number), where
+def _put(answers: dict[str, dict[str, Samples]], line: Line, where: str) -> None:
+    samples = answers.setdefault(line["model"], {}).setdefault(line["query"], {})
+    number = line.get("sample") or len(samples) + 1
+    if number in samples:
+        position = f"{where}, model {brief(line['model'])}, query {brief(line['query'])}"
+        raise LogError(f"{position}: was answered already in {samples[number][1]}: leave one of them out")
+    samples[number] = line | {"sample": number}, where
 
 
 def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:

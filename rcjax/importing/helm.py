@@ -10,16 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.answers import (
-    DamageError,
-    How,
-    ImportedAnswer,
-    pieces,
-    require,
-    require_sound,
-    seconds_of,
-)
-from rcjax.importing.confidences import TokenSignals, of_content
+from rcjax.importing.confidences import of_content
+from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, tokens_of
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -34,8 +26,8 @@ def recognises(path: Path, head: bytes) -> bool:
     return path.name == _STATE or all(key in head for key in (b'"adapter_spec"', b'"request_states"'))
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a run, one per instance, perturbation and trial."""
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a run, one per instance, perturbation and trial."""
     state, stats = _parsed(path), _parsed(path.with_name(_STATS))
     try:
         figures = {_key(row): _means(row["stats"]) for row in stats}
@@ -45,15 +37,15 @@ def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
         raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
     require_sound(bool(requests), path.name, "holds no requests")
 
-    def answers(request: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
+    def lines(request: Mapping[str, Any], where: str) -> list[Line]:
         alone = request.get("reference_index") is None
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         key = _key({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
-        return [_answer(request, key, figures.get(key, {}), (model, scenario), how, where)]
+        return [_line(request, key, figures.get(key, {}), (model, scenario), how, where)]
 
     for number, request in enumerate(requests, 1):
         where = f"{path.name}, request {number}"
-        yield from pieces(where, "HELM", lambda request=request, where=where: answers(request, where))
+        yield from pieces(where, "HELM", lambda request=request, where=where: lines(request, where))
 
 
 def _parsed(path: Path) -> Any:
@@ -81,41 +73,35 @@ def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
     return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
 
 
-def _answer(
+def _line(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
     named: tuple[str, str],
     how: How,
     where: str,
-) -> ImportedAnswer:
+) -> Line:
     model, scenario = named
     instance, perturbation, trial = key
     result = request.get("result") or {}
+    query = "/".join(part for part in (scenario, instance, perturbation) if part)
+    line = {"query": query, "model": model, "sample": trial + 1}
+    failure = _failure((request.get("instance") or {}).get("split"), how.split, result)
+    if failure is not None:
+        return line | {"error": failure}
     completion = (result.get("completions") or [{}])[0]
-    content = completion.get("tokens") or []
-    offered = tuple(request.get("output_mapping") or ())
-    text = completion.get("text") or ""
-    prompt = (request.get("request") or {}).get("prompt") or ""
-    return ImportedAnswer(
-        query="/".join(part for part in (scenario, instance, perturbation) if part),
-        model=model,
-        attempt=trial + 1,
-        **(_scored(figures, how.scorer, where) if figures else {}),
-        failure=_failure((request.get("instance") or {}).get("split"), how.split, result),
-        text=text,
-        **_confidence(content, text, offered)._asdict(),
-        input_tokens=figures.get("num_prompt_tokens"),
-        output_tokens=figures.get("num_output_tokens", figures.get("num_completion_tokens")),
-        prompt=prompt,
-        characters=(len(prompt), len(text)),
-        seconds=None if result.get("cached") else seconds_of(result.get("request_time")),
-    )
+    text, prompt = completion.get("text") or "", (request.get("request") or {}).get("prompt") or ""
+    counts = figures.get("num_prompt_tokens"), figures.get("num_output_tokens", figures.get("num_completion_tokens"))
+    line |= {"answer": text, "prompt": prompt, **tokens_of(*counts, prompt, [text])}
+    line |= _scored(figures, how.scorer, where) if figures else {"correct": None}
+    if not result.get("cached"):
+        line["seconds"] = amount_of(result.get("request_time"))
+    return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
 
 
-def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> TokenSignals:
+def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> Line:
     if not any(token.get("logprob") for token in content):  # HELM writes 0 for what a model did not tell
-        return TokenSignals()
+        return {}
     return of_content([{**token, "token": token["text"]} for token in content], text, offered)
 
 
@@ -127,10 +113,10 @@ def _failure(split: str | None, wanted: str, result: Mapping[str, Any]) -> str |
 
 
 def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
-    """The score of an answer, and by which figure it is: fields of `ImportedAnswer`."""
+    """The score of an answer, and by which figure it is: parts of its line."""
     if scorer is not None:
         require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
-        return {"score": figures[scorer], "scorer": scorer}
+        return {"correct": figures[scorer], "scorer": scorer}
     usual = [metric for metric in _METRICS if metric in figures]
     require(bool(usual), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
-    return {"score": figures[usual[0]], "scorer": usual[0]}
+    return {"correct": figures[usual[0]], "scorer": usual[0]}

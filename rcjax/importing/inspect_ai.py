@@ -15,17 +15,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rcjax._base.extras import how_to_install
-from rcjax.importing.answers import (
-    DamageError,
-    How,
-    ImportedAnswer,
-    pieces,
-    require,
-    require_sound,
-    seconds_of,
-)
 from rcjax.importing.chats import messages_of, prompt_of
-from rcjax.importing.confidences import TokenSignals, of_choice, of_content
+from rcjax.importing.confidences import of_choice, of_content
+from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -125,6 +117,9 @@ _EMPTY = "holds no samples: was the run broken off, or were they not logged (log
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
+#: Right, half right, wrong, and no answer, as shares of the full score.
+_LABELS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+
 
 def recognises(path: Path, head: bytes) -> bool:
     """A ZIP that holds samples, or JSON that begins as Inspect's does."""
@@ -137,8 +132,8 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a log, one per sample and epoch."""
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
     evaluation = None
     for sample in samples:
@@ -147,9 +142,7 @@ def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
             continue
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from pieces(
-            where, "Inspect", lambda one=sample, of=evaluation, where=where: [_answer(one, of, how, where)]
-        )
+        yield from pieces(where, "Inspect", lambda one=sample, of=evaluation, where=where: [_line(one, of, how, where)])
 
 
 def _is_zip(path: Path) -> bool:
@@ -219,37 +212,27 @@ def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: head, samples()
 
 
-def _answer(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, where: str) -> ImportedAnswer:
+def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, where: str) -> Line:
+    query = f"{evaluation.get('task')}/{sample['id']}"
+    line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
     scores = _scores(sample.get("scores") or {})
+    scorer = _chosen(scores, how.scorer, where) if scores else None
+    if sample.get("error"):
+        return line | {"error": "with an error"}
     output = sample.get("output") or {}
     first = (output.get("choices") or [{}])[0]
-    logprobs = (first.get("logprobs") or {}).get("content") or []
-    scorer = _chosen(scores, how.scorer, where) if scores else None
+    content = (first.get("logprobs") or {}).get("content") or []
     value, answer = (None, None) if scorer is None else scores[scorer]
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
-    text = answer or output.get("completion") or ""
-    usage = _usage(sample, evaluation)
-    return ImportedAnswer(
-        query=f"{evaluation.get('task')}/{sample['id']}",
-        model=evaluation["model"],
-        attempt=int(sample.get("epoch", 1)),
-        score=value,
-        scorer=scorer,
-        failure="with an error" if sample.get("error") else None,
-        text=text,
-        prompt=_asked(sample.get("input")),
-        finish=first.get("stop_reason"),
-        **_confidence(logprobs, _said(output, first), offered, answer)._asdict(),
-        input_tokens=usage.get("input"),
-        output_tokens=usage.get("output"),
-        cost=usage.get("cost"),
-        seconds=seconds_of(output.get("time")),
-    )
+    line |= {"correct": _score(value, how.score_max), "scorer": scorer}
+    line |= {"answer": answer or output.get("completion") or "", "finish": first.get("stop_reason")}
+    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
+    return line | _usage(sample, evaluation) | _confidence(content, _said(output, first), offered, answer)
 
 
-def _asked(asked: Any) -> str | None:
-    """What a sample asks: a text, or messages."""
-    return prompt_of(messages_of(asked)) or None
+def _score(value: Any, most: float) -> Any:
+    """A score as a number, where it is one of Inspect's letters."""
+    return most * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
@@ -277,23 +260,23 @@ def _said(output: Mapping[str, Any], first: Mapping[str, Any]) -> str:
     return output.get("completion") or choice_text(first)
 
 
-def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> TokenSignals:
+def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str | None) -> Line:
     """By the tokens of a reply; of a choice by the last one that names it, as "ANSWER: " may stand before it."""
     if not offered:
         return of_content(content, said)
     try:
         tokens = read_tokens(content, said)
     except TokensError as problem:
-        return TokenSignals(unusable=problem.why)
+        return {"error": problem.why}
     except SignalError:
-        return TokenSignals()
+        return {}
     for token in reversed(tokens):
         if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
             return of_choice([token], offered, chosen_choice(answer, offered))
-    return TokenSignals()
+    return {}
 
 
-def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str, float]:
+def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     """Tokens and money of the model that was evaluated, without what it used in another role, such as the grader's."""
     model = evaluation["model"]
     whole = (sample.get("model_usage") or {}).get(model)
@@ -311,7 +294,7 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[str
 
     sent = sum(map(used, ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")))
     money = {} if whole.get("total_cost") is None else {"cost": used("total_cost")}
-    return {"input": sent, "output": used("output_tokens")} | money
+    return {"input_tokens": sent, "output_tokens": used("output_tokens"), **money}
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:

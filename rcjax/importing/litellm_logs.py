@@ -7,12 +7,11 @@ where there is one. Nothing tells right from wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import DamageError, How, ImportedAnswer, answers_of, require_sound, seconds_of
 from rcjax.importing.chats import messages_of, prompt_of, query_of, replies_of
+from rcjax.importing.lines import DamageError, How, Line, amount_of, begins_as_json, lines_of, require_sound
 
 name, files = "litellm", "LiteLLM (standard logging payloads)"
 
@@ -23,28 +22,28 @@ _REDACTED = "redacted-by-litellm"
 
 def recognises(path: Path, head: bytes) -> bool:
     """Objects with the kind of a call and its cost."""
-    begins = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return begins in (b"{", b"[") and all(key in head for key in (b'"call_type"', b'"response_cost"', b'"model_group"'))
+    return begins_as_json(head) and all(key in head for key in (b'"call_type"', b'"response_cost"', b'"model_group"'))
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a log, one per call."""
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a log, one per call."""
     by = how.columns.get("query")
-    return answers_of(path, "LiteLLM", lambda record, where: _answers(record, by, where))
+    return lines_of(path, "LiteLLM", lambda record, where: _lines(record, by, where))
 
 
-def _answers(record: Mapping[str, Any], by: str | None, where: str) -> list[ImportedAnswer]:
+def _lines(record: Mapping[str, Any], by: str | None, where: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
     messages = messages_of(payload.get("messages"))
     named = query_of(messages) if by is None else _looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
-    answer = ImportedAnswer(str(named), payload.get("model_group") or payload["model"], attempt=None)
+    line = {"query": str(named), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
     if failure is not None:
-        return [replace(answer, failure=failure)]
-    seconds = None if payload.get("cache_hit") is True else seconds_of(_duration(payload))
-    answer = replace(answer, judged=False, prompt=prompt_of(messages), seconds=seconds)
-    return replies_of(payload["response"], answer, _cost(payload))
+        return [line | {"error": failure}]
+    line["prompt"] = prompt_of(messages)
+    if payload.get("cache_hit") is not True:  # a cache tells nothing of the model's time and money
+        line |= {"cost": _cost(payload), "seconds": amount_of(_duration(payload))}
+    return replies_of(payload["response"], line)
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import DamageError, How, ImportedAnswer, pieces, records, require, require_sound
+from rcjax.importing.lines import DamageError, How, Line, lines_of, require, require_sound, tokens_of
 from rcjax.signals import normalise_answer
 from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB
@@ -35,29 +35,22 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and all(key in head for key in (b'"doc_id"', b'"resps"'))
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a file, one per document."""
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a file, one per document."""
     task, model = _named(path)
     filters: dict[str, None] = {}
 
-    def answers(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
+    def lines(row: Mapping[str, Any], where: str) -> list[Line]:
         filtered = str(row["filter"])
         filters[filtered] = None
         if how.scorer not in (None, *_metrics(row), filtered):
             return []
-        require(
-            len(filters) == 1 or how.scorer in filters,
-            where,
-            f"each document stands there for several filters, {', '.join(filters)}: choose one, "
-            "with --scorer (scorer=)",
-        )
-        return [*_answers(row, f"{task}/{row['doc_id']}", model, how.scorer, where)]
+        several = f"each document stands there for several filters, {', '.join(filters)}"
+        require(len(filters) == 1 or how.scorer in filters, where, f"{several}: choose one, with --scorer (scorer=)")
+        line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
+        return [line | _answer(row, how.scorer, where)]
 
-    for where, row in records(path, "lm-eval"):
-        if isinstance(row, DamageError):
-            yield row
-        else:
-            yield from pieces(where, "lm-eval", lambda row=row, where=where: answers(row, where))
+    return lines_of(path, "lm-eval", lines)
 
 
 def _named(path: Path) -> tuple[str, str]:
@@ -80,34 +73,27 @@ def _metrics(row: Mapping[str, Any]) -> list[str]:
     return [metric for metric in row["metrics"] if metric in row]
 
 
-def _answers(
-    row: Mapping[str, Any], query: str, model: str, scorer: str | None, where: str
-) -> Iterator[ImportedAnswer]:
+def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
     metrics = _metrics(row)
     usual = [metric for metric in _METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
     metric = str(scorer if scorer in metrics else usual[0])
     lost = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
     require(metric not in _LOSSES, where, lost)
-    score = row[metric]
-    asked = _asked(row.get("arguments"))
-    replies, prompt = row["filtered_resps"], None if asked is None else len(asked)
+    asked, replies = _asked(row.get("arguments")), row["filtered_resps"]
+    line: Line = {"correct": row[metric], "scorer": metric, "prompt": asked}
     if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
-        sent = None if prompt is None else (prompt, 1)
         choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
-        yield ImportedAnswer(query, model, score=score, scorer=metric, prompt=asked, characters=sent, **choice)
-        return
+        return line | choice | tokens_of(None, None, asked, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
-    answer = replies[0] if replies else ""
-    answer = answer if isinstance(answer, str) else None
+    answer = replies[0] if replies and isinstance(replies[0], str) else None
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         texts = texts[:1]
-    sent = None if prompt is None else (len(texts) * prompt, sum(len(text or "") for text in texts))
-    fields = {"scorer": metric, "text": answer, "prompt": asked, "characters": sent, "calls": len(texts)}
-    yield ImportedAnswer(query, model, score=score, **fields, **_share(texts, answer or ""))
+    line |= {"answer": answer, "attempts": len(texts), **tokens_of(None, None, asked, texts)}
+    return line | _share(texts, answer or "")
 
 
-def _share(texts: Sequence[str | None], answer: str) -> dict[str, Any]:
+def _share(texts: Sequence[str | None], answer: str) -> Line:
     """How many of several replies give the answer, as its confidence; nothing of one reply, or an empty answer.
 
     >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a")
@@ -151,7 +137,7 @@ _LENGTHS: Mapping[str, Callable[[str], int]] = {
 
 def choice_made(
     replies: Sequence[Sequence[Any]], continuations: Sequence[str] | None, metric: str, mutual: bool
-) -> dict[str, Any]:
+) -> Line:
     """What the likelihoods tell of an answer: its letter, and its log-probability among all choices.
 
     Args:
@@ -161,25 +147,25 @@ def choice_made(
             character (`acc_norm`) or byte, or of the largest above that without the question (`acc_mutual_info`).
         mutual: whether the second half is without the question.
 
-    Gives fields of an `Answer`: `text`, `logprob` and `signal`, and `unusable` where they are no confidence.
+    Gives parts of a line: `answer`, `logprob` and `signal`, and `error` where they are no confidence.
 
     >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
-    >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["text"]
+    >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["answer"]
     'B'
     """
     numbers = [_logprob(logprob) for logprob, _ in replies]
     likelihoods = [logprob for logprob in numbers if logprob is not None]
     number = len(numbers) // 2 if mutual else len(numbers)
     if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
-        return {"unusable": NO_LOGPROB}
+        return {"error": NO_LOGPROB}
     if number < 2:
-        return {"unusable": "of a likelihood alone, beside no other choice"}
+        return {"error": "of a likelihood alone, beside no other choice"}
     values = _values(likelihoods, number, continuations, metric)
     if values is None:
-        return {"unusable": f"{metric} goes by the lengths of the choices, which the file does not tell"}
+        return {"error": f"{metric} goes by the lengths of the choices, which the file does not tell"}
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
-    return {"text": _letter(index), "logprob": _among_all(likelihoods, index), "signal": "own"}
+    return {"answer": _letter(index), "logprob": _among_all(likelihoods, index), "signal": "own"}
 
 
 def _logprob(value: Any) -> float | None:

@@ -7,33 +7,31 @@ Prompts are in the file of requests alone. Nothing tells right from wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import DamageError, How, ImportedAnswer, answers_of
 from rcjax.importing.chats import replies_of
+from rcjax.importing.lines import DamageError, How, Line, begins_as_json, lines_of
 
 name, files = "openai-batch", "OpenAI's batches (their output)"
 
 
 def recognises(path: Path, head: bytes) -> bool:
     """Lines with an id of one's own, and a response."""
-    begins = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return begins in (b"{", b"[") and all(key in head for key in (b'"custom_id"', b'"response"', b'"error"'))
+    return begins_as_json(head) and all(key in head for key in (b'"custom_id"', b'"response"', b'"error"'))
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a file, one per line."""
-    return answers_of(path, "OpenAI", lambda record, where: _answers(record))
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a file."""
+    return lines_of(path, "OpenAI", lambda record, where: _lines(record))
 
 
-def _answers(line: Mapping[str, Any]) -> list[ImportedAnswer]:
-    response = line["response"] or {}
+def _lines(record: Mapping[str, Any]) -> list[Line]:
+    response = record["response"] or {}
     body = response.get("body") or {}
-    answer = ImportedAnswer(str(line["custom_id"]), str(body.get("model") or "?"), attempt=None)
-    if line.get("error") or response.get("status_code") != 200 or body.get("error"):
-        return [replace(answer, failure="with an error")]
+    line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
+    if record.get("error") or response.get("status_code") != 200 or body.get("error"):
+        return [line | {"error": "with an error"}]
     if "choices" not in body and "output" not in body:
-        return [replace(answer, failure=f"of another kind of call ({body.get('object')})")]
-    return replies_of(body, replace(answer, judged=False))
+        return [line | {"error": f"of another kind of call ({body.get('object')})"}]
+    return replies_of(body, line)

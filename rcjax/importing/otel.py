@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.answers import DamageError, How, ImportedAnswer, answers_of, require_sound, seconds_of
-from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of
+from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of, said, shared
+from rcjax.importing.lines import DamageError, How, Line, amount_of, begins_as_json, lines_of, require_sound
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
 
@@ -30,16 +30,16 @@ _RECEIVED = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 
 def recognises(path: Path, head: bytes) -> bool:
     """Lines with the spans of resources."""
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"resourceSpans"' in head
+    return begins_as_json(head) and b'"resourceSpans"' in head
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a file, one per span of a call of a model."""
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a file, one per span of a call of a model."""
     by = how.columns.get("query")
-    return answers_of(path, "OpenTelemetry", lambda record, where: _answers(record, by, where))
+    return lines_of(path, "OpenTelemetry", lambda record, where: _lines(record, by, where))
 
 
-def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[ImportedAnswer]:
+def _lines(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[Line]:
     for resource in record["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():
             for span in scope.get("spans") or ():
@@ -53,31 +53,27 @@ def _answers(record: Mapping[str, Any], by: str | None, where: str) -> Iterator[
 
 def _of_span(
     span: Mapping[str, Any], attributes: Mapping[str, Any], model: str, by: str | None, where: str
-) -> Iterator[ImportedAnswer]:
+) -> list[Line]:
     """The answers of a span, which share its tokens; most have one."""
     system = [("system", text) for _, text in messages_of(_parsed(attributes.get("gen_ai.system_instructions")))]
     asked = system + _messages(attributes, _ASKED)
     query = query_of(asked) if by is None else attributes.get(by)
     require_sound(query is not None, where, f"no attribute {by}, which is to name the query")
-    said = _messages(attributes, _SAID) or [("assistant", "")]
-    failed = (span.get("status") or {}).get("code") in (2, "STATUS_CODE_ERROR") or "error.type" in attributes
-    nothing = UNANSWERED if asked else f"without messages ({_CAPTURE})"
+    line: Line = {"query": str(query), "model": model}
+    if (span.get("status") or {}).get("code") in (2, "STATUS_CODE_ERROR") or "error.type" in attributes:
+        return [line | {"error": "with an error"}]
     finish = attributes.get("gen_ai.response.finish_reasons")
-    for _, text in said:
-        yield ImportedAnswer(
-            query=str(query),
-            model=model,
-            attempt=None,
-            judged=False,
-            failure="with an error" if failed else None if text else nothing,
-            text=text,
-            prompt=prompt_of(asked),
-            finish=str(finish[0]) if isinstance(finish, list) and finish else None,
-            input_tokens=_share(attributes, _SENT, len(said)),
-            output_tokens=_share(attributes, _RECEIVED, len(said)),
-            cost=_share(attributes, ("gen_ai.usage.cost",), len(said)),
-            seconds=seconds_of((int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9),
-        )
+    line |= {
+        "prompt": prompt_of(asked),
+        "finish": str(finish[0]) if isinstance(finish, list) and finish else None,
+        "input_tokens": _number(attributes, _SENT),
+        "output_tokens": _number(attributes, _RECEIVED),
+        "cost": _number(attributes, ("gen_ai.usage.cost",)),
+        "seconds": amount_of((int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9),
+    }
+    nothing = UNANSWERED if asked else f"without messages ({_CAPTURE})"
+    replies = _messages(attributes, _SAID, said) or [("assistant", "")]
+    return shared([line | ({"answer": text} if text else {"error": nothing}) for _, text in replies])
 
 
 def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,11 +94,11 @@ def _value(value: Mapping[str, Any]) -> Any:
     return int(content) if kind == "intValue" else content
 
 
-def _messages(attributes: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, str]]:
+def _messages(attributes: Mapping[str, Any], names: tuple[str, ...], text: Any = None) -> list[tuple[str, str]]:
     """The messages under the first of the names that there is, or in attributes numbered below it."""
     for label in names:
         if label in attributes:
-            return messages_of(_parsed(attributes[label]))
+            return messages_of(_parsed(attributes[label]), text)
         numbered: list[tuple[str, str]] = []
         while (content := attributes.get(f"{label}.{len(numbered)}.content")) is not None:
             numbered.append((str(attributes.get(f"{label}.{len(numbered)}.role") or "user"), str(content)))
@@ -121,7 +117,7 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _share(attributes: Mapping[str, Any], names: tuple[str, ...], several: int) -> float | None:
-    """The share of one of several answers in the number under the first of the names that there is."""
+def _number(attributes: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
+    """The number under the first of the names that there is."""
     values = [attributes[label] for label in names if label in attributes]
-    return float(values[0]) / several if values else None
+    return float(values[0]) if values else None

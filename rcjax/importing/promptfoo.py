@@ -14,16 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.json_checks import parsed
-from rcjax.importing.answers import (
-    DamageError,
-    How,
-    ImportedAnswer,
-    pieces,
-    require,
-    require_sound,
-    seconds_of,
-)
 from rcjax.importing.confidences import of_numbers
+from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, tokens_of
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 
@@ -35,8 +27,8 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"evalId"' in head and b'"results"' in head
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
-    """The answers of a file; a provider that answered the same prompt again did so in another attempt."""
+def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a file; a provider that answered the same prompt again did so in another attempt."""
     try:
         rows = parsed(path.read_bytes())["results"]["results"]
     except (KeyError, OSError, RecursionError, TypeError, ValueError) as problem:
@@ -44,38 +36,29 @@ def read(path: Path, how: How) -> Iterator[ImportedAnswer | DamageError]:
     require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
 
-    def numbered(row: Mapping[str, Any], where: str) -> list[ImportedAnswer]:
-        answer = _answer(row, how, where)
-        attempts[answer["query"], answer["model"]] += 1
-        return [ImportedAnswer(**answer, attempt=attempts[answer["query"], answer["model"]])]
+    def numbered(row: Mapping[str, Any], where: str) -> list[Line]:
+        line = _line(row, how, where)
+        attempts[line["query"], line["model"]] += 1
+        return [line | {"sample": attempts[line["query"], line["model"]]}]
 
     for number, row in enumerate(rows, 1):
         where = f"{path.name}, result {number}"
         yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
 
 
-def _answer(row: Mapping[str, Any], how: How, where: str) -> dict[str, Any]:
+def _line(row: Mapping[str, Any], how: How, where: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
-    usage = response.get("tokenUsage") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    text = output if isinstance(output, str) else "" if output is None else json.dumps(output)
-    counted = "prompt" in usage and "completion" in usage
-    return {
-        "query": _identity(prompt, row.get("vars")),
-        "model": provider.get("label") or provider["id"],
-        "score": _score(row, how.scorer, where),
-        "scorer": how.scorer,
-        "failure": "with an error" if row.get("failureReason") == _ERROR else None,
-        "text": text,
-        "prompt": prompt,
-        "finish": response.get("finishReason"),
-        **of_numbers(response.get("logProbs") or ())._asdict(),
-        "input_tokens": float(usage["prompt"]) if counted else None,
-        "output_tokens": float(usage["completion"]) if counted else None,
-        "characters": (len(prompt), len(text)),
-        "cost": None if row.get("cost") is None else float(row["cost"]),
-        "seconds": None if response.get("cached") else seconds_of(row.get("latencyMs"), 1000),
-    }
+    line = {"query": _identity(prompt, row.get("vars")), "model": provider.get("label") or provider["id"]}
+    if row.get("failureReason") == _ERROR:
+        return line | {"error": "with an error"}
+    text = output if isinstance(output, str) else None if output is None else json.dumps(output)
+    usage = response.get("tokenUsage") or {}
+    line |= {"correct": _score(row, how.scorer, where), "scorer": how.scorer, "answer": text, "prompt": prompt}
+    line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
+    if not response.get("cached"):  # a cache tells nothing of the model's time and money
+        line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
+    return line | tokens_of(usage.get("prompt"), usage.get("completion"), prompt, [text])
 
 
 def _identity(prompt: str, variables: Any) -> str:

@@ -12,36 +12,28 @@ import polars as pl
 
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import count
-from rcjax.importing.answers import How
+from rcjax.importing.lines import CHARACTERS, How, Line
+from rcjax.logs.columns import TOKENS
 from rcjax.logs.errors import LogError
 from rcjax.logs.prices import price_for
-
-#: What scorers write for right, half right and wrong, as shares of the full score: Inspect's letters, and words.
-_WORDS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0} | {
-    word: value
-    for value, words in ((1.0, "yes true correct right pass passed"), (0.0, "no false incorrect wrong fail failed"))
-    for word in words.split()
-}
+from rcjax.logs.scoring import WORDS
 
 _ROUNDING = 1e-9  # a mean of scores that are all full may end that much below
-
-#: Characters of a token, where a file counts none: of English text.
-CHARACTERS = 4.0
 
 
 def label_of(score: Any, right_from: float | None, most: float, where: str) -> float | None:
     """What a score is as a label: 1 for right, 0 for wrong, between them a score; None where nothing was scored.
 
     Args:
-        score: a letter (C, I, P, N), a word, a truth value or a number; nothing is None, or not a number.
+        score: a word, a truth value or a number; nothing is None, or not a number.
         right_from: from which score on an answer counts as right, on whatever scale; None: scores stay scores.
         most: the full score, where scores stay scores.
         where: the place of the score, for messages.
 
     Raises LogError for a score below 0 or above the full one without `right_from`, and for what is no score.
 
-    >>> label_of("C", None, 1, "a"), label_of("P", None, 1, "a"), label_of(7, None, 10, "a"), label_of(0.5, 0.5, 1, "a")
-    (1.0, 0.5, 0.7, 1.0)
+    >>> label_of("yes", None, 1, "a"), label_of(7, None, 10, "a"), label_of(0.5, 0.5, 1, "a")
+    (1.0, 0.7, 1.0)
     """
     value = _number(score, most, where)
     if math.isnan(value):
@@ -68,70 +60,78 @@ def _number(score: Any, most: float, where: str) -> float:
         return float(score)
     if isinstance(score, str):
         word = score.strip().lower()
-        if word in _WORDS:
-            return most * _WORDS[word]
+        if word in WORDS:
+            return most * WORDS[word]
         try:
             return float(word)
         except ValueError:
             pass
-    raise LogError(f"{where}: the score {score!r:.60} is neither a number nor C, I, P or N: choose another scorer")
+    raise LogError(f"{where}: the score {score!r:.60} is no number, and no word such as yes or no: choose another")
 
 
 def as_frame(
-    rows: list[dict[str, Any]], rates: Mapping[str, tuple[float, float]] | None, how: How, *, sampled: bool
+    rows: list[Line], rates: Mapping[str, tuple[float, float]] | None, how: How, *, sampled: bool
 ) -> tuple[pl.DataFrame, list[str]]:
     """The rows as a frame, with tokens, money or both; and what there is to say of these.
 
     Args:
-        rows: of the log; tokens and money that are not told are put into them.
+        rows: lines whose `correct` is a label; tokens and money that are not told are put into them.
         rates: prices of tokens, as `read_prices` gives them; None where none are given.
         how: how tokens are estimated, and whether prompts are kept.
         sampled: whether rows are samples.
 
     Raises LogError where a model has no price, or there is nothing to tell tokens by.
     """
-    notes: list[str] = []
-    needed = rates is not None or any(row["cost"] is None for row in rows)
-    estimated = sum(_estimate(row, how) for row in rows) if needed else 0
+    notes = _tell_money(rows) if rates is None else []
+    priced = rates is not None or all(row.get("cost") is not None for row in rows)
+    needed = rates is not None or not priced
+    estimated = sum(_estimate(row, how.tokens) for row in rows) if needed else 0
     if estimated:
         origin = "as given" if how.tokens else f"estimated, {CHARACTERS:g} characters each"
         notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
-    counted = all(row["input_tokens"] is not None and row["output_tokens"] is not None for row in rows)
-    priced = rates is not None or all(row["cost"] is not None for row in rows)
+    counted = all(row.get(name) is not None for row in rows for name in TOKENS)
     if needed and not counted:
         what = "tokens are not in the files" if rates is not None else "neither money nor tokens are in the files"
         ways = "nor texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)"
         raise LogError(f"{what}, {ways}")
     for row in rows if rates is not None else ():
-        sent, received = price_for(rates or {}, row["model"])
-        row["cost"] = (row["input_tokens"] * sent + row["output_tokens"] * received) / 1e6
+        prices = price_for(rates or {}, row["model"])
+        row["cost"] = sum(row[name] * price for name, price in zip(TOKENS, prices, strict=True)) / 1e6
     notes += [] if priced else ["no money in the table: tune it with --prices, or import it with them"]
-    label = "score" if any(row["correct"] not in (None, 0, 1) for row in rows) else "correct"
-    numbers = [("logprob", True), ("input_tokens", counted), ("output_tokens", counted), ("cost", priced)]
-    numbers.append(("seconds", any(row["seconds"] is not None for row in rows)))
-    answers = [name for name in ("answer", "answer_key") if any(row[name] is not None for row in rows)]
-    if answers:
-        notes.append(f"what was answered is in the column {' and '.join(answers)}, for rcjax tune to compare")
-    texts = [*answers, *["prompt"] * how.prompts]
-    schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {}), label: pl.Float64}
-    logprob, *others = [name for name, there in numbers if there]
-    schema |= {logprob: pl.Float64} | dict.fromkeys(texts, pl.String) | dict.fromkeys(others, pl.Float64)
-    cells = {name: [row["correct" if name == label else name] for row in rows] for name in schema}
-    frame = pl.DataFrame(cells, schema=schema)
-    return frame.cast({"correct": pl.Int8}) if label == "correct" else frame, notes
+    scored = any(row["correct"] not in (None, 0, 1) for row in rows)
+    answered = any(row["answer"] is not None for row in rows)
+    if answered:
+        notes.append("what was answered is in the column answer, for rcjax tune to compare")
+    counted &= needed or not any(row.get("estimated") for row in rows)
+    timed = any(row.get("seconds") is not None for row in rows)
+    schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
+    schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
+    schema |= dict.fromkeys([*["answer"] * answered, *["prompt"] * how.prompts], pl.String)
+    schema |= dict.fromkeys([*TOKENS * counted, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
+    frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)
+    return frame.rename({"correct": "score"}) if scored else frame, notes
 
 
-def _estimate(row: dict[str, Any], how: How) -> bool:
-    """Fill in the tokens of a row that were not counted, if there is a way; whether there was."""
-    if row["input_tokens"] is not None and row["output_tokens"] is not None:
+def _tell_money(rows: list[Line]) -> list[str]:
+    """Give answers whose money is unknown, as a cache gave them, the mean of the others of their model; a note."""
+    told: dict[str, list[float]] = {}
+    for row in rows:
+        told.setdefault(row["model"], []).extend([] if row.get("cost") is None else [row["cost"]])
+    unknown = [row for row in rows if row.get("cost") is None]
+    if not unknown or not all(told.values()):
+        return []
+    for row in unknown:
+        row["cost"] = math.fsum(told[row["model"]]) / len(told[row["model"]])
+    return [f"money of {count(len(unknown), 'answer')} is not told: it is the mean of the other answers of the model"]
+
+
+def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:
+    """Fill in the tokens of a row that were not counted, if there is a way; whether they are no count."""
+    counted = not row.get("estimated") and all(row.get(name) is not None for name in TOKENS)
+    if counted or (tokens is None and not row.get("estimated")):
         return False
-    if how.tokens is not None:
-        sent, received = (row["calls"] * tokens for tokens in how.tokens)
-    elif row["characters"] is not None:
-        sent, received = (max(1.0, round(length / CHARACTERS)) for length in row["characters"])
-    else:
-        return False
-    row["input_tokens"], row["output_tokens"] = float(sent), float(received)
+    if tokens is not None:
+        row |= {name: row.get("attempts", 1) * number for name, number in zip(TOKENS, tokens, strict=True)}
     return True
 
 

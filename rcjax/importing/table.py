@@ -1,35 +1,32 @@
-"""A table of one's own: any file that `read_log` reads, whatever its columns are called."""
+"""A table of one's own: any file that `read_log` reads, and as `read_log` reads it, whatever its columns are called."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import polars as pl
 
-from rcjax.importing.answers import DamageError, How, ImportedAnswer, require
-from rcjax.logs.checked_rows import load
+from rcjax.importing.lines import DamageError, How, Line, require
+from rcjax.logs.checked_rows import Rows, load, measured_cells, numbers, typed, with_points
+from rcjax.logs.columns import SAMPLE, SECONDS, TOKENS, advice_on, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.scoring import Scoring
-from rcjax.signals.replies import ROUNDING, logprob_of
-from rcjax.signals.tokens import NO_LOGPROB
 
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
 
-_NEEDED = ("query", "model", "correct")
-
 #: What a table may say of an answer beside that.
-OPTIONAL = (
-    *("logprob", "confidence", "answer", "answer_key", "attempt", "input_tokens", "output_tokens", "cost"),
-    *("seconds", "latency_ms"),
-)
+OPTIONAL = ("logprob", "confidence", "answer", "prompt", SAMPLE, *TOKENS, "cost", *SECONDS)
 
-_KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+_TEXTS = ("query", "model", "answer", "prompt")
 
 _JSON = (".json", ".jsonl", ".ndjson")
+
+_KINDS = (".csv", ".tsv", ".parquet", *_JSON[1:])
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -64,86 +61,85 @@ def _as_text(value: Any) -> str | None:
     return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer]:
-    """The answers of a table, a row each."""
-    theirs = how.columns
-    unknown = [own for own in theirs if own not in (*_NEEDED, *OPTIONAL)]
-    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed((*_NEEDED, *OPTIONAL))}")
-    columns: dict[str, str] = {}
+def read(path: Path, how: How) -> Iterator[Line]:
+    """The lines of a table, a row each."""
+    require_ours(how.columns, ("query", "model", "correct", *OPTIONAL))
+    return lines_of(source_of(path), path.name, how, how.columns)
+
+
+def require_ours(named: Mapping[str, str], ours: tuple[str, ...]) -> None:
+    """Refuse names of columns by another name than ours."""
+    unknown = [own for own in named if own not in ours]
+    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(ours)}")
+
+
+def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model: str | None = None) -> Iterator[Line]:
+    """The lines of a table, as `read_log` reads it.
+
+    Args:
+        source: the table, as `load` takes it.
+        where: its name, for messages.
+        how: how it is read.
+        named: names of its columns, by ours.
+        model: whose answers these are, where no column says so.
+
+    Raises LogError where a column is missing, and for a cell that holds something else.
+    """
+    scoring = Scoring(how.score_max)
 
     def choose(_: str, there: list[str]) -> list[str]:
-        usual = {"correct": Scoring().of_table([*there, *theirs]).column}  # or score
-        for own in (*_NEEDED, *OPTIONAL):
-            column = theirs.get(own, usual.get(own, own))
-            if column in there:
-                columns[own] = column
-            elif own in _NEEDED or own in theirs:
-                wide = any("|" in column for column in there)
-                advice = f"name it, with --column {own}=…{', or give --wide for columns of each model' if wide else ''}"
-                what = f"no column {column}{near(column, there)}: {advice}; there are {listed(there)}"
-                raise LogError(f"{path.name}: {what}")
-        return list(columns.values())
+        nonlocal scoring
+        scoring = scoring.of_table(there)
+        labels = scoring.column
+        needed = ("query",) if model else ("query", "model", labels)
+        for own in (*needed, *named):
+            if not {*in_place_of(own)} & {*there}:
+                _refuse_missing(own, named.get(own, own), where, there)
+        if model is None and not {*in_place_of("confidence")} & {*there} and meant_for(["logprob"], there):
+            _refuse_missing("confidence", "logprob or confidence", where, there)
+        require_once(where, there)
+        return [
+            own for own in ("query", "model", labels, *OPTIONAL) if own in there and (own != "prompt" or how.prompts)
+        ]
 
-    row = 0
-    for frame in load(source_of(path), choose).frames:
-        for values in frame.iter_rows(named=True):
-            row += 1
-            cells = {own: values[column] for own, column in columns.items()} | {"scorer": theirs.get("correct")}
-            yield answer_of(cells, f"{path.name}, row {row}")
-
-
-def answer_of(values: Mapping[str, Any], where: str) -> ImportedAnswer:
-    """The answer that a row tells, by the names that are ours. Raises LogError for what is no number, or no query."""
-    for field in ("query", "model"):
-        require(values[field] is not None, where, f"no {field}")
-    stated = _logprob(values, where)
-    logprob = logprob_of(stated)
-    both = [field for field in ("seconds", "latency_ms") if values.get(field) is not None]
-    require(len(both) < 2, where, "both seconds and latency_ms: drop one of the columns")
-    waits = _number(values, both[0], where) if both else None
-    require(waits is None or 0 <= waits < math.inf, where, f"{both[0] if both else ''} is not a time of 0 or more")
-    try:
-        return ImportedAnswer(
-            query=str(values["query"]),
-            model=str(values["model"]),
-            attempt=int(_number(values, "attempt", where) or 1),
-            score=values["correct"],
-            scorer=values.get("scorer"),
-            text=None if values.get("answer") is None else str(values["answer"]),
-            key=None if values.get("answer_key") is None else str(values["answer_key"]),
-            logprob=logprob,
-            signal=None if logprob is None else "own",
-            unusable=NO_LOGPROB if stated is not None and logprob is None else None,
-            input_tokens=_number(values, "input_tokens", where),
-            output_tokens=_number(values, "output_tokens", where),
-            cost=_number(values, "cost", where),
-            seconds=waits if waits is None or both == ["seconds"] else waits / 1000,
-        )
-    except ValueError as problem:
-        raise LogError(f"{where}: {problem}") from None
+    table = load(source, choose, named, where)
+    how.seen.update(table.columns)
+    for rows in typed(table, scoring, ["prompt"]):
+        if model is not None:
+            rows = dataclasses.replace(rows, frame=rows.frame.with_columns(model=pl.lit(model)))
+        yield from _lines(rows, how.columns.get("correct"))
 
 
-def _logprob(values: Mapping[str, Any], where: str) -> float | None:
-    """What a row holds as its log-probability, by either column, whether or not it is one; None where it is empty."""
-    logprob, confidence = (_read(values, column, where) for column in ("logprob", "confidence"))
-    if logprob is not None or confidence is None or math.isnan(confidence):
-        return confidence if logprob is None else logprob
-    require(0 <= confidence <= 1 + ROUNDING, where, f"the confidence {confidence:g} is not from 0 to 1")
-    return math.log(min(confidence, 1.0)) if confidence else -math.inf
+def _refuse_missing(own: str, column: str, where: str, there: list[str]) -> NoReturn:
+    meant = meant_for(["logprob" if own == "confidence" else own], there) or near(column, there)
+    ways = [f"name it, with --column {own}=…"]
+    ways += ["add it without labels, where there are none yet"] if own == "correct" else []
+    ways += ["give --wide for columns of each model"] if any("|" in one for one in there) else []
+    raise LogError(f"{where}: no column {column}{meant}: {', or '.join(ways)}; there are {listed(there)}")
 
 
-def _number(values: Mapping[str, Any], column: str, where: str) -> float | None:
-    number = _read(values, column, where)
-    require(number is None or not math.isnan(number), where, f"{column} is not a number")
-    return number
+def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
+    for column in ("query", "model"):
+        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {advice_on(column)}")
+    there = rows.frame.columns
+    cells = {own: rows.frame[own].cast(pl.String) for own in _TEXTS if own in there}
+    if "correct" in there:
+        cells["correct"] = with_points(rows, "correct").replace("nan", None)
+    told = {own: numbers(rows, own, optional=True) for own in (*TOKENS, "cost") if own in there}
+    told |= measured_cells(rows) | _logprobs(rows)
+    cells |= {own: pl.Series(values) for own, values in told.items()}
+    if SAMPLE in there:
+        cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
+    for row in zip(*(column.to_list() for column in cells.values()), strict=True):
+        line = {own: value for own, value in zip(cells, row, strict=True) if value is not None and value == value}
+        line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
+        yield line if SAMPLE in there else line | {SAMPLE: 1}
 
 
-def _read(values: Mapping[str, Any], column: str, where: str) -> float | None:
-    """The number in a cell, which may be NaN; None where it is empty."""
-    value = values.get(column)
-    if value is None:
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise LogError(f"{where}: {column} is {value!r:.60}: give a number") from None
+def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
+    if "logprob" in rows.frame.columns:
+        return {"logprob": numbers(rows, "logprob", optional=True)}
+    if "confidence" not in rows.frame.columns:
+        return {}
+    with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
+        return {"logprob": np.log(numbers(rows, "confidence", optional=True))}

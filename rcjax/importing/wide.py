@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.importing import table
-from rcjax.importing.answers import How, ImportedAnswer, require
+from rcjax.importing.lines import How, Line, require
 from rcjax.logs.checked_rows import load
+from rcjax.logs.columns import SAMPLE
 from rcjax.logs.dialects import SEPARATED, open_text
-from rcjax.logs.errors import LogError, listed
+from rcjax.logs.errors import listed
 from rcjax.logs.text_files import TextFile
 
 name, files = "wide", "a table with columns for each model, such as m, m|cost, m|answer (--wide)"
@@ -27,11 +28,13 @@ _TELLS = {
     "correct": ("correct", "score"),
     "answer": ("answer", "model_response", "response"),
     "cost": ("cost", "total_cost"),
-} | {field: (field,) for field in table.OPTIONAL if field not in ("answer", "cost", "attempt")}
+} | {own: (own,) for own in table.OPTIONAL if own not in ("answer", "cost", "prompt", SAMPLE)}
 
-_QUERIES = ("query", "sample_id", "query_id", "question_id", "id")
-
-_PROMPTS = ("prompt", "question")
+#: What columns of the whole row may be called.
+_OF_ROW = {
+    "query": ("query", "sample_id", "query_id", "question_id", "id"),
+    "prompt": ("prompt", "question"),
+}
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -39,34 +42,31 @@ def recognises(path: Path, head: bytes) -> bool:
     return False
 
 
-def read(path: Path, how: How) -> Iterator[ImportedAnswer]:
-    """The answers of a table, by row and model."""
-    theirs = how.columns
-    unknown = [field for field in theirs if field not in ("query", "prompt", *_TELLS)]
-    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(('query', *_TELLS))}")
+def read(path: Path, how: How) -> Iterator[Line]:
+    """The lines of a table, model by model."""
+    table.require_ours(how.columns, (*_OF_ROW, *_TELLS))
+    source = _source(path)
     columns: list[str] = []
 
-    def choose(source: str, there: list[str]) -> list[str]:
+    def choose(_: str, there: list[str]) -> list[str]:
         columns[:] = there
         return there
 
-    frames = load(_source(path), choose).frames
-    query = _first(columns, (theirs["query"],) if "query" in theirs else _QUERIES)
-    if query is None:
-        what = f"no column names the query: --column query=…; there are {listed(columns)}"
-        raise LogError(f"{path.name}: {what}")
-    prompt = _first(columns, (theirs["prompt"],) if "prompt" in theirs else _PROMPTS)
-    models = _models(columns, theirs)
+    load(source, choose, name=path.name)
+    how.seen.update(column.rpartition(BAR)[2] for column in columns)
+    names = {own: (how.columns[own],) if own in how.columns else usual for own, usual in (_OF_ROW | _TELLS).items()}
+    of_row = {own: next((one for one in names[own] if one in columns), None) for own in _OF_ROW}
+    what = f"no column names the query: --column query=…; there are {listed(columns)}"
+    require(of_row["query"] is not None, path.name, what)
+    models = _models(columns, {own: names[own] for own in _TELLS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
-    row = 0
-    for frame in frames:
-        for values in frame.iter_rows(named=True):
-            row += 1
-            named = {"query": values[query], "prompt": values.get(prompt or "")}
-            for model, of_model in models.items():
-                cells = named | {field: values[column] for field, column in of_model.items()}
-                yield _answer(cells, model, f"{path.name}, row {row}, model {model}")
+    for model, of_model in models.items():
+        named = {own: column for own, column in of_row.items() if column is not None} | of_model
+        for line in table.lines_of(source, path.name, how, named, model):
+            line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
+            told = any(line.get(own) is not None for own in ("correct", "answer"))
+            yield line if told else line | {"error": "without a score or an answer"}
 
 
 def _source(path: Path) -> Path | TextFile | Any:
@@ -79,47 +79,26 @@ def _source(path: Path) -> Path | TextFile | Any:
     return dataclasses.replace(text, separator=max(",;\t", key=head.count))
 
 
-def _first(columns: list[str], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in columns), None)
-
-
-def _models(columns: list[str], theirs: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """By model, the columns by what they tell; columns that tell nothing known are of no model."""
+def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, str]]:
+    """By model, in the order of the columns, these by what they tell; columns that tell nothing known are of none."""
     models: dict[str, dict[str, str]] = {}
-    for field, others in _TELLS.items():
-        for ending in (theirs[field],) if field in theirs else others:
+    for own, endings in names.items():
+        for ending in endings:
             for column in columns:
                 model, bar, tells = column.rpartition(BAR)
                 if bar and model and tells == ending:
-                    models.setdefault(model, {}).setdefault(field, column)
-    for model, of_model in models.items():
-        if model in columns:
-            of_model["correct"] = model
-    return {model: models[model] for model in sorted(models, key=lambda model: _first_index(columns, models[model]))}
+                    models.setdefault(model, {}).setdefault(own, column)
+    for model in {*models} & {*columns}:
+        models[model]["correct"] = model
+    return dict(sorted(models.items(), key=lambda one: min(columns.index(column) for column in one[1].values())))
 
 
-def _first_index(columns: list[str], of_model: Mapping[str, str]) -> int:
-    return min(columns.index(column) for column in of_model.values())
-
-
-def _answer(cells: Mapping[str, Any], model: str, where: str) -> ImportedAnswer:
-    whole = {"correct": None, **cells, "model": model, "answer": _unwrapped(cells.get("answer"))}
-    answer = table.answer_of(whole, where)
-    prompt = _unwrapped(cells["prompt"])
-    answered = any(cells.get(field) is not None for field in ("correct", "answer", "answer_key"))
-    return dataclasses.replace(
-        answer,
-        prompt=None if prompt is None else str(prompt),
-        judged="correct" in cells,
-        failure=None if answered else "without a score or an answer",
-    )
-
-
-def _unwrapped(text: Any) -> Any:
+def _unwrapped(text: str) -> str:
     """A text out of a list of one, as RouterBench has it: written as Python does, `['B']`."""
-    if isinstance(text, str) and text[:2] in ("['", '["') and text.endswith("]"):
+    if text[:2] in ("['", '["') and text.endswith("]"):
         try:
-            text = ast.literal_eval(text)
+            whole = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return text
-    return text[0] if isinstance(text, list) and len(text) == 1 else text
+        return whole[0] if len(whole) == 1 and isinstance(whole[0], str) else text
+    return text

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +20,7 @@ from rcjax.logs.columns import (
     SECONDS,
     TOKENS,
     advice_on,
+    as_named,
     judge_columns,
     known_columns,
     limits_of,
@@ -43,6 +44,9 @@ BATCH = 250_000
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
 #: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
 LEAST, MOST = 1e-18, 1e18
+
+
+_WHOLE = "give the number of tokens, without a point or a comma between thousands"
 
 
 _DECIMALS = "write decimals with a point, and nothing between thousands"
@@ -90,16 +94,23 @@ class Table(NamedTuple):
     source: Any  # a dataframe, the path of a Parquet file, or a `TextFile`
     frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
     cut: int  # lines of a call log that are cut off
+    columns: list[str]  # all that there are, as the source calls them
 
 
-def load(source: Any, choose: Choose) -> Table:
+def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, name: str | None = None) -> Table:
     """The columns of any source that `choose` takes from those that there are, under the names that are ours.
 
     Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
+
+    Args:
+        source: a file, or a dataframe.
+        choose: takes columns by our names.
+        named: what the source calls some columns, by our names; those that it lacks are passed over.
+        name: what messages call the source.
     """
     import narwhals as nw
 
-    name, cut = name_of(source), 0
+    name, cut = name or name_of(source), 0
     if isinstance(source, str | os.PathLike):
         source = Path(source)
         require_file(source, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
@@ -112,11 +123,12 @@ def load(source: Any, choose: Choose) -> Table:
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _open(sound).collect_schema().names()]
         ours = known_names(columns, known_columns(columns))
+        theirs, ours = as_named(columns, ours, named or {})
         needed = choose(name, ours)
-        theirs = [columns[ours.index(column)] for column in needed]
+        theirs = [theirs[ours.index(column)] for column in needed]
         renamed = [nw.col(column).alias(our_name) for column, our_name in zip(theirs, needed, strict=True)]
         frame = _open(sound, theirs).select(*renamed)
-    return Table(name, source, _frames(name, source, frame), cut)
+    return Table(name, source, _frames(name, source, frame), cut, columns)
 
 
 def name_of(source: Any) -> str:
@@ -247,11 +259,11 @@ def read_rows(
         return [label if column == "correct" else column for column in needed] + texts
 
     table = load(source, choose)
-    return _typed(table, written[0], texts), table.cut
+    return typed(table, written[0], texts), table.cut
 
 
-def _typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
-    """Refuse columns of a type that cannot be used, and tables without a row."""
+def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
+    """The rows of a table: refuses columns of a type that cannot be used, and tables without a row."""
     import polars as pl
 
     name, source, start, any_rows = table.name, table.source, 0, False
@@ -310,7 +322,7 @@ def numbers(rows: Rows, column: str, optional: bool = False) -> np.ndarray:
 
     Labels are scores from 0 to 1, however the source writes them.
     """
-    texts = _with_points(rows, column)
+    texts = with_points(rows, column)
     low, high = (0.0, rows.scoring.most) if column == "correct" else limits_of(column)
     values, advice = texts.cast(float, strict=False), _called(column, rows.scoring)[1]
     missing = texts.is_null() | values.is_nan().fill_null(False)
@@ -322,12 +334,14 @@ def numbers(rows: Rows, column: str, optional: bool = False) -> np.ndarray:
         rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
     rows.refuse((values > high + rounding_of(column)) & ~missing, column, f"> {high:g}: {advice}")
     rows.refuse((values < low) & ~missing, column, f"< {low:g}: {advice}")
+    if column in TOKENS:
+        rows.refuse((values % 1 != 0) & ~missing, column, f"is no whole number: {_WHOLE}")
     values = values.clip(upper_bound=high) if rounding_of(column) else values
     array = values.fill_null(math.nan).to_numpy()
     return rows.scoring.scaled(array) if column == "correct" else array
 
 
-def _with_points(rows: Rows, column: str) -> pl.Series:
+def with_points(rows: Rows, column: str) -> pl.Series:
     """A column, where semicolons separate the columns with a point for the decimal comma; counts have none."""
     import polars as pl
 

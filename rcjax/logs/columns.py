@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rcjax.logs.dialects import plain_name
 from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
@@ -50,6 +50,10 @@ SAMPLE = "sample"  # which of several answers of a model to a query
 
 #: How long an answer took: what the numbers of the column are divided by, so that 300 ms are 0.3 s to the last bit.
 SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
+
+
+#: Columns that say one thing in two ways.
+ONE_OF_TWO = (("logprob", "confidence"), tuple(SECONDS))
 
 
 _JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
@@ -112,6 +116,46 @@ def known_columns(columns: Iterable[str]) -> set[str]:
     return _NAMES | {*judge_columns(map(plain_name, columns))}
 
 
+def in_place_of(own: str) -> tuple[str, ...]:
+    """The columns of which one says what a column of ours says, itself among them.
+
+    >>> in_place_of("logprob"), in_place_of("query")
+    (('logprob', 'confidence'), ('query',))
+    """
+    return next((both for both in ONE_OF_TWO if own in both), (own,))
+
+
+def as_named(columns: list[str], ours: list[str], named: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """(columns, our names of them) where somebody named some columns: no other column stands for these.
+
+    Args:
+        columns: of a table.
+        ours: our names of them, as they are spelt.
+        named: columns by our names; those that the table lacks are passed over.
+
+    >>> as_named(["query", "logprob", "p_true"], ["query", "logprob", "p_true"], {"confidence": "p_true"})
+    (['p_true', 'query'], ['confidence', 'query'])
+    """
+    here = {own: column for own, column in named.items() if column in columns}
+    taken = {one for own in here for one in in_place_of(own)}
+    others = [
+        (column, own)
+        for column, own in zip(columns, ours, strict=True)
+        if own not in taken and column not in here.values()
+    ]
+    return [*here.values(), *(column for column, _ in others)], [*here, *(own for _, own in others)]
+
+
+def require_once(name: str, columns: Sequence[str]) -> None:
+    """Refuse a table in which a column occurs twice, or two of which one is needed; `columns` are our names."""
+    for column in (*ADVICE, *ANSWERS, SAMPLE, *judge_columns(columns)):
+        if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
+            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
+    for both in ONE_OF_TWO:
+        if {*both} <= {*columns}:
+            raise LogError(f"{name}: columns {' and '.join(both)} both occur: drop one of the two")
+
+
 def needed_columns(name: str, columns: list[str], priced: bool, needed_label: str | None) -> list[str]:
     """The columns to read: query, model, what tells right from wrong, the confidence and what the costs come from.
 
@@ -125,12 +169,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     Raises `LogError` where one is missing, or is there twice.
     """
     judges = judge_columns(columns)
-    for column in (*ADVICE, *ANSWERS, SAMPLE, *judges):
-        if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
-            raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
-    for both in (("logprob", "confidence"), tuple(SECONDS)):
-        if {*both} <= {*columns}:
-            raise LogError(f"{name}: columns {' and '.join(both)} both occur: drop one of the two")
+    require_once(name, columns)
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(
@@ -168,10 +207,18 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         lacking = ", ".join(either.get(column, column) for column in missing)
-        pairs = _renamings(missing, [column for column in columns if column not in ADVICE])
-        meant = f" (did you mean {', '.join(pairs)}?)" if pairs else ""
-        meant += f"; {TO_LABEL}" if missing == ["correct"] and not pairs else ""
+        meant = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
         raise LogError(f"{name}: rename or add missing columns {lacking}{meant}; found: {listed(columns)}")
+
+
+def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
+    """A question in brackets which columns were meant for those missing; "" where there is none like them.
+
+    >>> meant_for(["logprob"], ["query", "p_true"])
+    " (did you mean 'p_true' for 'confidence'?)"
+    """
+    pairs = _renamings(missing, [column for column in columns if column not in ADVICE])
+    return f" (did you mean {', '.join(pairs)}?)" if pairs else ""
 
 
 def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:

@@ -13,7 +13,14 @@ from rcjax.logs.errors import LogError
 _CONFIDENCES = ("logprob", "confidence")
 
 #: What a person, or a program, writes for right and for wrong besides 1 and 0, by its small letters.
-WORDS = dict.fromkeys(("true", "yes", "y", "right"), True) | dict.fromkeys(("false", "no", "n", "wrong"), False)
+WORDS = {
+    word: right
+    for right, words in (
+        (True, "true yes y right correct pass passed"),
+        (False, "false no n wrong incorrect fail failed"),
+    )
+    for word in words.split()
+}
 
 #: Labels from which their size tells the scale.
 _TELLING = 20

@@ -64,6 +64,7 @@ def test_inspect_choices(path):
         token = sample["output"]["choices"][0]["logprobs"]["content"][-1]
         assert row["logprob"] == pytest.approx(token["logprob"])
         assert (row["input_tokens"], row["output_tokens"]) == (50, 3)
+        assert row["seconds"] == sample["output"]["time"]
         assert row["answer"] == sample["scores"]["choice"]["answer"]
 
 
@@ -176,6 +177,7 @@ def test_helm(run):
     assert sorted(frame["logprob"]) == pytest.approx(logprobs)
     assert frame["answer"].to_list() == [state["result"]["completions"][0]["text"].strip() for state in states]
     assert frame["output_tokens"].to_list() == [1.0] * frame.height
+    assert frame["seconds"].to_list() == [state["result"]["request_time"] for state in states]
 
 
 def test_promptfoo():

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +139,6 @@ FORMATS = {
         folder, [token("A", bad, ("B", -9))], [token("A", -0.1)], choices=("x", "y")
     ),
     "lm-eval": lambda folder, bad: lm_eval_samples(folder, [math.nan if bad is None else bad, -0.3], [-0.1, -99]),
-    "table": lambda folder, bad: a_table(folder, math.nan if bad is None else bad, -0.1),
     "promptfoo": lambda folder, bad: results_of_promptfoo(folder, [bad], [-0.1]),
     "helm": lambda folder, bad: helm_run(folder, [of_helm(token("A", bad))], [of_helm(token("A", -0.1))]),
 }
@@ -160,18 +158,18 @@ def test_what_is_no_log_probability_is_no_confidence(tmp_path):
     assert missed == {}
 
 
-def test_where_no_row_has_one_the_file_is_refused_and_says_why(tmp_path):
-    with pytest.raises(LogError, match=re.escape("no confidence can be read from its 2 answers (2 a log-probability")):
-        imported(a_table(tmp_path, 0.9, 0.4))
-
-
 def test_probabilities_of_a_table(tmp_path):
     frame = imported(a_table(tmp_path, 1.0000009, 1.0, 0.5, 0.0, column="confidence")).frame
     assert frame["logprob"].to_list() == [0.0, 0.0, math.log(0.5), -math.inf]
-    evaluations = imported(a_table(tmp_path, math.nan, 0.5, column="confidence"))
-    assert evaluations.left_out == LEFT_OUT
-    with pytest.raises(LogError, match=r"row 1: the confidence 1\.00001 is not from 0 to 1"):
+    for column in ("confidence", "logprob"):
+        assert (
+            imported(a_table(tmp_path, math.nan, 0.0, column=column)).left_out
+            == "1 answer left out: 1 without a confidence"
+        )
+    with pytest.raises(LogError, match=r"row 1, model small: confidence 1\.00001 > 1"):
         imported(a_table(tmp_path, 1.00001, column="confidence"))
+    with pytest.raises(LogError, match=r"row 1, model small: logprob 0\.9 > 0.* name the column confidence"):
+        imported(a_table(tmp_path, 0.9, column="logprob"))
 
 
 def test_an_alternative_without_one_is_left_out_alone(tmp_path):
@@ -295,3 +293,26 @@ def test_instances_of_the_test_split_count_as_helm_counts_them(tmp_path):
         assert rcjax.importing.read_evaluations(path, prices=PRICES, split="valid")["correct"].to_list() == [0]
     with pytest.raises(LogError, match=r"no answer can be used: .*of the split test, not train \(--split\)"):
         imported(path, split="train")
+
+
+def test_what_a_cache_gave_tells_neither_money_nor_time(tmp_path):
+    """It is no free answer: its money is that of the model's others, and none where all are from the cache."""
+    path = results_of_promptfoo(tmp_path, [-0.1], [-0.2], [-0.3])
+    content = json.loads(path.read_text())
+    rows = content["results"]["results"]
+    for row, cost in zip(rows, (0.02, 0.04, 0), strict=True):
+        row |= {"cost": cost, "latencyMs": 340}
+    rows[2]["response"] |= {"cached": True, "tokenUsage": {"cached": 10, "total": 10}}
+    frame = imported(write(path, content), prices=None).frame
+    assert frame["cost"].to_list() == pytest.approx([0.02, 0.04, 0.03])
+    assert frame["seconds"].to_list() == [0.34, 0.34, None]
+    content["results"]["results"] = rows[2:]
+    assert "cost" not in imported(write(path, content), prices=None).frame.columns
+
+    payloads = [json.loads(line) for line in (FILES / "litellm" / "calls.jsonl").read_text().splitlines()]
+    hit = [payload | {"cache_hit": True, "response_cost": 0.0} for payload in payloads]
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text("".join(json.dumps(payload) + "\n" for payload in hit))
+    frame = imported(calls, prices=None).frame
+    assert not {"cost", "seconds"} & {*frame.columns}
+    assert frame["input_tokens"].min() > 0

@@ -1,0 +1,233 @@
+"""What an importer gives: for each answer a line of a call log, as JSON values by name, beside what a scorer said.
+
+- `query`, `model`: texts; the same query has the same name for all models.
+- `sample`: which of several answers to the query it is, from 1; none: the next, in the order of the files.
+- `answer`, `prompt`, `likeliest`: texts, as the call log has them.
+- `logprob`, `signal`: the raw confidence, and where it comes from (`evaluations.SIGNALS`); none: it is unknown.
+- `correct`, `scorer`: what the scorer gave, as the file has it, and what it is called. Without `correct`, labels are to
+  come.
+- `error`: why there is no answer, or no confidence in it.
+- `input_tokens`, `output_tokens`, `attempts`: of all calls, and how many these are; `estimated`: nobody counted tokens.
+- `cost`, `seconds`, `finish`: money, time, and why the reply ended, as APIs say it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from rcjax.logs.errors import LogError
+
+#: One answer.
+Line = dict[str, Any]
+
+_TEXTS = ("query", "model", "scorer", "error", "answer", "prompt", "finish", "likeliest")
+_AMOUNTS = ("input_tokens", "output_tokens", "cost", "seconds")
+
+#: Characters of a token, where a file counts none: of English text.
+CHARACTERS = 4.0
+
+
+class DamageError(LogError):
+    """A file, or a part of one, that cannot be read as its program writes it: it is left out where others can."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How evaluations are read, where their files leave a choice."""
+
+    format: str | None = None
+    """The name of one of `gathering.FORMATS`; None: by the content of each file."""
+    scorer: str | None = None
+    """Whose scores count, where there are several: a scorer, a filter or a metric."""
+    right_from: float | None = None
+    """From which score on an answer is right; None: scores stay scores."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """New names of models, by the old ones."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Names of a table's columns, by ours."""
+    tokens: tuple[float, float] | None = None
+    """(input, output) tokens of a call, where the files count none; None: estimated by characters."""
+    split: str = "test"
+    """Whose instances of HELM count."""
+    strict: bool = False
+    """Whether a file or sample that cannot be read is an error; else it is left out, where others can."""
+    prompts: bool = False
+    """Whether the log is to say what was asked, for a person to label."""
+    score_max: float = 1.0
+    """The full score, where scores stay scores."""
+    seen: set[str] = field(default_factory=set, repr=False, compare=False)
+    """The columns of all tables that were read so far."""
+
+
+class Format(Protocol):
+    """One kind of file: a module with what `--format` calls it, what its files are in words, and these functions.
+
+    `recognises` tells by the first bytes, and by the name where the content does not. `read` gives the lines in the
+    order of the file, and what of it cannot be read; it raises DamageError where the whole cannot, and LogError where a
+    person must choose something. A new format needs a row of `gathering.FORMATS`.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def files(self) -> str: ...  # noqa: D102
+    def recognises(self, path: Path, head: bytes) -> bool: ...  # noqa: D102
+    def read(self, path: Path, how: How) -> Iterator[Line | DamageError]: ...  # noqa: D102
+
+
+def failed(line: Mapping[str, Any]) -> bool:
+    """Whether a line tells why there is no answer: it holds none, nor what a scorer said of one.
+
+    >>> failed({"error": "with an error"}), failed({"answer": "B", "error": "a log-probability is missing"})
+    (True, False)
+    """
+    return line.get("error") is not None and line.get("answer") is None and line.get("correct") is None
+
+
+def checked(line: Line) -> Line:
+    """A line whose values are of their kinds; half of a pair of surrogates becomes a `?`.
+
+    Names are composed letters without blanks around them, so that two files call a query alike. Raises ValueError.
+
+    >>> checked({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
+    True
+    """
+    for name in _TEXTS:
+        value = line.get(name)
+        if not isinstance(value, str) and (value is not None or name in ("query", "model")):
+            raise ValueError(f"{name} is {value!r:.40}, no text")
+        if value is not None:
+            line[name] = value.encode(errors="replace").decode()
+    for name in ("query", "model"):
+        line[name] = unicodedata.normalize("NFC", line[name]).strip()
+    for name in _AMOUNTS:
+        if line.get(name) is not None and amount_of(line[name]) is None:
+            raise ValueError(f"{name} is {line[name]!r:.40}, no amount of 0 or more")
+    return line
+
+
+def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
+    """The tokens of an answer, as counted; where they are not, estimated by the texts, if there is a prompt.
+
+    Args:
+        sent, received: as the file counts them; None where it does not.
+        prompt: what was asked, in each call.
+        replies: to each call.
+
+    >>> tokens_of(7, 1, None, []), tokens_of(None, None, "What is it?", ["B"])["estimated"]
+    ({'input_tokens': 7, 'output_tokens': 1}, True)
+    """
+    said = list(replies)
+    if prompt is None or (sent is not None and received is not None):
+        return {"input_tokens": sent, "output_tokens": received}
+    characters = len(said) * len(prompt), sum(len(text or "") for text in said)
+    sent, received = (max(1, round(number / CHARACTERS)) for number in characters)
+    return {"input_tokens": sent, "output_tokens": received, "estimated": True}
+
+
+def amount_of(value: Any, per: float = 1.0) -> float | None:
+    """A number of 0 or more that a file tells, in units of which so many make ours; None for anything else.
+
+    >>> amount_of(250, 1000), amount_of(None), amount_of("soon")
+    (0.25, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return None
+    return value / per
+
+
+def begins_as_json(head: bytes) -> bool:
+    """Whether a file begins as an object or an array of JSON does."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def require(condition: bool, where: str, what: str) -> None:
+    """Refuse a file: LogError with the place and what is wrong there."""
+    if not condition:
+        raise LogError(f"{where}: {what}")
+
+
+def require_sound(condition: bool, where: str, what: str) -> None:
+    """Raise DamageError with the place and what cannot be read there."""
+    if not condition:
+        raise DamageError(f"{where}: {what}")
+
+
+def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
+    """The lines of one piece of a file, or the damage where it is not as its program writes it.
+
+    Args:
+        where: the place, for the message.
+        program: whose file it is.
+        read: gives the lines; its KeyError and the like mean that the piece is damaged.
+    """
+    try:
+        lines: list[Line | DamageError] = [checked(line) for line in read()]
+    except DamageError as damage:
+        lines = [damage]
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
+        if isinstance(problem, LogError):
+            raise
+        lines = [DamageError(f"{where}: is not as {program} writes it ({problem!r:.80}): is it whole?")]
+    yield from lines
+
+
+def lines_of(
+    path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[Line]]
+) -> Iterator[Line | DamageError]:
+    """The lines of all objects of JSON in a file, and the damage of those that cannot be read.
+
+    A file is JSON Lines, with an object or an array of them in each line, or else one array or object over many lines.
+    Raises DamageError where the file is no text, or holds nothing.
+
+    Args:
+        path: the file.
+        program: whose it is.
+        read: gives the lines of an object and its place; what it raises of damage is that of this object.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            first = next((line for line in file if line.strip()), "")
+        whole = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
+        any_record = False
+        for position, content in _values(path) if whole is None else [("", whole)]:
+            for where, record in _objects(content, f"{path.name}{position}"):
+                any_record = True
+                if isinstance(record, dict):
+                    yield from pieces(where, program, partial(read, record, where))
+                else:
+                    yield DamageError(f"{where}: is not as {program} writes it (no JSON object): is it whole?")
+    except (OSError, UnicodeError) as problem:
+        raise DamageError(f"{path.name}: cannot be read as {program} writes it: {problem}: is it whole?") from None
+    if not any_record:
+        raise DamageError(f"{path.name}: holds no answers: was it written completely?")
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, value) of each line that is not blank; None for one that is no JSON."""
+    with open(path, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f", line {number}", _parsed(line)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        return None
+
+
+def _objects(content: Any, where: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(content, list):
+        yield where, content
+        return
+    for number, record in enumerate(content, 1):
+        yield f"{where}, entry {number}", record
