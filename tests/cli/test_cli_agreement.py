@@ -51,6 +51,7 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
     assert all("answer" in kept for kept in tuned["policy"]["provenance"]["reference"]["models"].values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("subject", ["policy", "frontier"])
 def test_evaluate(folder, subject):
     line = ("evaluate", folder / f"{subject}.json", folder / "fresh.csv")

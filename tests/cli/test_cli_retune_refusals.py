@@ -63,6 +63,7 @@ def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     assert retune(folder, "few.csv").exit_code == 0  # nothing was to be written
 
 
+@pytest.mark.thorough
 def test_it_is_written_where_one_says_so(folder, worse, tmp_path):
     out = tmp_path / "new.json"
     result = retune(folder, "few.csv", "--out", out, "--anyway")
@@ -79,6 +80,7 @@ def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
     assert retune(folder, "fewer.csv", "--out", out, "--anyway").exit_code == 0
 
 
+@pytest.mark.thorough
 def test_not_worse_is_by_the_queries_left_out():
 
     gains = {0.0: True, 0.01: True, -0.001: False, -0.1: False}

@@ -64,6 +64,7 @@ def test_the_distance_is_the_integral():
     assert float(cramer_von_mises(own, jnp.asarray(x))) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_fit_counts_the_atoms_and_fits_the_rest():
     own = marginal()
     x = draw(own, jax.random.key(2), (5000,))

@@ -86,6 +86,7 @@ def test_independence_wins_where_there_is_nothing():
     assert chosen.count("Independence") >= 5
 
 
+@pytest.mark.thorough
 def test_cross_validation_is_on_queries_left_out(log):
     held = rcjax.fit(log, copula=CANDIDATES, criterion="cv")
     for row in table_of(held):

@@ -96,6 +96,7 @@ def test_degrees_of_freedom_are_profiled():
     assert np.isinf(found.standard_errors["df"])
 
 
+@pytest.mark.thorough
 def test_two_parameters_at_once():
     u, v = draw(BB1(0.8, 1.6), 3, (N,))
     found = jax.jit(lambda: fit_pair(BB1, *smooth(u, v), jnp.ones(N)))()
@@ -159,6 +160,7 @@ def test_a_batch_of_pairs_and_replicates_is_the_single_fits():
                 np.testing.assert_allclose(fits.log_likelihood[replicate, pair], alone.log_likelihood, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_float32(float32):
     u, v = draw(Gumbel(2.0), 8, (N,))
     for family in (Gumbel, Frank, Gaussian):

@@ -90,6 +90,7 @@ def test_the_seed_makes_the_log(log, compilations):
     assert not compiled, "another seed compiled again"
 
 
+@pytest.mark.thorough
 def test_float32(model):
     with jax.enable_x64(False):
         log = sample_log(N, seed=0)

@@ -78,6 +78,7 @@ def leaves(tree):
     return [np.asarray(leaf, float) for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.thorough
 def test_blocks_and_one_model_after_the_other_change_nothing(small_blocks, monkeypatch):
     log = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     blocks = rcjax.fit(log)
@@ -87,6 +88,7 @@ def test_blocks_and_one_model_after_the_other_change_nothing(small_blocks, monke
         np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
     """Started on 128 of 2,000 values, expectation–maximisation ends where it does from three starts on all of them."""
     rng = np.random.default_rng(0)

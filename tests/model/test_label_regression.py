@@ -52,6 +52,7 @@ def test_predictions_are_those_of_another_optimiser(kind):
     assert LabelRegression.of(log).predict(log)[0] == pytest.approx(reference(log), abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_predictions_are_calibrated_for_every_model(kind):
     whole = rcjax.sample_log(4000, seed=3)

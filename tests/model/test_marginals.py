@@ -95,6 +95,7 @@ def test_mean_above_is_the_integral_of_the_tail():
             assert float(mean_above(marginals(), np.array([at]))[j, 0]) == pytest.approx(expected, abs=2e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["cdf", pytest.param("quantile", marks=pytest.mark.thorough), "mean_above"])
 def test_gradients_in_every_parameter_agree_with_differences(name):
     method, at = getattr(Marginal, name), np.array([0.45, 0.6, 0.7])

@@ -16,6 +16,7 @@ def fits(float64):
     return tuple(rcjax.fit(rcjax.sample_log(192, seed=seed)) for seed in (0, 1))
 
 
+@pytest.mark.thorough
 def test_they_stack_into_a_model_that_claims_neither_log(fits):
     both = jax.tree.map(lambda *parts: jnp.stack(parts), *fits)
     assert both.cost.shape == (2, 5)

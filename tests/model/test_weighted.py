@@ -120,6 +120,7 @@ def slopes_by_weights(model, rows, weights):
     return jax.jacrev(lambda weights: described(reweigh(model, rows, weights)))(weights)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", thorough(["always right", "told apart", "one confidence"], "one confidence".__eq__))
 def test_corners_stay_finite(log, weighed, kind):
     correct, logprob = np.asarray(log.correct).copy(), np.asarray(log.logprob).copy()

@@ -52,6 +52,7 @@ def test_the_code_to_deploy_is_python(page):
     compile(code[1].replace("&#34;", '"').replace("&quot;", '"'), "page", "exec")
 
 
+@pytest.mark.thorough
 @in_a_browser
 def test_on_a_phone_nothing_is_cut(page, tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")

@@ -71,8 +71,9 @@ def test_a_model_that_hangs_leaves_half_of_the_time_to_larger_ones():
     assert time.monotonic() - start < 10
     assert (result.status, result.answer) == ("answered", "C")
     assert [call.error for call in result.calls] == ["timed out", "timed out", None]
-    assert 0.9 < result.calls[0].seconds < 1.4
-    assert 0.4 < result.calls[1].seconds < 0.9
+    first, second, _ = (call.seconds for call in result.calls)  # half of what is left for each
+    assert first > 0.9
+    assert 0.4 < second < first
 
 
 def test_where_time_is_up_the_surest_answer_so_far_counts():
@@ -88,7 +89,7 @@ def test_a_second_question_that_takes_too_long_leaves_the_answer():
         rules={"small": POLICY.rules["large"]},
         cost={"small": 1e-5},
     )
-    result, _, _ = ask(script(small=[first, second]), signal=signals.Verification(), policy=alone, deadline=0.7)
+    result, _, _ = ask(script(small=[first, second]), signal=signals.Verification(), policy=alone, deadline=2.0)
     assert (result.status, result.text, result.calls[0].error) == (
         "answered",
         "Paris",
@@ -98,12 +99,12 @@ def test_a_second_question_that_takes_too_long_leaves_the_answer():
 
 def test_a_model_that_was_never_so_quick_is_not_asked():
     async def main():
-        behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(0.3, "C"))
+        behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(1.5, "C"))
         async with serving(behave) as (server, client), Cascade(POLICY, client, signal=signals.Choice()) as cascade:
             for _ in range(2):  # twenty calls tell how quick it can be
                 await asyncio.gather(*(cascade.ask("?") for _ in range(10)))
             before = len(server.requests)
-            result = await cascade.ask("?", deadline=0.25)
+            result = await cascade.ask("?", deadline=1.4)
             return result, len(server.requests) - before
 
     result, requests = asyncio.run(main())

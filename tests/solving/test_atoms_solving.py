@@ -113,6 +113,7 @@ def test_the_optimum_is_the_best_of_all_thresholds_between_values(steps_only):
     np.testing.assert_allclose(full.error + LAM * full.cost, best, atol=1e-10)
 
 
+@pytest.mark.thorough
 def test_a_threshold_lies_midway_between_two_values(steps_only):
     values = values_of(steps_only)
     frontier = solve_frontier(steps_only, lam=LAM)
@@ -137,6 +138,7 @@ def test_refusals_pass_all_of_a_value_or_none(model):
         np.testing.assert_allclose([float(figure) for figure in again], expected, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_the_papers_chain_has_finite_figures(model):
     frontier = solve_frontier(model, lam=LAM[::5], chain="paper")
     assert np.isfinite(frontier.error).all()

@@ -39,6 +39,7 @@ def fours(float64):
     return [take(models, n) for n in range(6 if tiers.EVERYTHING[0] else 3)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
 def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
     refusal = None if price is None else jnp.asarray(1 - price)

@@ -126,6 +126,7 @@ def problem_of(models, cascade="full", price=None):
     return caught["problem"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("several", "refusing"),
     [

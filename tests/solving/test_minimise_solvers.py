@@ -47,6 +47,7 @@ def test_a_slope_that_rounding_leaves_is_no_failure():
     np.testing.assert_array_equal(module.slope_tolerance(value, scale), module.tolerance(np.float64))
 
 
+@pytest.mark.thorough
 def test_no_number_is_no_silent_nan(one):
     broken = minimise(lambda outcome, lam: outcome.error * jnp.nan, one, "full", lam=[100.0, 200.0])
     assert statuses(broken) == {PointStatus.NOT_FINITE}

@@ -220,6 +220,7 @@ def test_bad_cascades_are_refused(demo, thresholds, names, message):
         error_and_cost(demo, jnp.array(thresholds), names)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chain", ["exact", pytest.param("paper", marks=pytest.mark.thorough)])
 def test_extreme_thresholds(chains, chain):
     """0 everywhere is the first model alone, 1 everywhere asks them all and leaves the last one's mean."""

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 CASCADE = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
 
 
+@pytest.mark.thorough
 def test_sums_over_paths_are_error_and_cost(demo):
     thresholds = jnp.array([[0.6, 0.7], [0.0, 0.9], [0.8, 0.0]])
     refusals = jnp.array([0.0, 0.5, 0.4])

@@ -323,6 +323,7 @@ def degenerate(case):
     }[case]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "case",
     ["constant first", "constant last", "masses only", "equal cost", "first is free", "both free", "tau is one"],

@@ -65,6 +65,7 @@ def test_one_model_refuses_below_what_a_refusal_is_worth(price):
             assert float(frontier.refusals[0, 0]) == pytest.approx(worth, abs=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("confidence", "price", "refuses"), [pytest.param(0.6, 0.3, True, marks=pytest.mark.thorough), (0.6, 0.5, False)]
 )

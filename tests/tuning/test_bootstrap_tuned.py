@@ -173,6 +173,7 @@ def test_searches_of_every_kind_have_bands(three, tmp_path):
         np.testing.assert_allclose(again.error, bands.error, atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [

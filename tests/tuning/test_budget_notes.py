@@ -47,6 +47,7 @@ def step_bill(policy, log):
 # -- bills
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "cascade",
     [

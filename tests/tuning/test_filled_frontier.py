@@ -59,6 +59,7 @@ def unbeaten(penalty, cost):
     return ~(less & ((penalty < penalty[:, None]) | (cost < cost[:, None]))).any(1)
 
 
+@pytest.mark.thorough
 def test_each_target_buys_the_best_of_all_candidates(tuned):
     """Up to what is thinned, and to what keeps less in hand than the policy that beats it."""
     penalty, cost, needed = candidates(*tuned)

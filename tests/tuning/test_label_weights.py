@@ -42,6 +42,7 @@ def test_noisy_labels_of_well_calibrated_models_count_for_little():
     assert abs(blends[0].label - USUAL.label) < 0.2  # few labels tell little of it
 
 
+@pytest.mark.thorough
 def test_labels_count_for_all_where_confidences_tell_nothing():
     blends = [estimate_blend(nothing_that_tells(n), "generation") for n in (100, 3000)]
     assert blends[1].label > 0.8
@@ -58,6 +59,7 @@ def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
     assert USUAL.label == 0.25
 
 
+@pytest.mark.thorough
 def test_weights_are_no_less_than_nothing_and_no_more_than_all():
     labels = np.array([True, False, True])
     logs = [make_log(60, 3, seed=seed, missing=0.3 * (seed % 2)) for seed in range(3)]

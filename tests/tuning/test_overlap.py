@@ -140,6 +140,7 @@ def test_of_a_large_log_it_carries_a_sample():
     assert found.describe() == f"at least {found.queries} of its 2,500 queries were tuned on"
 
 
+@pytest.mark.thorough
 def test_single_precision_carries_what_double_precision_reads(splits, policy):
     with jax.enable_x64(False):
         train = splits[0].take(slice(100))

@@ -99,6 +99,7 @@ def test_a_guarantee_counts_labels_by_hand_only():
     assert (certificate.n, certificate.errors, certificate.index) == (250, alone.errors, alone.index)
 
 
+@pytest.mark.thorough
 def test_a_guarantee_with_judges_needs_a_log_that_knows_them():
     log, fresh = judged_log(400, 200, seed=0), judged_log(600, 250, seed=5)
     frontier = rcjax.solve_frontier(rcjax.fit(log))

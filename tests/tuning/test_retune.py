@@ -54,6 +54,7 @@ def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
     assert tuning.within(MODELS[1:]).models == MODELS[1:]
 
 
+@pytest.mark.thorough
 def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
     bare = dataclasses.replace(policy, provenance={})
     tuning = recorded_tuning(bare)
@@ -80,6 +81,7 @@ def test_by_the_log_it_was_tuned_on_nothing_changes(policy, logs):
     assert (again.rules, again.expected, again.cost) == (policy.rules, policy.expected, policy.cost)
 
 
+@pytest.mark.thorough
 def test_a_guarantee_is_given_again(logs):
     frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[1.0, 1e3, 1e5])
     before = rcjax.certify(frontier, logs[1], max_error=0.5, confidence=0.9).policy

@@ -62,6 +62,7 @@ def test_refusing_is_worth_it(log, model, selection):
     assert ours.mean() < theirs.mean() - 0.02
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("price", [1.0, np.inf])
 def test_too_dear_a_refusal_changes_nothing(log, model, price):
     found, never = (
