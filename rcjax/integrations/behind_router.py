@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -21,13 +23,16 @@ from rcjax._base.wording import visible
 from rcjax.integrations.router_client import WITH, RouterClient, router_client
 from rcjax.policy.policy_files import load_policy
 from rcjax.serving.asking import known_prices
+from rcjax.serving.call_log import Call
+from rcjax.serving.completions import Usage, said_bytes
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of
 from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.lineup import Lineup, make_lineup
+from rcjax.serving.gateway.lineup import Lineup, file_signature, make_lineup
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits, Settings
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.prompts import request_bytes
 
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
@@ -49,21 +54,29 @@ class PolicySource:
 
     name: str
     """The name of the policy: that of the model, without the provider."""
-    path: Path
-    """Its file."""
+    file: str
+    """The name of its file."""
     signal: str | None
     """The name of the signal of its models, where the policy does not record one."""
 
+    def path(self, folders: Sequence[Path]) -> Path:
+        """Its file, in the first of the folders that has it. Raises ValueError where none has."""
+        path = next((path for path in (folder / self.file for folder in folders) if path.is_file()), None)
+        if path is None:
+            where = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
+            what = f"model: {PROVIDER}/{self.name}: there is no file {self.file} {where}"
+            raise ValueError(f"{what}: put it there, or correct policy")
+        return path
 
-def policy_source(name: str, models: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> PolicySource:
+
+def policy_source(name: str, models: Sequence[Mapping[str, Any]]) -> PolicySource:
     """Where the policy of a model is, by the router's list of models: a request cannot name another file.
 
     Args:
         name: of the model, without the provider.
         models: the router's list.
-        folders: from which a file is named, the first that has it.
 
-    Raises ApiError where the list, or the folders, do not have it.
+    Raises ApiError where the list does not have it.
     """
     parameters = [entry["litellm_params"] for entry in models]
     mine = [listed for listed in parameters if str(listed.get("model")) == f"{PROVIDER}/{name}"]
@@ -74,12 +87,7 @@ def policy_source(name: str, models: Sequence[Mapping[str, Any]], folders: Seque
         what = f"{what} in {_CONFIG}: give its litellm_params policy: FILE.json, one for a name"
         raise _misconfigured(f"{where} {what}")
     policy, signal = policies.pop()
-    paths = [folder / str(policy) for folder in folders]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        looked = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
-        raise _misconfigured(f"{where}: there is no file {policy} {looked}: put it there, or correct policy")
-    return PolicySource(name, path, None if signal is None else str(signal))
+    return PolicySource(name, str(policy), None if signal is None else str(signal))
 
 
 def _is_policy(entry: Mapping[str, Any]) -> bool:
@@ -100,6 +108,10 @@ class RoutedAnswer(Responder):
     def __init__(self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]]) -> None:
         super().__init__(_nobody)
         self.headers: Mapping[str, str] = {}
+        self.calls: list[Call] = []
+        """That have ended."""
+        self._estimate: Callable[[str, int], float] = _nothing
+        self._model, self._said = "", 0
         self._work = work
         self._task: asyncio.Task[None] | None = None
         self._parts: asyncio.Queue[Mapping[str, Any] | Exception | None] = asyncio.Queue()
@@ -113,8 +125,9 @@ class RoutedAnswer(Responder):
     async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Take a chunk; the headers with the first."""
         if not self.begun:
-            self.begun, self.headers = True, headers
+            self.begun, self.headers, self._model = True, headers, document["model"]
             self._started.set()
+        self._said += sum(said_bytes(choice.get("delta")) for choice in document["choices"])
         self._parts.put_nowait(_without_cost(document))
 
     async def done(self) -> None:
@@ -128,6 +141,19 @@ class RoutedAnswer(Responder):
         self.complete = True
         self._started.set()
         self._parts.put_nowait(problem)
+
+    @property
+    def spent(self) -> float:
+        """Money so far; of an answer that is still coming, or was left, for what was sent and said of it."""
+        comes = self.begun and self._model not in [call.model for call in self.calls]
+        return math.fsum(call.cost for call in self.calls) + (self._estimate(self._model, self._said) if comes else 0.0)
+
+    def estimate_by(self, lineup: Lineup, request: ChatRequest) -> None:
+        """Estimate by the prices of these models what this request costs while its answer comes."""
+        sent = request_bytes(request.messages, request.fields)
+        self._estimate = lambda model, said: lineup.caller.endpoints[model].account(
+            Usage(replies=1, uncounted_read=sent, uncounted_written=said)
+        )["cost"]
 
     async def first_headers(self) -> Mapping[str, str]:
         """The headers, as soon as there is something of it; none where it fails before."""
@@ -152,6 +178,10 @@ class RoutedAnswer(Responder):
             self._task = asyncio.create_task(self._work(self))
 
 
+def _nothing(model: str, said: int) -> float:
+    return 0.0
+
+
 async def _nobody(message: Any) -> None:
     raise AssertionError(message)
 
@@ -162,6 +192,13 @@ def _without_cost(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(usage, Mapping) or "cost" not in usage:
         return document
     return {**document, "usage": {name: value for name, value in usage.items() if name != "cost"}}
+
+
+_ANSWERING: ContextVar[RoutedAnswer] = ContextVar("_ANSWERING")
+
+
+def _observe(call: Call, policy: str | None = None) -> None:
+    _ANSWERING.get().calls.append(call)
 
 
 class Desk:
@@ -194,11 +231,13 @@ class Desk:
         """
         mark: dict[str, Any] = {"policy": request.model}
         token = WITH.set({**extra, "metadata": {PROVIDER: mark}})
+        _ANSWERING.set(answer)
         try:
             client = Headers(dict(headers))
             mark["query"] = query = query_of(client)
-            settings, lineup = self._lineup(policy_source(request.model, self._router().model_list, self._folders()))
+            settings, lineup = self._lineup(policy_source(request.model, self._router().model_list))
             settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
+            answer.estimate_by(lineup, request)
             conversation = Conversation(settings, lineup, None, request, query, answer)
             await conversation.answer()
         except ApiError as problem:
@@ -211,41 +250,43 @@ class Desk:
             WITH.reset(token)
 
     def _lineup(self, source: PolicySource) -> tuple[Settings, Lineup]:
-        """The policy of a source, read again where its file has changed; the one before goes on if it is broken."""
+        """The policy of a source, read again where its file has changed; the one before goes on if it is broken, or
+        not there."""
         lineups = self._lineups.setdefault(asyncio.get_running_loop(), {})
-        stat = source.path.stat()
-        stamp = stat.st_mtime_ns, stat.st_size
-        before = lineups.get(source)
-        if before is None or before[0] != stamp:
-            try:
-                lineups[source] = stamp, *self._read(source)
-            except (ValueError, OSError) as problem:
-                if before is None:
-                    raise _misconfigured(str(problem)) from None
+        before, stamp = lineups.get(source), None
+        try:
+            path = source.path(self._folders())
+            stamp = path, file_signature(path)
+            if before is None or before[0] != stamp:
+                lineups[source] = stamp, *self._read(source, path)
+                if before is not None:
+                    lineups[source][2].go_on(before[2])
+        except (ValueError, OSError) as problem:
+            if before is None:
+                raise _misconfigured(str(problem)) from None
+            if before[0] != stamp:
                 _LOGGER.warning(visible(f"{problem}: the policy before goes on"))
-                lineups[source] = stamp, *before[1:]
+            lineups[source] = stamp, *before[1:]
         return lineups[source][1:]
 
-    def _read(self, source: PolicySource) -> tuple[Settings, Lineup]:
-        policy, router = load_policy(source.path), self._router()
+    def _read(self, source: PolicySource, path: Path) -> tuple[Settings, Lineup]:
+        policy, router = load_policy(path), self._router()
         entries = {model: router.get_model_list(model_name=model) or [] for model in policy.models}
         missing = [model for model, several in entries.items() if not several]
         if missing:
-            what = f"{source.path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
+            what = f"{path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
             raise ValueError(f"{what}: add it under this model_name, or as a model_group_alias")
         circles = [model for model, several in entries.items() if any(map(_is_policy, several))]
         if circles:
-            what = f"{source.path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
+            what = f"{path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
             raise ValueError(f"{what}: give the model another model_name than the policy")
         prices = known_prices(policy)
         models = {
             name: ServedModel(name, name, _price(prices.get(name)), signal=source.signal) for name in policy.models
         }
-        settings = Settings(
-            {source.name: source.path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE)
-        )
+        settings = Settings({source.name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
         client: RouterClient = router_client(self._router)
-        return settings, make_lineup(settings, models, lambda model: client)
+        return settings, make_lineup(settings, models, lambda model: client, observe=_observe)
 
 
 def _price(listed: Any) -> tuple[Decimal, Decimal] | None:

@@ -57,10 +57,10 @@ class Provider(litellm.CustomLLM, CustomLogger):
     async def acompletion(self, **call: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
         answer = self._answer(call)
+        _count(call["logging_obj"], answer)
         async with aclosing(_translated(answer)) as parts:
             whole = await anext(parts)
         response = litellm.ModelResponse(**whole)
-        _count(call["logging_obj"], whole)
         response._hidden_params["response_cost"] = whole["rcjax"]["cost"]
         response._hidden_params["additional_headers"] = _ours(answer.headers)
         return response
@@ -181,28 +181,24 @@ def _plain(value: Any) -> Any:
     return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else str(value)
 
 
-def _count(logging_obj: Any, last: Mapping[str, Any]) -> None:
+def _count(logging_obj: Any, answer: RoutedAnswer) -> None:
     """Have LiteLLM record that a request cost what all its attempts did: it has no price for a policy.
 
-    A stream has no other way to tell it: whatever LiteLLM would read it from is taken from the first chunk.
+    A stream has no other way to tell it: whatever LiteLLM would read it from is taken from the first chunk. Of one that
+    its client leaves LiteLLM asks what it cost before it is closed.
     """
-    cost = last["rcjax"]["cost"]
     for name in ("response_cost_calculator", "_response_cost_calculator"):  # of today, and of before
-        setattr(logging_obj, name, partial(_constant, cost))
-
-
-def _constant(cost: float, *_: Any, **__: Any) -> float:
-    return cost
+        setattr(logging_obj, name, lambda *_, **__: answer.spent)
 
 
 async def _streamed(answer: RoutedAnswer, logging_obj: Any) -> AsyncIterator[Any]:
     """The pieces of an answer, as LiteLLM takes them."""
     pieces = _Pieces()
+    _count(logging_obj, answer)
     async with aclosing(_translated(answer)) as chunks:
         async for chunk in chunks:
             for piece in pieces.of(chunk):
                 yield piece
-    _count(logging_obj, pieces.last)
     yield pieces.end()
 
 

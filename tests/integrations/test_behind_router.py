@@ -1,6 +1,8 @@
 """Policies before the models of a router: what is asked, what it costs, what is sent, and what is wrong in one line."""
 
 import asyncio
+import contextlib
+import json
 import os
 from functools import partial
 
@@ -10,8 +12,10 @@ from misses import in_turn
 from routers import Router
 
 from rcjax.integrations.behind_router import Desk, RoutedAnswer, policy_source
+from rcjax.policy import Ladder
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import chat_request
+from rcjax.serving.gateway.lineup import digest_of
 
 SUPPORT = {"model": "rcjax/support", "policy": "support.json", "signal": "choice"}
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -182,28 +186,64 @@ def test_what_is_misconfigured_is_one_line(case, folder):
 
 
 def test_a_policy_is_looked_for_in_each_folder(folder, tmp_path_factory):
-    entry = Router(SUPPORT).model_list
-    assert policy_source("support", entry, [tmp_path_factory.mktemp("empty"), folder]).path == folder / "support.json"
+    source = policy_source("support", Router(SUPPORT).model_list)
+    assert source.path([tmp_path_factory.mktemp("empty"), folder]) == folder / "support.json"
 
 
-def test_a_file_that_changes_is_read_again(folder, caplog):
-    router = Router(SUPPORT)
-    desk = Desk(lambda: router, lambda: [folder])
-    path = folder / "support.json"
-    make_policy(cost={"small": 2.0, "middle": 3.0, "large": 4.0}).save(folder / "dearer.json")
+def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_changes_nothing(folder, caplog):
+    """Broken, half-written or missing for a while: each is said once, and the policy before goes on with its bill."""
+    desk, path = Desk(lambda: Router(SUPPORT), lambda: [folder]), folder / "support.json"
+    cheap = make_policy(expected={"error": 0.1, "cost": 1e-4})
+    whole = [Ladder((cheap,), 0.0, budget=budget) for budget in (1e-4, 2e-4)]
+    texts = [json.dumps(one.to_json()) for one in whole]
 
-    async def digests():
-        for text in (None, (folder / "dearer.json").read_text(), "broken", None):
+    async def hashes():
+        for number, text in enumerate((texts[0], texts[1], "broken", texts[1][:99], None, None, texts[1], texts[0])):
+            path.unlink(missing_ok=True)
             if text is not None:
                 path.write_text(text)
-                os.utime(path, ns=(1, len(text)))
+                os.utime(path, ns=(1, number))
             request = chat_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
             answer = RoutedAnswer(partial(desk.answer, request, {}, None))
             yield (await anext(answer.parts()))["rcjax"]["policy_hash"]
+        (_, _, lineup) = next(iter(desk._lineups[asyncio.get_running_loop()].values()))
+        yield lineup.policies["support"].cascade.bill.balance
 
     async def collected():
-        return [digest async for digest in digests()]
+        return [one async for one in hashes()]
 
-    first, second, third, fourth = asyncio.run(collected())
-    assert first != second == third == fourth
-    assert caplog.text.count("the policy before goes on") == 1
+    *got, balance = asyncio.run(collected())
+    first, second = map(digest_of, whole)
+    assert got == [first, *[second] * 6, first]
+    assert balance == pytest.approx(2 * 1e-4 + 6 * 2e-4 - 8 * MEAN["small"])
+    assert caplog.text.count("the policy before goes on") == 3
+
+
+def test_money_of_an_answer_that_is_left(folder):
+    """What was asked before it, and what was sent and said of it: for LiteLLM's records, and in the policy's bill."""
+    cheap = make_policy(expected={"error": 0.1, "cost": 1e-4}, prices={"large": {"input": 3, "output": 15}})
+    Ladder((cheap,), 0.0, budget=1.0).save(folder / "support.json")
+    router = Router(SUPPORT)
+    router.behave.unsure = ("small", "middle", "large")
+    desk = Desk(lambda: router, lambda: [folder])
+
+    async def left(**fields):
+        asked = {"model": "support", "messages": [{"role": "user", "content": "A or B? " * 100}], "stream": True}
+        answer = RoutedAnswer(partial(desk.answer, chat_request(asked | fields), {}, 9))
+        async with contextlib.aclosing(answer.parts()) as parts:
+            await anext(parts)
+            spent = answer.spent
+        while not answer._task.done():
+            await asyncio.sleep(0)
+        (_, _, lineup) = next(iter(desk._lineups[asyncio.get_running_loop()].values()))
+        return spent, lineup.policies["support"].cascade.bill.balance
+
+    async def both():
+        return await left(), await left(tools=TOOLS)
+
+    (spent, balance), (unjudged, after) = asyncio.run(both())
+    text = 3e-6 * 200
+    assert spent == pytest.approx(MEAN["small"] + MEAN["middle"] + text, abs=15e-6)
+    assert unjudged == pytest.approx(text + 3e-6 * len(json.dumps(TOOLS)) / 4, abs=18e-6)
+    assert 1.0 - balance == pytest.approx(spent, abs=15e-6)
+    assert 1.0 + balance - after == pytest.approx(unjudged, abs=15e-6)

@@ -87,6 +87,11 @@ class Lineup:
     caller: Caller
     """Asks any model, and judges nothing."""
 
+    def go_on(self, before: Lineup) -> None:
+        """Go on with the bills of the policies whose place these take."""
+        for name, served in self.policies.items():
+            served.cascade.go_on(before.policies[name].cascade)
+
 
 def digest_of(policy: AnyPolicy) -> str:
     """Twelve hexadecimal digits that tell a policy from another: of its JSON, whatever the file's white space.
@@ -321,11 +326,12 @@ class Reloader:
         self._take_up(lineup)
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        """What tells each file from what it was before; None of one that is not there."""
-        return [_signature(path) for path in self._paths]
+        """What tells the files from what they were before."""
+        return [file_signature(path) for path in self._paths]
 
 
-def _signature(path: Path) -> tuple[int, int, int] | None:
+def file_signature(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from what it was before; None of one that is not there."""
     try:
         status = os.stat(path)
     except OSError:

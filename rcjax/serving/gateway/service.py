@@ -155,8 +155,7 @@ class Gateway:
     def take_up(self, lineup: Lineup) -> None:
         """Answer by these policies from now on; requests under way go on by those that they began with."""
         before, self.lineup = self.lineup, lineup
-        for name, served in lineup.policies.items():
-            served.cascade.go_on(before.policies[name].cascade)
+        lineup.go_on(before)
         self._announce(lineup, before)
         for line in _news(lineup, before, self.settings.models.name):
             _LOGGER.info(visible(line))
