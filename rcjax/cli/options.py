@@ -10,6 +10,7 @@ import typer
 from rcjax.cli.parsers import family, fraction, money, names, positive, seconds_limit
 
 if TYPE_CHECKING:
+    from rcjax.policy.following import Period
     from rcjax.policy.reference import Reference
     from rcjax.policy.spec import Spec
     from rcjax.policy.targets import Target
@@ -227,6 +228,28 @@ def one_target(
         options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
         raise typer.BadParameter(f"give one target, not {options}")
     return targets[0] if targets else None
+
+
+def spread(budget: Any, per_day: float | None, log: Path) -> "tuple[float | None, Period | None]":
+    """(the budget per query, the money for a period that it is made of); None for what there is none of.
+
+    Args:
+        budget: as `parsers.budget` reads it.
+        per_day: queries that come in a day; None where they are to be counted in the log.
+        log: perhaps that of a service.
+    """
+    from rcjax.policy.following import PERIODS, Period
+    from rcjax.serving.spending import queries_per_day
+
+    if not isinstance(budget, Period):
+        if per_day is not None:
+            raise typer.BadParameter("goes with money for a period, such as --budget 500/month", param_hint="--queries")
+        return budget, None
+    per_day = queries_per_day(log) if per_day is None else per_day
+    if per_day is None:
+        what = f"is missing: say how many queries come, such as 200000/{budget.every}"
+        raise typer.BadParameter(f"{what}: LOG is no log of a service, of a day or more", param_hint="--queries")
+    return budget.money / (per_day * PERIODS[budget.every]), budget
 
 
 def counted(reference: str | None, same: str | None, max_difference: float | None = None) -> "Reference | None":

@@ -23,6 +23,24 @@ def money(text: str) -> float:
     return _bounded(_checked(value, text, "a sum of money of 0 or more"), text)
 
 
+def budget(text: str) -> Any:
+    """Parse money per query, as `money` does, or for a period of the calendar: `500/month`, a `Period`."""
+    from rcjax.policy.following import PERIODS, Period
+
+    amount, _, unit = text.strip().lower().partition("/")
+    return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
+
+
+def queries_a_day(text: str) -> float:
+    """Parse how many queries come in a period, `200000/month`, as those of a day."""
+    from rcjax.policy.following import PERIODS
+
+    amount, _, unit = text.strip().lower().partition("/")
+    if unit.strip() not in PERIODS:
+        raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
+    return positive(amount) / PERIODS[unit.strip()]
+
+
 def fraction(text: str) -> float:
     """Parse an error probability: `0.05` or `5%`."""
     value = _checked(text.strip().removesuffix("%"), text, "a share such as 0.05 or 5%")

@@ -91,7 +91,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
     every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
     what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
     meant = _meant(budget, costs[np.isfinite(costs)].tolist())
-    raise typer.BadParameter(f"{what}: {meant}; if it is right, --budget {budget:.6g} --really", param_hint="--budget")
+    raise typer.BadParameter(f"{what}: {meant}; if it is right, add --really", param_hint="--budget")
 
 
 def _meant(budget: float, costs: Sequence[float]) -> str:

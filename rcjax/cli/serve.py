@@ -53,6 +53,9 @@ def serve(
         Any,
         typer.Option(parser=names, show_default=False, metavar="A,B", help="More models to ask these."),
     ] = None,
+    no_follow: Annotated[
+        bool, typer.Option("--no-follow", help="Keep the position of each ladder, whatever its file says.")
+    ] = False,
     unjudged: Annotated[
         str | None,
         typer.Option(
@@ -120,6 +123,7 @@ def serve(
             unjudged=unjudged,
             shadow=shadow,
             shadow_models=tuple(shadow_models or ()),
+            follow=not no_follow,
             key_env=key_env,
             access=_access(host, allow_host or [], cors or [], has_key=key_env is not None),
             limits=RequestLimits(

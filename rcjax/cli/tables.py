@@ -16,6 +16,7 @@ from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, shown
 from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point, brief_seconds
 from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.following import Period
 from rcjax.policy.targets import Target
 
 _GAP = 3  # between two columns of a table
@@ -105,6 +106,10 @@ def show_policy(
     of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
     screen.print(f"{of_error} {percent(expected['error'])}{errors}")
     screen.print(f"{of_cost} {money.full(expected['cost'])}{costs}")
+    if policy.get("period") or not policy.get("follows", True):
+        money_of = "" if not policy["period"] else f" of {Period(**policy['period'])}"
+        words = f"it follows the bill{money_of} (UTC)" if policy["follows"] else "it keeps its position on the ladder"
+        hang(screen, "service", words)
     if expected.get("abstention") is not None:
         screen.print(f"{of_none} {percent(expected['abstention'])} of the queries,", end=" ")
         screen.print(f"each counted as {100 * expected['abstain_price']:.3g} % {counted.noun}")

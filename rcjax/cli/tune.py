@@ -18,9 +18,9 @@ from rcjax.cli.options import (
     OUTPUT,
     PROMISES,
     SEARCH,
+    TARGET,
     Answers,
     AsJson,
-    Budget,
     ErrorCost,
     Labels,
     LogFile,
@@ -39,8 +39,9 @@ from rcjax.cli.options import (
     counted,
     one_target,
     scoring,
+    spread,
 )
-from rcjax.cli.parsers import as_search, fraction, models_to_read, names
+from rcjax.cli.parsers import as_search, budget, fraction, models_to_read, names, queries_a_day
 from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
 from rcjax.cli.printing import warn
 from rcjax.policy.spec import Spec
@@ -62,6 +63,43 @@ Cascade = Annotated[
         "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
         "single models and pairs by the labels]",
         rich_help_panel=SEARCH,
+    ),
+]
+
+
+BudgetOrPeriod = Annotated[
+    Any,
+    typer.Option(
+        "--budget",
+        parser=budget,
+        metavar="MONEY",
+        help="Fewest errors for this money per query: 0.00015, 0.15/k (per thousand), 150/M (per million); or for a "
+        "day, week or month: 500/month.",
+        rich_help_panel=TARGET,
+    ),
+]
+
+
+Queries = Annotated[
+    Any,
+    typer.Option(
+        "--queries",
+        parser=queries_a_day,
+        show_default=False,
+        metavar="N/month",
+        help="How many queries come in a day, week or month, for money for one of these. [default: as many as in LOG, "
+        "if that is of a service]",
+        rich_help_panel=TARGET,
+    ),
+]
+
+
+NoFollow = Annotated[
+    bool,
+    typer.Option(
+        "--no-follow",
+        help="A service is to keep the policy's position, and not to follow its bill.",
+        rich_help_panel=PROMISES,
     ),
 ]
 
@@ -143,7 +181,8 @@ class Outputs(NamedTuple):
 def tune(
     log: LogFile,
     prices: Prices = None,
-    budget: Budget = None,
+    budget: BudgetOrPeriod = None,
+    queries: Queries = None,
     max_error: MaxError = None,
     max_difference: MaxDifference = None,
     error_cost: ErrorCost = None,
@@ -162,6 +201,7 @@ def tune(
     confidence: Confidence = None,
     held_out: HeldOut = None,
     judged: Judged = False,
+    no_follow: NoFollow = False,
     max_seconds: MaxSeconds = None,
     second_cost: SecondCost = None,
     really: Really = False,
@@ -171,6 +211,7 @@ def tune(
 
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
+    budget, period = spread(budget, queries, log)
     target, outputs = one_target(budget, max_error, error_cost, max_difference), Outputs(out, frontier)
     compared, scale = counted(reference, same, max_difference), scoring(score_max)
     options = [("--out", out), ("--frontier", frontier)]
@@ -186,6 +227,8 @@ def tune(
         intervals=bands,
         second_cost=second_cost or 0.0,
         max_seconds=max_seconds,
+        follows=not no_follow,
+        period=period,
     )
     checked(spec, held_out is not None)
     with reported(as_json=json_):

@@ -175,7 +175,7 @@ def check_policy(
     by_model = recorded_tuning(policy).spec.search != "selected"
     cost = _against_promise(policy, "cost", _costs(before, by_model), _costs(now, by_model), trained_on)
     wrong, followed, money = now.wrong, None, tuple(tell_cheaper(cost, alarm))
-    if policy.budget is not None:
+    if policy.budget is not None and policy.follows:
         rungs = Rungs.of(policy, new)
         stream = rungs.followed(Bill.of(policy.budget))
         wrong, cost = stream.wrong, cost | _least(rungs.spent[0], policy.budget)

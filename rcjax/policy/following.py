@@ -3,14 +3,18 @@
 What some hundred labels say of a bill is off by several per cent, and queries change; what was paid is known. Each
 answer's cost goes into a balance, and the next query aims at what brings the balance back within a window of queries:
 the dual descent by which advertisers pace their budgets (Balseiro & Gur 2019, "Learning in repeated auctions with
-budgets: regret minimization and equilibrium"). Standard library only.
+budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the queries that are
+still expected in it. Standard library only.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Self
 
 from rcjax._base import json_checks as check
 
@@ -18,75 +22,224 @@ from rcjax._base import json_checks as check
 WINDOW = 400.0
 #: What the newest query counts in the running means of what was paid and what was expected.
 _NEWEST = 0.005
+#: Days of a period, on average.
+PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
+_DAY = 86_400.0  # seconds
+_JUMP = 60.0  # seconds that a clock goes back, from which on it was set anew
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What a service has paid against its budget: immutable; `pay` gives the bill after another query.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """What a service that follows its bill knows of costs: immutable.
 
     Args:
-        budget: money per query.
-        window: queries within which the balance is to be brought back to 0.
-        balance: money left of the budgets of the queries so far; below 0, what was paid too much. What is left beyond
-            one window's budgets is given up: money that was not needed for so long is no reason to spend it at once.
         paid: running mean of what queries cost.
         expected: running mean of what the tuning expected of them, by the rungs that they went by.
-
-    >>> bill = Bill.of(1e-4)
-    >>> bill.pay(3e-4, expected=1e-4).aim < bill.aim == 1e-4
-    True
     """
 
-    budget: float
-    window: float
-    balance: float
     paid: float
     expected: float
-
-    @classmethod
-    def of(cls, budget: float, window: float = WINDOW) -> Bill:
-        """The bill of a service that has answered nothing."""
-        check.positive(budget, "budget")
-        check.require(window >= 1, "window", "must be at least one query", window)
-        return cls(budget, window, 0.0, budget, budget)
-
-    @property
-    def aim(self) -> float:
-        """Money that the next query should cost, on average: the budget, and a part of the balance."""
-        return max(0.0, self.budget + self.balance / self.window)
 
     @property
     def ratio(self) -> float:
         """How many times what was expected queries cost, of late."""
         return self.paid / self.expected if self.expected > 0 else 1.0
 
-    def position(self, costs: Sequence[float]) -> float:
+    def aim(self, time: float = 0.0) -> float:
+        """Money that the next query, at a time, should cost on average."""
+        raise NotImplementedError
+
+    def position(self, costs: Sequence[float], time: float = 0.0) -> float:
         """Where on a ladder the expected cost of a query is the aim.
 
         Args:
             costs: what each rung was tuned to cost, rising; money per query.
+            time: now, in seconds since 1970; a `Bill` needs none.
 
         >>> Bill.of(1e-4).position([5e-5, 9e-5, 2.9e-4]), Bill.of(1e-5).position([5e-5, 9e-5])
         (1.05, 0.0)
         """
-        return position_at(costs, self.aim / self.ratio if self.ratio > 0 else self.aim)
+        aim = self.aim(time)
+        return position_at(costs, aim / self.ratio if self.ratio > 0 else aim)
 
-    def pay(self, cost: float, expected: float | None) -> Bill:
+    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Self:
         """The bill after a query.
 
         Args:
             cost: of all its calls, those that failed included; money.
             expected: what its rung was tuned to cost; None where it went by none, which tells nothing of the rungs.
+            time: when it ended, as of `position`.
         """
-        balance = min(self.balance + self.budget - cost, self.window * self.budget)
+        raise NotImplementedError
+
+    def _seen(self, cost: float, expected: float | None) -> Self:
+        """The same, with what another query cost in the running means."""
         if expected is None:
-            return replace(self, balance=balance)
+            return self
         return replace(
             self,
-            balance=balance,
             paid=self.paid + _NEWEST * (cost - self.paid),
             expected=self.expected + _NEWEST * (expected - self.expected),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill(Following):
+    """What a service has paid against a budget per query: immutable; `pay` gives the bill after another query.
+
+    Args:
+        budget: money per query.
+        window: queries within which the balance is to be brought back to 0.
+        balance: money left of the budgets of the queries so far; below 0, what was paid too much. What is left beyond
+            one window's budgets is given up: money that was not needed for so long is no reason to spend it at once.
+
+    >>> bill = Bill.of(1e-4)
+    >>> bill.pay(3e-4, expected=1e-4).aim() < bill.aim() == 1e-4
+    True
+    """
+
+    budget: float
+    window: float
+    balance: float
+
+    @classmethod
+    def of(cls, budget: float, window: float = WINDOW) -> Bill:
+        """The bill of a service that has answered nothing."""
+        check.positive(budget, "budget")
+        check.require(window >= 1, "window", "must be at least one query", window)
+        return cls(budget=budget, window=window, balance=0.0, paid=budget, expected=budget)
+
+    def aim(self, time: float = 0.0) -> float:
+        """Money that the next query should cost, on average: the budget, and a part of the balance."""
+        return max(0.0, self.budget + self.balance / self.window)
+
+    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Bill:
+        """The bill after a query, as of `Following.pay`."""
+        balance = min(self.balance + self.budget - cost, self.window * self.budget)
+        return replace(self._seen(cost, expected), balance=balance)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Money for each day, week (from Monday on) or month of the calendar, in UTC.
+
+    Args:
+        money: for each of them.
+        every: "day", "week" or "month".
+
+    >>> Period(500.0, "month").around(1_800_000_000.0)
+    (1798761600.0, 1801440000.0)
+    """
+
+    money: float
+    every: str
+
+    def __post_init__(self) -> None:
+        check.choice(self.every, tuple(PERIODS), "every")
+        object.__setattr__(self, "money", check.positive(self.money, "money"))
+
+    def around(self, time: float) -> tuple[float, float]:
+        """(the start, the end) of the period that a time is in, all in seconds since 1970."""
+        start = datetime.fromtimestamp(time, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        if self.every == "month":
+            start = start.replace(day=1)
+            end = (start + timedelta(days=31)).replace(day=1)
+        else:
+            start -= timedelta(days=start.weekday() if self.every == "week" else 0)
+            end = start + timedelta(days=PERIODS[self.every])
+        return start.timestamp(), end.timestamp()
+
+    @property
+    def memory(self) -> float:
+        """Seconds over which the rate of queries is a running mean: the period, a week at most."""
+        return _DAY * min(PERIODS[self.every], 7.0)
+
+    def __str__(self) -> str:
+        return f"${self.money:,.10g} a {self.every}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodBill(Following):
+    """What a service has paid of the money for a period: immutable; `pay` gives the bill after another query.
+
+    A query aims at what is left of the money over the queries that are still expected. At the end of a period what is
+    left is given up, and what was paid too much forgiven.
+
+    Args:
+        period: the money, and for how long it is.
+        start: of the period that the bill is of, in seconds since 1970.
+        spent: in it.
+        before: (the start, what was spent) of another one, to which a clock that is set back returns.
+        queries: a running count, of which in `Period.memory` seconds all but 1/e is forgotten.
+        time: of the latest query.
+    """
+
+    period: Period
+    start: float
+    spent: float
+    before: tuple[float, float]
+    queries: float
+    time: float
+
+    @classmethod
+    def of(cls, period: Period, budget: float, time: float) -> PeriodBill:
+        """The bill of a service that has answered nothing.
+
+        Args:
+            period: the money.
+            budget: money per query that the tuning made of it, by the queries of a period.
+            time: now.
+        """
+        check.positive(budget, "budget")
+        start, _ = period.around(time)
+        rate = period.money / budget / (_DAY * PERIODS[period.every])
+        queries = rate * period.memory
+        place = {"start": start, "spent": 0.0, "before": (start, 0.0), "time": time}
+        return cls(period=period, queries=queries, paid=budget, expected=budget, **place)
+
+    @property
+    def earliest(self) -> float:
+        """From when on queries matter to it, in seconds since 1970."""
+        return min(self.start, self.time - 3 * self.period.memory)
+
+    def at(self, time: float) -> PeriodBill:
+        """The bill of the period that a time is in."""
+        start, _ = self.period.around(time)
+        if start == self.start:
+            return self
+        spent = self.before[1] if self.before[0] == start else 0.0
+        return replace(self, start=start, spent=spent, before=(self.start, self.spent))
+
+    def left(self, time: float) -> float:
+        """Money that is left of the period that a time is in; below 0, what was paid too much."""
+        return self.period.money - self.at(time).spent
+
+    def aim(self, time: float = 0.0) -> float:
+        """Money that the next query should cost, on average: what is left, over the queries still expected."""
+        rate = self._queries_at(time) / self.period.memory
+        _, end = self.period.around(time)
+        return max(0.0, self.left(time)) / max(1.0, rate * (end - time))
+
+    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> PeriodBill:
+        """The bill after a query, as of `Following.pay`."""
+        return self.count(cost, time)._seen(cost, expected)
+
+    def count(self, cost: float, time: float, *, queries: int = 1) -> PeriodBill:
+        """The bill after calls whose rung is not known, as a log tells of them.
+
+        Args:
+            cost: of the calls; money.
+            time: when they ended.
+            queries: that begin with them.
+        """
+        latest = time if self.time - time > _JUMP else max(self.time, time)
+        at = self.at(time)
+        return replace(at, spent=at.spent + cost, queries=self._queries_at(time) + queries, time=latest)
+
+    def _queries_at(self, time: float) -> float:
+        """The running count at a time: a third of the memory is the longest gap, whatever a clock says."""
+        gap = min(max(time - self.time, 0.0), self.period.memory / 3)
+        return self.queries * math.exp(-gap / self.period.memory)
 
 
 def position_at(figures: Sequence[float], value: float) -> float:

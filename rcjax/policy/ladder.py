@@ -19,6 +19,7 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.hashing import draw_lot
+from rcjax.policy.following import Bill, Following, Period, PeriodBill
 from rcjax.policy.policy import AnyPolicy, Decision, Policy
 from rcjax.policy.saved import thawed
 
@@ -27,6 +28,7 @@ _MEANS = (
     *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
 )
 #: What the rungs of a file share, and what each has of its own.
+_PLACE = ("position", "budget", "follows", "period")
 _SHARED, _OWN = ("calibrations", "cost", "prices"), ("models", "rules", "expected", "agreements")
 
 
@@ -38,7 +40,10 @@ class Ladder(AnyPolicy):
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
         position: from 0 to the number of rungs less 1: a share of the queries, its fractional part, goes by the rung
             above it, and the others by the rung below.
-        budget: money per query that a service is to keep to, by moving along the ladder; None: it keeps the position.
+        budget: money per query that it was made for; None where it was made for a limit on the error.
+        follows: whether a service is to move along the ladder, so as to keep to the budget; else it keeps the position.
+        period: money for a day, a week or a month that a service is to keep to in place of the budget, which the
+            tuning made of it.
 
     What cannot be right raises ValueError with its place.
 
@@ -66,6 +71,8 @@ class Ladder(AnyPolicy):
     rungs: tuple[Policy, ...]
     position: float
     budget: float | None = None
+    follows: bool = True
+    period: Period | None = None
     provenance: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +80,9 @@ class Ladder(AnyPolicy):
         put("rungs", check.sequence(self.rungs, "rungs", _rung))
         put("position", check.number(self.position, "position", 0.0, len(self.rungs) - 1.0))
         put("budget", check.optional(self.budget, "budget", check.positive))
+        put("follows", check.flag(self.follows, "follows") and self.budget is not None)
+        put("period", check.optional(self.period, "period", partial(check.build, Period)))
+        check.require(self.period is None or self.budget is not None, "budget", "is needed beside a period", None)
         put("provenance", self.rungs[0].provenance)
         shared = {name: thawed(getattr(self, name) or {}) for name in _SHARED}
         for index, rung in enumerate(self.rungs):
@@ -94,6 +104,27 @@ class Ladder(AnyPolicy):
             check.amount(rung.expected.get("cost"), f"rungs[{index}].expected.cost")
             for index, rung in enumerate(self.rungs)
         )
+
+    def followed(self, *, follows: bool, period: Period | None) -> Ladder:
+        """The same ladder, for a service that follows its budget, or money for a period, or does not.
+
+        Args:
+            follows: whether it does.
+            period: the money; None where the budget is for each query.
+        """
+        return replace(self, follows=follows, period=period)
+
+    def new_bill(self, time: float) -> Following | None:
+        """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
+
+        None where it keeps the position.
+
+        Args:
+            time: in seconds since 1970.
+        """
+        if not self.follows or self.budget is None:
+            return None
+        return Bill.of(self.budget) if self.period is None else PeriodBill.of(self.period, self.budget, time)
 
     def at(self, position: float) -> Ladder:
         """The same ladder, at another position."""
@@ -169,7 +200,7 @@ class Ladder(AnyPolicy):
         shared = {name: thawed(getattr(self, name)) for name in _SHARED}
         rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} for rung in self.rungs]
         head = {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION, "models": list(self.models)}
-        place = {"position": self.position, "budget": self.budget, "expected": thawed(self.expected)}
+        place = {name: thawed(getattr(self, name)) for name in (*_PLACE, "expected")}
         return head | place | {"rungs": rungs} | shared | {"provenance": thawed(self.provenance)}
 
     @classmethod
@@ -191,7 +222,7 @@ class Ladder(AnyPolicy):
                 return check.build(Policy, whole | {"prices": parts["prices"] or None}, "")
 
         rungs = check.sequence(data.get("rungs"), "rungs", rung)
-        return cls(rungs, data.get("position"), data.get("budget"))  # type: ignore[arg-type]
+        return cls(rungs, **{name: data[name] for name in _PLACE if name in data} | {"position": data.get("position")})
 
 
 def _rung(value: Any, where: str) -> Policy:

@@ -26,6 +26,7 @@ from typing import Any
 from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
 from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
+from rcjax.policy.following import Following, Period
 from rcjax.policy.rules import Agreement, Rule, check_agreements, check_rules, threshold_of
 from rcjax.policy.saved import Saved
 
@@ -82,9 +83,23 @@ class AnyPolicy(Saved):
     expected: Any  # by name, what the tuning promised
     provenance: Any  # where it comes from; JSON values
 
-    @property
-    def budget(self) -> float | None:
-        """Money per query that a service keeps to by moving along the rungs; None: it stays at the position."""
+    budget, follows, period = None, False, None  # as of a `Ladder`: a policy of one rung has nowhere to move
+
+    def followed(self, *, follows: bool, period: Period | None) -> AnyPolicy:
+        """The same policy, for a service that follows its budget, or money for a period, or does not.
+
+        Args:
+            follows: whether it does.
+            period: the money; None where the budget is for each query.
+        """
+        return self
+
+    def new_bill(self, time: float) -> Following | None:
+        """What a service that begins at a time follows, moving along the rungs; None: it stays at the position.
+
+        Args:
+            time: in seconds since 1970.
+        """
         return None
 
     @property

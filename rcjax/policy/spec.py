@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rcjax.policy.calibrations import Transform
+from rcjax.policy.following import Period
 from rcjax.policy.targets import SecondsLimit, Target, TargetName
 
 
@@ -71,6 +72,10 @@ class Spec:
     """What a second of waiting is worth, in money; costs count it."""
     max_seconds: SecondsLimit | None = None
     """How long queries may wait; None: as long as it takes."""
+    follows: bool = True
+    """Whether a service moves along the policy's ladder, so as to keep to a budget."""
+    period: Period | None = None
+    """Money for a period, of which the budget was made; None: the budget is for each query."""
 
     @property
     def aim(self) -> TargetName:
@@ -99,6 +104,7 @@ class Spec:
             ("copula", "needs {cascade}", bool(self.fit) and self.search == "selected"),
             ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
+            ("no_follow", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and sure is None),
             ("judged", "needs {confidence}", self.judged and sure is None),
             ("max_seconds", "is no guarantee: leave {confidence} out", self.max_seconds is not None and bool(sure)),

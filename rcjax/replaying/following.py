@@ -86,6 +86,6 @@ def follow(policy: AnyPolicy, log: Log) -> Stream | None:
     >>> bool(1.9e-4 < follow(ladder, fresh).to_json()["bill"] < 2.1e-4)
     True
     """
-    if policy.budget is None:
+    if policy.budget is None or not policy.follows:
         return None
     return Rungs.of(policy, log).followed(Bill.of(policy.budget))

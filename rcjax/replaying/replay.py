@@ -210,7 +210,7 @@ def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds |
 
 def _reached(policy: AnyPolicy, dtype: Any) -> list[str]:
     """The models that some query can reach: of every rung, where a policy moves along them."""
-    rungs = policy.policies if policy.budget is None else policy.rungs
+    rungs = policy.rungs if policy.follows else policy.policies
     asked = [zip(rung.models, pack_policy(rung, dtype).asked, strict=True) for rung in rungs]
     return [name for rung in asked for name, used in rung if used]
 

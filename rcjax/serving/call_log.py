@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +31,18 @@ LONGEST = 65_536
 
 #: How the error of an answer begins that was set aside, as something else is asked for now.
 ASKED_ANEW = "asked anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """On whose bill a call is."""
+
+    policy: str
+    """The name of the policy that follows it."""
+    cascade: str
+    """The `Cascade` that asks, by a random name."""
+    step: int = 1
+    """Which call of its query it is, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,9 @@ class Call:
     likeliest: str | None = None
     """The answer that the model held likelier than the one it gave; None where there is none."""
     added: bool = False
-    """A shadow query adds it: the policy would not have asked for it. Lines of a log do not tell."""
+    """A shadow query adds it: the policy would not have asked for it."""
+    billed: Billed | None = None
+    """On whose bill it is; None where on no policy's, as what shadow queries add."""
 
 
 class CallLog:
@@ -187,6 +201,7 @@ def call_row(call: Call) -> dict[str, Any]:
         **asked,
         "seconds": round(call.seconds, 6),
         "time": call.time,
+        **({} if call.billed is None else asdict(call.billed)),
     }
 
 

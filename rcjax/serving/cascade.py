@@ -23,11 +23,10 @@ from rcjax._base.arguments import instance, what_it_is, whole
 from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
-from rcjax.policy.following import Bill
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
-from rcjax.policy.record import recorded_waiting
 from rcjax.serving.answer_keys import Comparing
 from rcjax.serving.asking import Asking, checked_options, known_endpoints
+from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.completions import Failure, sum_usages
@@ -108,8 +107,9 @@ class Result:
 class Cascade:
     """Asks the models of a policy until one is sure enough.
 
-    Of a ladder tuned for a budget it follows the bill: `bill` says what was paid against the budget, and `position`
-    where on the ladder that has brought it. Shadow calls are not counted.
+    Of a ladder tuned for a budget it follows the bill: `billing` says what was paid against the budget, and where on
+    the ladder that has brought it. Shadow calls are not counted. Where the budget is money for a period, `log` tells
+    what was spent before, and what other processes that write to it spend.
 
     A model that fails for good (after the client's retries, which wait as long as the server says) is skipped
     upward: the next larger model of the policy is asked. So is one whose confidence cannot be read, unless it always
@@ -123,6 +123,7 @@ class Cascade:
             and refuses another. Of a `rcjax.signals.Check` that runs code it records the name alone: give it here. It
             has `timeout` seconds for a verdict.
         log: where to write each call.
+        name: of the policy, by which the log tells what was spent on its bill.
         served: names of the models at the endpoint, where they differ from those in the policy.
         options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
             those of the signal go before, those that
@@ -158,6 +159,7 @@ class Cascade:
         *,
         signal: Signal | Mapping[str, Signal] | None = None,
         log: CallLog | None = None,
+        name: str = "policy",
         served: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         model_options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -178,9 +180,7 @@ class Cascade:
         instance(shadow_salt, (str, NoneType), "shadow_salt")
         self.policy = policy
         self.models = policy.models
-        self.bill: Bill | None = None if policy.budget is None else Bill.of(policy.budget)
-        self._costs = () if self.bill is None else policy.costs
-        self._second_cost, _ = recorded_waiting(policy.provenance)
+        self.billing = Billing(policy, name, log)
         self._everyone = _everyone(policy, shadow_models, shadow)
         whole(concurrency, "concurrency", 1)
         whole(retries, "retries", 0)
@@ -288,36 +288,16 @@ class Cascade:
 
     async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
-        position = None if len(self.policy.rungs) == 1 else self.position
+        self.billing.catch_up()
+        position = None if len(self.policy.rungs) == 1 else self.billing.position
         rung = self._rung(question, position)
         attempts: list[Exchange] = []
         try:
             result = replace(await self._follow(rung, question, deadline, attempts), position=position)
         finally:  # who leaves has been worked for
-            self.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
+            self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
-
-    @property
-    def position(self) -> float:
-        """Where on its ladder the next query finds the policy."""
-        return self.policy.position if self.bill is None else self.bill.position(self._costs)
-
-    def pay(self, calls: Sequence[Call], expected: float | None = None) -> None:
-        """Put what a query cost into the bill, if there is one.
-
-        Args:
-            calls: that were made for it; without any there is nothing to pay.
-            expected: what its rung was tuned to cost; None of a query that went by none, as its answer is not judged.
-        """
-        if self.bill is not None and calls:
-            cost = math.fsum(call.cost + self._second_cost * call.seconds for call in calls)
-            self.bill = self.bill.pay(cost, expected)
-
-    def go_on(self, before: Cascade) -> None:
-        """Go on with the bill of a cascade whose place this one takes: with what it has left, or paid too much."""
-        if self.bill is not None and before.bill is not None:
-            self.bill = replace(self.bill, balance=before.bill.balance)
 
     def _rung(self, question: Prompt, position: float | None) -> Policy:
         """The policy that a query goes by; its lot is by its id and what it asks, as clients choose their ids."""
@@ -352,6 +332,7 @@ class Cascade:
                 continue
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
+            question = replace(question, billed=replace(self.billing.mark, step=len(attempts) + 1))
             attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
             if attempt.begun or (attempt.call.text is not None and always):
                 return _result(question.query, "answered" if attempt.call.text else "failed", attempt, attempts)

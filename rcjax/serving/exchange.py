@@ -123,5 +123,6 @@ class Exchange:
             asked=asked,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,
+            billed=None if question.shadow and policy is None else question.billed,
         )
         return self.call

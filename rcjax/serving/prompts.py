@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from rcjax._base.arguments import what_it_is
+from rcjax.serving.call_log import Billed
 from rcjax.serving.streams import Deliver
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -30,6 +31,8 @@ class Prompt:
     """Takes the answer of a model that is kept whatever it is, while it comes."""
     unjudged: str | None = None
     """Why its answer is not judged, where it is not."""
+    billed: Billed | None = None
+    """On whose bill it is; None where on no policy's."""
 
 
 def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:

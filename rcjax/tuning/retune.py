@@ -104,6 +104,8 @@ def recorded_tuning(policy: AnyPolicy) -> Recorded:
         intervals=record.get("bands", True),
         second_cost=record.get("second_cost", 0.0),
         max_seconds=record.get("max_seconds"),
+        follows=policy.follows or policy.budget is None,
+        period=policy.period,
     )
     return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)
 

@@ -199,6 +199,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         _choose(frontier, target)
         policy = frontier.policy(**target)
         index = _main_point(frontier, policy)
+    policy = policy.followed(follows=spec.follows, period=spec.period)
     if spec.max_seconds is not None:
         policy = with_record(policy, max_seconds=spec.max_seconds.text)
     notes.extend(tell_beside(policy, tuned.log))

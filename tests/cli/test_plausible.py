@@ -5,8 +5,6 @@ import json
 import pytest
 from command_line import TOKEN_PRICES, rows_of, run, write_log
 
-from rcjax.cli.parsers import money
-
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 TOKENS = "query,model,logprob,correct,input_tokens,output_tokens"
@@ -36,7 +34,7 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
     for text, meant in (("60", "60/M"), ("$60", "60/M"), ("60/k", "60/M"), ("0.1", "100/M")):
         result = run(*tune, text)
         assert result.exit_code == 2, (text, words(result))
-        advice = f"Then give --budget {meant}; if it is right, --budget {money(text):.6g} --really"
+        advice = f"Then give --budget {meant}; if it is right, add --really"
         assert advice in words(result), (text, words(result))
         assert not out.exists()
     result = run(*tune, "60", "--json")

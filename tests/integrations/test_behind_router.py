@@ -207,7 +207,7 @@ def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_changes_nothin
             answer = RoutedAnswer(partial(desk.answer, request, {}, None))
             yield (await anext(answer.parts()))["rcjax"]["policy_hash"]
         (_, _, lineup) = next(iter(desk._lineups[asyncio.get_running_loop()].values()))
-        yield lineup.policies["support"].cascade.bill.balance
+        yield lineup.policies["support"].cascade.billing.bill.balance
 
     async def collected():
         return [one async for one in hashes()]
@@ -236,7 +236,7 @@ def test_money_of_an_answer_that_is_left(folder):
         while not answer._task.done():
             await asyncio.sleep(0)
         (_, _, lineup) = next(iter(desk._lineups[asyncio.get_running_loop()].values()))
-        return spent, lineup.policies["support"].cascade.bill.balance
+        return spent, lineup.policies["support"].cascade.billing.bill.balance
 
     async def both():
         return await left(), await left(tools=TOOLS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.policy.following import WINDOW, Bill, position_at
+from rcjax.policy.following import PERIODS, WINDOW, Bill, Period, PeriodBill, position_at
 
 COSTS = (2e-5, 5e-5, 1e-4, 3e-4)
 BUDGET = 8e-5
@@ -59,6 +59,23 @@ def test_what_cannot_be_followed_stands_on_the_last_rung():
     assert free.position(COSTS) == position_at(COSTS, 2 * BUDGET)
 
 
+def test_what_dear_requests_do_to_others():
+    """As `serving.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
+    for dearer, during, back in ((100, 0.03, 1500), (10, 1.1, 10)):
+        rng, bill, positions, paid = np.random.default_rng(0), Bill.of(BUDGET), [], 0.0
+        for index in range(8000):
+            dear = 2000 <= index < 4000 and rng.random() < 0.05
+            positions.append(bill.position(COSTS))
+            low, share = divmod(positions[-1], 1)
+            expected = COSTS[int(low) + (rng.random() < share)]
+            cost = expected * (dearer if dear else rng.choice([0.4, 1.6]))
+            bill, paid = bill.pay(cost, expected), paid + cost
+        assert np.mean(positions[:2000]) == pytest.approx(1.6, abs=0.05)
+        assert np.mean(positions[2000:4000]) == pytest.approx(during, abs=0.05)
+        assert np.argmax(np.array(positions[4000:]) > 1.3) < back
+        assert paid / 8000 / BUDGET == pytest.approx(1, abs=0.01)
+
+
 @given(
     figures=st.lists(st.integers(1, 1000), min_size=1, max_size=9, unique=True).map(sorted),
     value=st.floats(0, 1200),
@@ -74,3 +91,76 @@ def test_what_cannot_be_is_refused():
         Bill.of(0.0)
     with pytest.raises(ValueError, match="window: must be at least one query"):
         Bill.of(1.0, window=0.5)
+
+
+DAY = 86_400.0
+NOVEMBER = 1_793_491_200.0  # 2026-11-01, a Sunday, in UTC
+N, MONEY = 5_000, 5_000 * BUDGET
+#: Of the queries of a month, how many a day come, by the day; and of the money what is used by it, at least.
+TRAFFIC = {
+    "even": (lambda day: 1.0, 0.999),
+    "by day": (lambda day: 2.0 * (8 <= 24 * (day % 1) < 20), 0.99),
+    "doubled midway": (lambda day: 1.0 + (day > 15), 0.999),
+    "stopped": (lambda day: float(not 8 < day < 20), 0.999),
+    "in bursts": (lambda day: 0.5 + 20.0 * (int(24 * day) % 97 == 0), 0.99),
+    "growing": (lambda day: 0.2 + 1.6 * day / 30, 0.999),
+}
+
+
+def arrivals(rate):
+    rng = np.random.default_rng(1)
+    hours = [(hour + rng.random(rng.poisson(N / 720 * rate(hour / 24)))) / 24 for hour in range(720)]
+    return NOVEMBER + DAY * np.sort(np.concatenate(hours))
+
+
+def spend(bill, times, clock=lambda time: time, dearer=1.0):
+    """(what each query cost, its position, the bill after all)."""
+    rng, paid, positions = np.random.default_rng(0), [], []
+    for time in times:
+        positions.append(bill.position(COSTS, clock(time)))
+        low, share = divmod(positions[-1], 1)
+        expected = COSTS[int(low) + (rng.random() < share)]
+        paid.append(expected * rng.choice([0.4, 1.6]) * dearer)
+        bill = bill.pay(paid[-1], expected, clock(time))
+    return np.array(paid), np.array(positions), bill
+
+
+@pytest.mark.parametrize("name", TRAFFIC)
+def test_the_money_of_a_month_is_used_and_kept(name):
+    rate, least = TRAFFIC[name]
+    paid, _, bill = spend(PeriodBill.of(Period(MONEY, "month"), BUDGET, NOVEMBER), arrivals(rate), dearer=1.4)
+    assert least < paid.sum() / MONEY < 1.01
+    assert bill.left(NOVEMBER + 29.9 * DAY) == pytest.approx(MONEY - paid.sum())
+    assert bill.left(NOVEMBER + 30 * DAY) == MONEY
+
+
+def test_where_money_ends_the_cheapest_rung_answers():
+    times = arrivals(lambda day: 6.0)
+    paid, positions, bill = spend(PeriodBill.of(Period(MONEY, "month"), BUDGET, NOVEMBER), times)
+    assert (positions[np.cumsum(paid) > MONEY] == 0).all()
+    assert bill.left(times[-1]) < 0
+
+
+@pytest.mark.parametrize("every", ["day", "week", "month"])
+def test_clocks_that_jump(every):
+    """A month forward and back, and some hours back: money of the true periods is kept, as if nothing had been."""
+    days = {"day": 1, "week": 7, "month": 30}[every]
+    period, start = Period(MONEY * days / 30, every), NOVEMBER + (DAY if every == "week" else 0)
+    times = start + DAY * days * np.linspace(0, 1, N * days // 30, endpoint=False)
+    third, late = times[len(times) // 3], times[len(times) // 2]
+
+    def clock(time):
+        return time + 31 * DAY * (third < time < third + 0.02 * DAY * days) - 0.1 * DAY * days * (time > late)
+
+    paid, positions, _ = spend(PeriodBill.of(period, BUDGET, start), times, clock)
+    true = np.array([period.around(clock(time))[0] == start for time in times])
+    assert 0.85 < paid[true].sum() / period.money < 1.01  # a tenth of the period is still to come
+    assert np.ptp(positions[true]) < 1.2
+
+
+@given(time=st.floats(0, 4e9), every=st.sampled_from([*PERIODS]))
+def test_periods_follow_each_other(time, every):
+    period = Period(1.0, every)
+    start, end = period.around(time)
+    assert (start <= time < end, period.around(end)[0], period.around(start)) == (True, end, (start, end))
+    assert (end - start) / DAY / PERIODS[every] == pytest.approx(1, abs=0.09)

@@ -140,13 +140,13 @@ def test_what_is_not_judged_costs_at_least_what_was_sent_and_said(path):
         cascade = service.app.state.gateway.lineup.policies["policy"].cascade
         for prompt, name in prompts.items():
             for stream, model in itertools.product((False, True), ("large", "policy")):
-                before, more = cascade.bill.balance, tools if model == "policy" else {}
+                before, more = cascade.billing.bill.balance, tools if model == "policy" else {}
                 body = {"model": model, "stream": stream, **asking(prompt), **more}
                 leave(service, body, path) if "leaves" in name else service.post(body, path)
                 row, said, case = service.log_rows()[-1], UNTOLD[name][1 + stream], (name, stream, model)
                 read = -(-(len(prompt) + len(json.dumps(ASKING["/v1/chat/completions"][1]["tools"])) * bool(more)) // 4)
                 cost = 0.0 if said is None else (3 * read + 15 * said) / 1e6
-                paid = before + 1.0 - cascade.bill.balance if more else cost
+                paid = before + 1.0 - cascade.billing.bill.balance if more else cost
                 got[case] = row["cost"], paid, row["estimated"]
                 wanted[case] = pytest.approx(cost), pytest.approx(cost, abs=1e-12), said is not None
         page = service.get("/metrics").body.decode()

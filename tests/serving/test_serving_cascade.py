@@ -82,7 +82,7 @@ def test_a_ladder_follows_its_bill():
         async with serving(behave) as (_, client):
             cascade = Cascade(ladder, client, signal=signals.Choice(), prices=prices, concurrency=16)
             results = await cascade.ask_all((i, "?") for i in range(1200))
-            return results, cascade.bill, cascade.position
+            return results, cascade.billing.bill, cascade.billing.position
 
     results, bill, position = asyncio.run(main())
     paid = [result.cost for result in results]

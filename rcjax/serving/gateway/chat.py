@@ -172,7 +172,7 @@ class Conversation:
             result = replace(result, status="answered")
         if self.metrics is not None:
             self.metrics.ended(served.name, result, self._seconds)
-            self.metrics.followed(served.name, served.cascade)
+            self.metrics.followed(served.name, served.cascade.billing)
         if result.status == "failed":
             raise upstream_error(result.failure, _problem(result))
         outcome = {name: getattr(result, name) for name in ("status", "model", "confidence", "position")}
@@ -195,6 +195,7 @@ class Conversation:
             self.request.options(judged=False),
             deliver=sending.piece if self.request.stream else None,
             unjudged=why,
+            billed=None if served is None else served.cascade.billing.mark,
         )
         attempts: list[Exchange] = []
         try:
@@ -214,9 +215,9 @@ class Conversation:
         if self.metrics is not None:
             self.metrics.paid(served.name if served else model, math.fsum(call.cost for call in calls))
         if served is not None:
-            served.cascade.pay(calls)
+            served.cascade.billing.pay(calls)
             if self.metrics is not None:
-                self.metrics.followed(served.name, served.cascade)
+                self.metrics.followed(served.name, served.cascade.billing)
 
 
 def _problem(result: Result) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import visible
+from rcjax.policy.following import PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import load_policy
 from rcjax.policy.record import recorded_asked, tuning_record
@@ -90,7 +91,7 @@ class Lineup:
     def go_on(self, before: Lineup) -> None:
         """Go on with the bills of the policies whose place these take."""
         for name, served in self.policies.items():
-            served.cascade.go_on(before.policies[name].cascade)
+            served.cascade.billing.go_on(before.policies[name].cascade.billing)
 
 
 def digest_of(policy: AnyPolicy) -> str:
@@ -118,7 +119,13 @@ def read_lineup(
 
     Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
     """
-    return make_lineup(settings, read_models(settings.models), clients.of, log, observe)
+    lineup = make_lineup(settings, read_models(settings.models), clients.of, log, observe)
+    for name, served in lineup.policies.items():
+        bill = served.cascade.billing.bill
+        if isinstance(bill, PeriodBill) and settings.logging.path is None:
+            what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
+            raise ValueError(f"{settings.policies[name].name}: {what}: give --log calls.jsonl, or --no-follow")
+    return lineup
 
 
 def make_lineup(
@@ -193,10 +200,11 @@ class _Cascades:
         unjudged = self.settings.unjudged or settings[policy.models[-1]].name
         signals = {model: self._signal(one, records.get(model, {}), policy) for model, one in settings.items()}
         cascade = Cascade(
-            policy,
+            policy.followed(follows=policy.follows and self.settings.follow, period=policy.period),
             {model: self.client_of(one) for model, one in settings.items()},
             signal=signals,
             log=self.log,
+            name=name,
             served={model: one.served for model, one in settings.items()},
             model_options={model: one.options for model, one in settings.items()},
             prices={model: _price(one.price) for model, one in settings.items() if one.price is not None},

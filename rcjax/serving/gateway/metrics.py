@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from rcjax.serving.call_log import LOGGED
 
 if TYPE_CHECKING:
+    from rcjax.serving.billing import Billing
     from rcjax.serving.call_log import Call
-    from rcjax.serving.cascade import Cascade, Result
+    from rcjax.serving.cascade import Result
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus-client looks for the folder of several workers
 
@@ -56,6 +57,7 @@ _HISTOGRAMS = {
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
+    "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
 }
 
 _MOST_REASONS = 40  # different reasons of refusals that are told apart
@@ -169,11 +171,12 @@ class Metrics:
             if call.confidence is not None:
                 self._of("confidence", name, call.model).observe(call.confidence)
 
-    def followed(self, name: str, cascade: Cascade) -> None:
+    def followed(self, name: str, billing: Billing) -> None:
         """Where a policy that follows its bill stands, after a request."""
-        if cascade.bill is not None:
-            self._of("ladder_position", name).set(cascade.position)
-            self._of("bill_balance", name).set(cascade.bill.balance)
+        if billing.bill is not None:
+            self._of("ladder_position", name).set(billing.position)
+            figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
+            self._of(figure, name).set(money)
 
     def passed(self, name: str, model: str, status: str, seconds: float) -> None:
         """A request ended, perhaps without a policy that judged it.

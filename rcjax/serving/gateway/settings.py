@@ -76,6 +76,8 @@ class Settings:
     """Share of queries that all models are asked about."""
     shadow_models: tuple[str, ...] = ()
     """Models that these are asked of besides."""
+    follow: bool = True
+    """Whether policies move along their ladders, as their files say; else they keep their positions."""
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None where none is needed."""
     access: Access = field(default_factory=Access)

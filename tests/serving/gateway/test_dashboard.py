@@ -4,6 +4,7 @@ import json
 import re
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
 from gateway_samples import make_call, make_result
@@ -31,6 +32,8 @@ def exposed():
     metrics.refused("no key", 401)
     metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
     metrics.called(make_call(error="timed out"), "support")
+    for left in (None, 2.0):
+        metrics.followed("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=left))
     families = text_string_to_metric_families(metrics.text()[0].decode())
     return {sample.name: {*sample.labels} for family in families for sample in family.samples}
 

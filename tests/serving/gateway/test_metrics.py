@@ -172,7 +172,7 @@ def test_several_workers_are_added_up(tmp_path):
         from rcjax.serving.gateway.metrics import Metrics
         metrics = Metrics()
         metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
-        metrics.followed("support", SimpleNamespace(position=1.5, bill=SimpleNamespace(balance=2.0)))
+        metrics.followed("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=None))
         sys.stdout.buffer.write(metrics.text()[0])
     """
     run(program, **{FOLDER: str(tmp_path)})

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import threading
+from types import SimpleNamespace
 
 import pytest
 from chat_server import Response, completion, sure
@@ -198,8 +199,8 @@ def test_a_service_follows_its_bill_and_goes_on_with_it():
     assert positions[0] == 0.5
     assert positions[-1] < 0.3  # the large one's answers cost ten times what was tuned
     client, signal = AsyncOpenAI(api_key="none", base_url="http://localhost:9"), Choice(("A", "B"))
-    before, after = (Cascade(ladder, client, signal=signal) for _ in range(2))
-    before.bill = before.bill.pay(1e-3, expected=3e-5)
+    before, after = (Cascade(ladder, client, signal=signal).billing for _ in range(2))
+    before.pay([SimpleNamespace(cost=1e-3, seconds=1.0)], expected=3e-5)
     after.go_on(before)
     assert after.bill.balance == before.bill.balance < 0
 

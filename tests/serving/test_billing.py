@@ -1,0 +1,127 @@
+"""The bill of a policy in service: money for a period, by the log, of several processes, through kills and rotation."""
+
+import json
+import os
+import warnings
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rcjax.policy import Calibration, Ladder, Policy, Rule
+from rcjax.policy.following import Period
+from rcjax.serving import billing
+from rcjax.serving.billing import Billing
+from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.spending import LogReader, queries_per_day
+
+PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
+COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
+LADDER = Ladder(
+    tuple(
+        Policy((name,), {name: PLAIN}, {name: [Rule(1, "answer")]}, {name: cost}, expected={"error": 0.1, "cost": cost})
+        for name, cost in COSTS.items()
+    ),
+    1.2,
+    budget=0.1,
+    period=Period(200.0, "day"),
+)
+DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=START, time=lambda: clock.now, monotonic=lambda: clock.now)
+    monkeypatch.setattr(billing, "time", clock)
+    return clock
+
+
+class Worker:
+    """A process that serves the ladder: it logs each call, and pays for each query."""
+
+    def __init__(self, path, clock, name="policy", policy=LADDER, dearer=1.4):
+        self.log, self.clock, self.dearer = CallLog(path), clock, dearer
+        self.billing = Billing(policy, name, self.log)
+
+    def answer(self, query):
+        self.billing.catch_up()
+        rung = LADDER.choose(str(query), self.billing.position)
+        cost = self.dearer * rung.cost[rung.first] * (0.5 + query % 2)
+        ended = datetime.fromtimestamp(self.clock.now, UTC).isoformat(timespec="milliseconds")
+        steps = [replace(self.billing.mark, step=step) for step in (1, 2)]
+        calls = [call(query, cost / 2, ended, step) for step in steps]
+        for one in (*calls, call(query, 5.0, ended, None)):  # as a shadow query adds one
+            self.log.write(one)
+        self.billing.pay(calls, rung.expected["cost"])
+        return cost
+
+
+def call(query, cost, time, billed):
+    return Call(str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, time, True, None, billed=billed)
+
+
+def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path, clock):
+    """Nine of ten queries come to one worker; it is killed and started anew, and the log is renamed."""
+    path = tmp_path / "calls.jsonl"
+    busy, idle, paid, apart = Worker(path, clock), Worker(path, clock), [], []
+    other = Worker(path, clock, name="other")
+    for query in range(2000):
+        clock.now = START + DAY * query / 2000
+        if query in (500, 900, 1300):
+            busy = Worker(path, clock)  # of which nobody has heard: what it spent is in the log
+        if query in (800, 1500):
+            os.rename(path, tmp_path / f"calls-202411{query}.jsonl")
+        paid.append((idle if query % 10 == 9 else busy).answer(query))
+        other.answer(query)
+        apart.append(abs(busy.billing.left - idle.billing.left))
+    assert sum(paid) == pytest.approx(200, rel=0.01)
+    assert np.mean(paid[:1000]) == pytest.approx(0.1, rel=0.15)  # by day and night alike
+    assert max(apart) < 10 * 0.3 * 1.4 * 1.5  # what came since the last look
+    assert Worker(path, clock).billing.left == pytest.approx(200 - sum(paid))
+    assert queries_per_day(path) is None  # of less than a day
+
+
+def test_the_end_of_the_money_is_said_once_a_period(tmp_path, clock):
+    worker, ended = Worker(tmp_path / "calls.jsonl", clock, dearer=20.0), []
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for query in range(3000):
+            clock.now = START + 2 * DAY * query / 3000
+            worker.answer(query)
+            if worker.billing.left <= 0:
+                ended.append(worker.billing.position)
+    assert {*ended} == {0.0}
+    what = "policy policy: the money of this day is spent ($200 a day): the cheapest rung answers until it ends"
+    assert [str(one.message) for one in heard] == [what] * 2
+
+
+def test_what_is_no_call_is_passed_over_and_half_a_line_is_read_when_it_is_whole(tmp_path):
+    path, reader = tmp_path / "calls.jsonl", LogReader(tmp_path / "calls.jsonl")
+    assert [*reader.new()] == []  # not there yet
+    row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
+    line = json.dumps(row).encode()
+    junk = [b"", b"[]", b"null", b"\xff\xfe", b"[" * 10**5, line[:-9], line.replace(b"0.5", b'"x"'), line[:-1] + b"x"]
+    path.write_bytes(b"\n".join([*junk, line, line[:40]]))
+    assert [*reader.new()] == [("a", "b", True, 0.5, 2.0, START)]
+    with open(path, "ab") as file:
+        file.write(line[40:] + b"\n")
+    assert [len([*reader.new()]) for _ in range(2)] == [1, 0]
+    os.rename(path, tmp_path / "calls.jsonl.1")
+    for name in ("calls.jsonl", "calls-support.jsonl", "all.jsonl"):
+        (tmp_path / name).write_bytes(line + b"\n")
+    assert [len([*reader.new()]) for _ in range(2)] == [1, 0]
+    path.write_bytes(b"")  # emptied in place
+    assert not [*reader.new()]
+    path.write_bytes(line + b"\n")
+    assert len([*reader.new()]) == 1
+    assert not [*LogReader(path, START + 1).new()]
+
+
+def test_the_traffic_of_a_log(tmp_path, clock):
+    worker = Worker(tmp_path / "calls.jsonl", clock)
+    for query in range(301):
+        clock.now = START + 3 * DAY * query / 300
+        worker.answer(query)
+    assert queries_per_day(tmp_path / "calls.jsonl") == pytest.approx(100)
