@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rcjax.importing.lines import Line
+from rcjax.importing.lines import Line, unread
 from rcjax.signals import SignalError, Token, mean_logprob
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import read_choice
@@ -24,12 +24,12 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
     >>> of_content([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
     {'logprob': -0.5, 'signal': 'mean'}
     >>> of_content([{"token": "Paris", "logprob": 0.5}], "Paris")
-    {'error': 'a log-probability is missing, NaN or above 0'}
+    {'error': 'a log-probability is missing, NaN or above 0', 'unread': True}
     """
     try:
         tokens = read_tokens(content, text)
     except TokensError as problem:
-        return {"error": problem.why}
+        return unread(problem.why)
     except SignalError:
         return {}
     return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else _mean(tokens)
@@ -47,13 +47,13 @@ def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | Non
 def of_numbers(logprobs: Sequence[Any]) -> Line:
     """The mean of log-probabilities whose tokens are not told.
 
-    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])
-    ({'logprob': -0.5, 'signal': 'mean'}, {}, {'error': 'a log-probability is missing, NaN or above 0'})
+    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])["unread"]
+    ({'logprob': -0.5, 'signal': 'mean'}, {}, True)
     """
     numbers = [logprob_of(logprob) for logprob in logprobs]
     tokens = [Token("", number) for number in numbers if number is not None]
     if len(tokens) < len(numbers):
-        return {"error": NO_LOGPROB}
+        return unread(NO_LOGPROB)
     return _mean(tokens) if tokens else {}
 
 

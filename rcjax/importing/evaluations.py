@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.wording import count, not_likeliest
+from rcjax._base.wording import count, no_confidence, not_likeliest
 from rcjax.importing.gathering import Samples, gather
-from rcjax.importing.lines import How, Line, failed
+from rcjax.importing.lines import How, Line
 from rcjax.importing.rows import as_frame, label_of
 from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
 from rcjax.logs.prices import priced_by, priced_words, read_prices
 from rcjax.logs.scoring import Scoring
+from rcjax.policy.answers import comparable
+from rcjax.serving.call_log import has_failed
 
 #: Where the confidence of an answer may come from, in words.
 SIGNALS = {
@@ -72,7 +74,7 @@ def read_evaluations(
     batches, and tables with columns of any name; see the page [From evaluations](importing.md). What was answered is in
     a column `answer`. Where a model gave several to a query (epochs, repeats), each has a row, with a column `sample`.
     Where files do not tell right from wrong, `correct` is empty; where some answers are neither, a column `score`, from
-    0 to 1, stands in its place. Answers that are left out (failed, without a score or a confidence), and files and
+    0 to 1, stands in its place. Answers that are left out (failed, or without a score), and files and
     samples that cannot be read, are counted in a `LeftOutWarning`.
 
     Args:
@@ -155,8 +157,8 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
 def _used(queries: Mapping[str, Samples], left_out: Counter[str]) -> list[tuple[Line, str]]:
     """The lines that did not fail, each with its place: all where most queries have several, else the first."""
     every = [[several[number] for number in sorted(several)] for several in queries.values()]
-    left_out.update(str(line["error"]) for several in every for line, _ in several if failed(line))
-    sound = [[one for one in several if not failed(one[0])] for several in every]
+    left_out.update(str(line["error"]) for several in every for line, _ in several if has_failed(line))
+    sound = [[one for one in several if not has_failed(one[0])] for several in every]
     sound = [several for several in sound if several]
     repeated = [len(several) - 1 for several in sound if several[1:]]
     if 2 * len(repeated) > len(sound):
@@ -190,21 +192,21 @@ def _rows(
             left_out["without a score"] += 1
             continue
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
-        if logprob is None:
-            left_out["without a confidence" + (f" ({line['error']})" if line.get("error") else "")] += 1
-            continue
-        answer = " ".join((line.get("answer") or "").split()) or None
+        answer = " ".join((line.get("answer") or "").split())
+        answer = answer if comparable(answer, "text") else None
         rows.append(line | {"model": model, "correct": right, "logprob": logprob, "answer": answer})
     return rows
 
 
 def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[str]:
-    """What there is to say of choices, cut answers, labels that are missing, and scores."""
+    """What there is to say of missing confidences and labels, choices, cut answers and scores."""
     answers, others, cut = (
         Counter(row["model"] for row in rows if kept(row))
         for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
     )
-    remarks = [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
+    remarks = _unread(rows) + [
+        not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]
+    ]
     remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
     if bare := sum(row["correct"] is None for row in rows):
         what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
@@ -218,6 +220,19 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
             f"scores from 0 to 1{by} are in the column score{whole}; {half} in their place for right and wrong"
         )
     return remarks
+
+
+def _unread(rows: Sequence[Line]) -> list[str]:
+    """How many answers of which models lack a confidence, how many of them are right, and why."""
+    by_model: dict[str, list[float | None]] = {}
+    why: Counter[str] = Counter()
+    for row in rows:
+        if row["logprob"] is None:
+            by_model.setdefault(row["model"], []).append(row["correct"])
+            why[row["error"] if row.get("unread") else "the files tell none"] += 1
+    labels = {model: [label for label in every if label is not None] for model, every in by_model.items()}
+    said = no_confidence((model, len(by_model[model]), len(those), sum(those)) for model, those in labels.items())
+    return [] if said is None else [f"{said} ({_reasons(why)})"]
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:

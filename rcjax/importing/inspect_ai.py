@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from rcjax._base.extras import how_to_install
 from rcjax.importing.chats import messages_of, prompt_of
 from rcjax.importing.confidences import of_choice, of_content
-from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound
+from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, unread
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -267,7 +267,7 @@ def _confidence(content: Any, said: str, offered: tuple[str, ...], answer: str |
     try:
         tokens = read_tokens(content, said)
     except TokensError as problem:
-        return {"error": problem.why}
+        return unread(problem.why)
     except SignalError:
         return {}
     for token in reversed(tokens):

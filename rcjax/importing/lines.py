@@ -6,7 +6,7 @@
 - `logprob`, `signal`: the raw confidence, and where it comes from (`evaluations.SIGNALS`); none: it is unknown.
 - `correct`, `scorer`: what the scorer gave, as the file has it, and what it is called. Without `correct`, labels are to
   come.
-- `error`: why there is no answer, or no confidence in it.
+- `error`: why there is no answer; with `unread`, why there is no confidence in the one that there is.
 - `input_tokens`, `output_tokens`, `attempts`: of all calls, and how many these are; `estimated`: nobody counted tokens.
 - `cost`, `seconds`, `finish`: money, time, and why the reply ended, as APIs say it.
 """
@@ -82,13 +82,9 @@ class Format(Protocol):
     def read(self, path: Path, how: How) -> Iterator[Line | DamageError]: ...  # noqa: D102
 
 
-def failed(line: Mapping[str, Any]) -> bool:
-    """Whether a line tells why there is no answer: it holds none, nor what a scorer said of one.
-
-    >>> failed({"error": "with an error"}), failed({"answer": "B", "error": "a log-probability is missing"})
-    (True, False)
-    """
-    return line.get("error") is not None and line.get("answer") is None and line.get("correct") is None
+def unread(why: str) -> Line:
+    """The part of the line of an answer whose confidence cannot be read."""
+    return {"error": why, "unread": True}
 
 
 def checked(line: Line) -> Line:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.lines import DamageError, How, Line, lines_of, require, require_sound, tokens_of
-from rcjax.signals import normalise_answer
+from rcjax.importing.lines import DamageError, How, Line, lines_of, require, require_sound, tokens_of, unread
+from rcjax.policy.answers import comparable
 from rcjax.signals.replies import logprob_of
 from rcjax.signals.tokens import NO_LOGPROB
 
@@ -90,18 +90,20 @@ def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         texts = texts[:1]
     line |= {"answer": answer, "attempts": len(texts), **tokens_of(None, None, asked, texts)}
-    return line | _share(texts, answer or "")
+    return line | _share(texts, answer)
 
 
-def _share(texts: Sequence[str | None], answer: str) -> Line:
-    """How many of several replies give the answer, as its confidence; nothing of one reply, or an empty answer.
+def _share(texts: Sequence[str | None], answer: str | None) -> Line:
+    """How many of several replies give the answer, as its confidence; nothing of one reply, or of no answer.
 
-    >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a")
-    ({'logprob': -0.69..., 'signal': 'own'}, {})
+    >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a"), _share(["[invalid]"] * 2, "[invalid]")
+    ({'logprob': -0.69..., 'signal': 'own'}, {}, {})
     """
-    same = [normalise_answer(text or "") == normalise_answer(answer) for text in texts]
-    confident = len(texts) > 1 and normalise_answer(answer)
-    return {"logprob": math.log(sum(same) / len(same)), "signal": "own"} if confident else {}
+    said = comparable(answer, "text")
+    if len(texts) < 2 or said is None:
+        return {}
+    same = sum(comparable(text, "text") == said for text in texts)
+    return {"logprob": math.log(same / len(texts)), "signal": "own"}
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:
@@ -157,12 +159,12 @@ def choice_made(
     likelihoods = [logprob for logprob in numbers if logprob is not None]
     number = len(numbers) // 2 if mutual else len(numbers)
     if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
-        return {"error": NO_LOGPROB}
+        return unread(NO_LOGPROB)
     if number < 2:
-        return {"error": "of a likelihood alone, beside no other choice"}
+        return unread("of a likelihood alone, beside no other choice")
     values = _values(likelihoods, number, continuations, metric)
     if values is None:
-        return {"error": f"{metric} goes by the lengths of the choices, which the file does not tell"}
+        return unread(f"{metric} goes by the lengths of the choices, which the file does not tell")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     return {"answer": _letter(index), "logprob": _among_all(likelihoods, index), "signal": "own"}

@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from rcjax.importing.lines import DamageError, How, Line, require
-from rcjax.logs.checked_rows import Rows, load, measured_cells, numbers, typed, with_points
+from rcjax.logs.checked_rows import Rows, load, logprobs, measured_cells, numbers, typed, with_points
 from rcjax.logs.columns import SAMPLE, SECONDS, TOKENS, advice_on, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.scoring import Scoring
+from rcjax.policy.calibrations import NO_CONFIDENCE
 
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
 
@@ -137,9 +138,7 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
 
 
 def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
-    if "logprob" in rows.frame.columns:
-        return {"logprob": numbers(rows, "logprob", optional=True)}
-    if "confidence" not in rows.frame.columns:
+    if not {*in_place_of("logprob")} & {*rows.frame.columns}:
         return {}
-    with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
-        return {"logprob": np.log(numbers(rows, "confidence", optional=True))}
+    told = logprobs(rows)
+    return {"logprob": np.where(told == NO_CONFIDENCE, np.nan, told)}

@@ -6,14 +6,16 @@ from typing import Any
 
 import polars as pl
 
+from rcjax.policy.calibrations import NO_CONFIDENCE
+
 
 def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
 
     Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
-    wrong one; None where a model is always or never right. Accuracy and separation are of the answers that have a
-    label. Cost is mean money per query; None without money. Answers of cost 0 beside others of the same model have lost
-    theirs, and are left out of it (`rcjax.logs.costs`).
+    wrong one, where one without a confidence is less sure than all others; None where a model is always or never right.
+    Accuracy and separation are of the answers that have a label. Cost is mean money per query; None without money.
+    Answers of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.costs`).
 
     Where `score` stands in place of `correct`, which `scored` then tells, accuracy is the mean score, and of each
     answer that part counts as a right one.
@@ -34,7 +36,7 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
     rows = rows.rename({"score": "correct"}, strict=False)
     answers, rows = rows.height, rows.filter(rows["correct"].is_not_null())
     right, n = float(rows["correct"].sum()), rows.height
-    ranks = float((rows["logprob"].rank("average") * rows["correct"]).sum())
+    ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
     counts = right * (n - right)
     return {
         "model": name,

@@ -18,6 +18,10 @@ Comparison = Literal["text", "choice", "key"]
 COMPARISONS: tuple[str, ...] = get_args(Comparison)
 
 
+#: What programs write where they found no answer in a reply, in small letters: two models do not agree by it.
+NO_ANSWERS = ("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]")
+
+
 # A number, with commas between thousands or without; not a part of a word, a date or a version.
 _WHOLE = r"(\d{1,3}(?:,\d{3})+|\d+)"
 
@@ -43,14 +47,16 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
     - `"choice"`: the letter of the choice that it names; where it names none, as a text.
     - `"key"`: as it is, for answers that were brought to one form before.
 
-    >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50", "  ")]
-    ['the seine', '1000', '1000', '18', '-0.5', None]
+    >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
+    ['the seine', '1000', '1000', '18', '-0.5']
+    >>> comparable("  ", "text"), comparable("[invalid]", "text")
+    (None, None)
     >>> [comparable(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
     ['b', 'b', 'b', 'b', 'jupiter']
     >>> comparable(" B ", "key")
     ' B '
     """
-    if answer is None or not answer.strip():
+    if answer is None or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
     if how == "key":
         return answer

@@ -1,4 +1,4 @@
-"""What is no log-probability is no confidence, in every format: the row is left out, counted, and said."""
+"""What is no log-probability is no confidence, in every format: it is empty in the answer's row, counted, and said."""
 
 import json
 import math
@@ -12,12 +12,27 @@ from server_replies import token
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.logs.errors import LogError
+from rcjax.logs.summaries import summarise
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted((FILES / "lm_eval").glob("*/samples_letters_*.jsonl"))
 BAD = (math.nan, 0.5, None)
-WHY = "without a confidence (a log-probability is missing, NaN or above 0)"
-LEFT_OUT = f"1 answer left out: 1 {WHY}"
+WHY = "a log-probability is missing, NaN or above 0"
+
+
+def unknown(evaluations):
+    """(the queries without a confidence, what is said of them)."""
+    frame = evaluations.frame.filter(pl.col("logprob").is_null())
+    return frame["query"].to_list(), [note for note in evaluations.notes if note.startswith("no confidence")]
+
+
+def said(right, why=WHY, *, answers="1 answer", labelled=1):
+    return [
+        f"no confidence in {answers} of small (right: {right} of {labelled}): they count as the least sure, and are "
+        f"passed on ({labelled} {why})"
+    ]
+
+
 PRICES = {"small": (1, 1)}
 
 
@@ -149,8 +164,13 @@ def test_what_is_no_log_probability_is_no_confidence(tmp_path):
     for name, make in FORMATS.items():
         for bad in BAD if name != "helm" else BAD[:2]:  # HELM writes 0 where there is none
             evaluations = imported(make(tmp_path, bad))
-            got = evaluations.frame["query"].len(), evaluations.left_out
-            if got != (1, LEFT_OUT):
+            got = (
+                evaluations.frame.height,
+                evaluations.left_out,
+                evaluations.frame["logprob"][0],
+                unknown(evaluations)[1],
+            )
+            if got != (2, None, None, said(1)):
                 missed[name, bad] = got
         rounded = imported(make(tmp_path, 9e-7))  # as float32 may
         if rounded.frame.height != 2 or rounded.left_out or rounded.frame["logprob"].max() > 0:
@@ -162,10 +182,8 @@ def test_probabilities_of_a_table(tmp_path):
     frame = imported(a_table(tmp_path, 1.0000009, 1.0, 0.5, 0.0, column="confidence")).frame
     assert frame["logprob"].to_list() == [0.0, 0.0, math.log(0.5), -math.inf]
     for column in ("confidence", "logprob"):
-        assert (
-            imported(a_table(tmp_path, math.nan, 0.0, column=column)).left_out
-            == "1 answer left out: 1 without a confidence"
-        )
+        evaluations = imported(a_table(tmp_path, math.nan, 0.0, column=column))
+        assert unknown(evaluations) == (["0"], said(1, "the files tell none"))
     with pytest.raises(LogError, match=r"row 1, model small: confidence 1\.00001 > 1"):
         imported(a_table(tmp_path, 1.00001, column="confidence"))
     with pytest.raises(LogError, match=r"row 1, model small: logprob 0\.9 > 0.* name the column confidence"):
@@ -186,7 +204,7 @@ def test_tokens_of_something_else_are_no_confidence(tmp_path):
     why = "the tokens are not those of its text"
     for make in (inspect_log, lambda folder, *contents: helm_run(folder, *[[*map(of_helm, one)] for one in contents])):
         evaluations = imported(make(tmp_path, [token("C", -0.1)], [token("A", -0.1)]))
-        assert evaluations.left_out == f"1 answer left out: 1 without a confidence ({why})"
+        assert unknown(evaluations)[1] == said(1, why)
         thought = [token(text, -0.4) for text in ("B", " may be a trap", "</think>")]
         frame = imported(make(tmp_path, [*thought, token("A", -0.02)])).frame
         assert frame["logprob"].to_list() == [-0.02]
@@ -219,14 +237,15 @@ def test_a_likelihood_beside_no_other_is_no_confidence(tmp_path):
 
 def test_choices_that_are_all_impossible_are_no_confidence(tmp_path):
     evaluations = imported(lm_eval_samples(tmp_path, [-math.inf, -math.inf], [-0.1, -math.inf]))
-    assert evaluations.frame.select("query", "logprob").rows() == [("t/1", 0.0)]
-    assert evaluations.left_out == LEFT_OUT
+    assert evaluations.frame.select("query", "logprob").rows() == [("t/0", None), ("t/1", 0.0)]
+    assert unknown(evaluations)[1] == said(1)
     mutual = [-math.inf, -math.inf, -1, -2], [-0.1, -math.inf, -1, -math.inf], [None, -1, -1, -2]
     path = lm_eval_samples(tmp_path, *mutual, metrics=["acc", "acc_mutual_info"], continuations=[" A", " B"] * 2)
     for metric in ("acc", "acc_mutual_info"):
         evaluations = imported(path, scorer=metric)
-        assert evaluations.frame.select("query", "answer", "logprob").rows() == [("t/1", "A", 0.0)]
-        assert evaluations.left_out == f"2 answers left out: 2 {WHY}"
+        rows = [("t/0", None, None), ("t/1", "A", 0.0), ("t/2", None, None)]
+        assert evaluations.frame.select("query", "answer", "logprob").rows() == rows
+        assert unknown(evaluations)[1] == said(2, answers="2 answers", labelled=2)
 
 
 @pytest.mark.parametrize("path", LM_EVAL, ids=lambda path: f"{path.parent.name}-{path.name[:12]}")
@@ -316,3 +335,44 @@ def test_what_a_cache_gave_tells_neither_money_nor_time(tmp_path):
     frame = imported(calls, prices=None).frame
     assert not {"cost", "seconds"} & {*frame.columns}
     assert frame["input_tokens"].min() > 0
+
+
+def test_answers_that_could_not_be_read_make_no_model_better(tmp_path):
+    """What is left out is wrong: the log has the accuracy of the file, and reads as it was written."""
+    contents = [[-0.1], [-0.2], [None], [], [-0.3]]
+    path = results_of_promptfoo(tmp_path, *contents)
+    content = json.loads(path.read_text())
+    for row, right in zip(content["results"]["results"], (True, True, False, False, False), strict=True):
+        row |= {"success": right}
+    evaluations = imported(write(path, content))
+    frame = evaluations.frame
+    assert (frame["correct"].mean(), frame["logprob"].null_count()) == (0.4, 2)
+    (note,) = unknown(evaluations)[1]
+    assert "right: 0 of 2" in note
+    assert f"(1 {WHY}; 1 the files tell none)" in note
+    (figures,) = summarise(frame)["models"]
+    assert (figures["accuracy"], figures["separation"]) == (0.4, 1.0)
+    evaluations.frame.write_csv(tmp_path / "log.csv")
+    with pytest.warns(rcjax.logs.NoConfidenceWarning, match=r"2 answers of small \(right: 0 of 2\)"):
+        log = rcjax.read_log(tmp_path / "log.csv", models=["small"])
+    assert np.asarray(log.correct).mean() == pytest.approx(0.4)
+
+
+def test_what_says_that_there_is_no_answer_is_none(tmp_path):
+    """Two models do not agree by it, nor do several answers of one."""
+    paths = []
+    for model in ("small", "large"):
+        folder = tmp_path / f"org__{model}"
+        folder.mkdir()
+        rows = [
+            {"doc_id": n, "exact_match": float(n == 0), "filter": "flexible", "metrics": ["exact_match"]}
+            | {"arguments": [["Q?", {}]], "resps": [["It is 7.", "Hm."]], "filtered_resps": [answer]}
+            for n, answer in enumerate(("7", "[invalid]"))
+        ]
+        paths.append(write(folder / "samples_qa.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    frame = imported(*paths, prices={"small": (1, 1), "large": (2, 2)}).frame
+    assert frame["answer"].to_list() == ["7", None] * 2
+    log = rcjax.read_log(frame)
+    assert np.asarray(log.answer).tolist() == [[0, 0], [-1, -1]]
+    told = frame.with_columns(answer=pl.Series(["7", " [Invalid]"] * 2))  # a table of one's own
+    assert np.asarray(rcjax.read_log(told).answer).tolist() == [[0, 0], [-1, -1]]
