@@ -95,7 +95,7 @@ def show_policy(
     screen.print(f"\nPolicy for your target ({target.describe(counted)}):", style="bold")
     for share, part in _parts(policy):
         if share < 1:
-            screen.print(f"  for {percent(share)} of the queries, by a hash of their ids:")
+            screen.print(f"  for {percent(share)} of the queries, by lot:")
         screen.print(_indent(describe_cascade(_point(part), width=76)))
     screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
     level = expected.get("level")

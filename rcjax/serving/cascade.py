@@ -116,7 +116,7 @@ class Cascade:
     answers. Where the largest fails, the answer of highest confidence so far counts (`status` "best so far").
 
     Args:
-        policy: a `Policy`, or a `Ladder`, which gives each query to one of its rungs by a hash of its id and text.
+        policy: a `Policy`, or a `Ladder`, which gives each query to one of its rungs by a lot.
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
         signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
             log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
@@ -134,11 +134,11 @@ class Cascade:
         concurrency: how many requests may be in flight at once.
         timeout: seconds that one attempt may take.
         retries: how often a request is sent again after a timeout, a lost connection, 408, 409, 429 and 5xx.
-        shadow: share of queries, chosen by a hash of the query's id, that all models are asked about, so that the log
+        shadow: share of queries that all models are asked about, so that the log
             can be tuned on: only such queries are a fair sample. Their answers are not delayed, and the calls that
             are added are in the log only.
-        shadow_salt: a secret by which they are drawn instead, with the id and what is asked: for ids that come from
-            clients, who could choose to be in the sample, or never to be.
+        salt: a secret that lots hang on besides a query's id and what it asks: for ids that come from clients, who
+            could choose to be in the sample, or never to be, or to go by the dearest rung.
         shadow_models: more models that shadow queries are asked of, by the names that the log is to have: those that
             the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
             those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
@@ -169,7 +169,7 @@ class Cascade:
         retries: int = 2,
         shadow: float = 0.0,
         shadow_models: Sequence[str] = (),
-        shadow_salt: str | None = None,
+        salt: str | None = None,
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
     ) -> None:
@@ -177,7 +177,7 @@ class Cascade:
             raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
         self._comparing = Comparing(policy, answer_key)
         instance(log, (CallLog, NoneType), "log")
-        instance(shadow_salt, (str, NoneType), "shadow_salt")
+        instance(salt, (str, NoneType), "salt")
         self.policy = policy
         self.models = policy.models
         self.billing = Billing(policy, name, log)
@@ -188,7 +188,7 @@ class Cascade:
             raise ValueError("timeout must be above 0 seconds")
         asking = Asking(client, signal, served, options, model_options, prices, timeout, retries, answer_key)
         self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe, timeout)
-        self._shadow, self._salt = shadow, shadow_salt
+        self._shadow, self._salt = shadow, salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -300,10 +300,10 @@ class Cascade:
         return result, self._ask_others(others, question) if question.shadow and others else None
 
     def _rung(self, question: Prompt, position: float | None) -> Policy:
-        """The policy that a query goes by; its lot is by its id and what it asks, as clients choose their ids."""
+        """The policy that a query goes by."""
         if position is None:
             return self.policy.rungs[0]
-        return self.policy.choose(f"{question.query}:{_digest(question.messages)}", position)
+        return self.policy.choose(self._lot(question.query, question.messages), position)
 
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
@@ -312,10 +312,9 @@ class Cascade:
         return Prompt(name, conversation, shadow=shadow, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
-        """By what it is drawn whether a query goes to all models."""
-        if self._salt is None:
-            return query
-        return f"{self._salt}:{_digest(messages)}:{query}"
+        """By what lots are drawn for a query: also by what it asks, as a client may give one id to all that it asks."""
+        digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
+        return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
     async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
@@ -371,10 +370,6 @@ def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequ
         usage=sum_usages([one.usage for one in attempts]),
         failure=failures[-1] if failures and status == "failed" else None,
     )
-
-
-def _digest(messages: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
 
 
 def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:

@@ -57,12 +57,16 @@ def test_a_ladder_gives_each_query_to_one_rung():
 
     async def main():
         async with serving(behave) as (_, client):
-            cascade = Cascade(ladder, client, signal=signals.Choice())
-            return [[r.model for r in await cascade.ask_all((i, "?") for i in range(60))] for _ in range(2)]
+            cascade = Cascade(ladder, client, signal=signals.Choice(), shadow=0.5)
+            pairs = [(i, "?") for i in range(60)]
+            many = [await cascade.ask_all(each) for each in (pairs, pairs, [("session-1", f"{i}?") for i in range(60)])]
+            return [[(result.model, result.calls[0].shadow) for result in results] for results in many]
 
-    models, again = asyncio.run(main())
-    assert models == again  # retries go by the same rung
-    assert 15 < models.count("large") < 45
+    lots, again, one_id = asyncio.run(main())
+    assert lots == again  # retries go by the same rung
+    for drawn in (lots, one_id):  # a client that gives one id to all that it asks does not choose
+        assert 15 < sum(model == "large" for model, _ in drawn) < 45
+        assert 15 < sum(shadow for _, shadow in drawn) < 45
 
 
 def test_a_ladder_follows_its_bill():

@@ -213,7 +213,7 @@ class _Cascades:
             retries=limits.retries,
             shadow=self.settings.shadow,
             shadow_models=shadowing,
-            shadow_salt=self.settings.salt,
+            salt=self.settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}

@@ -85,7 +85,7 @@ class Settings:
     logging: Logging = field(default_factory=Logging)
     refusals: Refusals = field(default_factory=Refusals)
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
-    """By which shadow queries are drawn: no client knows it."""
+    """By which lots are drawn: no client knows it."""
 
     def keys(self) -> tuple[str, ...]:
         """The keys of clients. Raises ValueError where the variable holds none."""

@@ -186,7 +186,7 @@ def alone(name, cost, error):
 def test_a_service_follows_its_bill_and_goes_on_with_it():
     """Where answers cost more than was tuned the position moves, figures tell the balance, and reloads keep it."""
     ladder = Ladder((alone("small", 1e-6, 0.3), alone("large", 3e-5, 0.1)), 0.5, budget=1.55e-5)
-    with gateway(ladder, Upstream()) as service:
+    with gateway(ladder, Upstream(), salt="one") as service:
         costs, positions = [], []
         for query in range(40):
             body = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
