@@ -240,22 +240,6 @@ def test_beyond_the_ends_it_stands_on_the_last_rung(frontier):
 # Replay
 
 
-def test_a_replay_is_the_weighted_mean(frontier, log):
-    budget = float(np.median(np.asarray(frontier.cost)))
-    ladder = frontier.policy(budget=budget)
-    assert len(ladder.policies) == 2
-    seen = rcjax.replay(ladder, log)
-    alone = [rcjax.replay(policy, log) for policy in ladder.policies]
-    for name in ("error", "cost", "spent"):
-        mean = np.dot(ladder.weights, [float(getattr(each, name)) for each in alone])
-        assert float(getattr(seen, name)) == pytest.approx(mean, rel=1e-12)
-    shares = [dict(zip(each.models, np.asarray(each.share), strict=True)) for each in alone]
-    for name, share in zip(seen.models, np.asarray(seen.share), strict=True):
-        mean = sum(w * each.get(name, 0.0) for w, each in zip(ladder.weights, shares, strict=True))
-        assert share == pytest.approx(mean, abs=1e-12)
-    assert seen.n == log.n_queries
-
-
 def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
     """Against a walk in plain Python through every query by both policies."""
     ladder = frontier.policy(budget=float(np.median(np.asarray(frontier.cost))))

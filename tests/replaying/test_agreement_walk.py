@@ -14,7 +14,7 @@ from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies
 from rcjax.logs import Log, LogError
 from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
 from rcjax.replaying.packing import pack_policy
-from rcjax.replaying.replay import replay, walk_log
+from rcjax.replaying.replay import walk_log
 from rcjax.replaying.walk import outcomes, walk
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -79,25 +79,6 @@ def test_a_walk_is_a_loop_over_the_steps(seed):
         who, path = by_steps(policy, log, q)
         assert np.flatnonzero(answers[:, q]).tolist() == ([] if who is None else [who])
         assert np.flatnonzero(asked[:, q]).tolist() == path
-
-
-@pytest.mark.thorough
-@settings(max_examples=examples(25), deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_a_replay_counts_what_the_steps_come_to(seed):
-    rng = np.random.default_rng(seed)
-    policies, log = (random_policy(rng), random_policy(rng)), random_log(rng)
-    for subject in (*policies, make_ladder(policies, 0.75)):
-        replayed, walk_of_log = replay(subject, log), walk_log(subject, log)
-        error = refused = 0.0
-        for weight, policy in zip(subject.weights, subject.policies, strict=True):
-            fates = [by_steps(policy, log, q)[0] for q in range(N)]
-            error += weight * np.mean([who is not None and not log.correct[q, who] for q, who in enumerate(fates)])
-            refused += weight * np.mean([who is None for who in fates])
-        assert float(replayed.error) == pytest.approx(error, abs=1e-12)
-        assert float(replayed.abstention) == pytest.approx(refused, abs=1e-12)
-        assert walk_of_log.wrong.mean() == pytest.approx(error, abs=1e-12)
-        assert walk_of_log.refused.mean() == pytest.approx(refused, abs=1e-12)
 
 
 def test_without_answers_confidences_decide():

@@ -157,15 +157,6 @@ def test_a_policy_does_what_its_steps_do(policy):
     assert_like_steps(seen, policy, log)
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
-def test_any_thresholds(first, second, seed):
-    policy, log = thresholds(first, second), make_log(40, seed)
-    with jax.enable_x64(True):  # a fixture holds for a whole Hypothesis test, not for its threads
-        seen = replay(policy, log)
-    assert_like_steps(seen, policy, log)
-
-
 @pytest.mark.thorough
 def test_a_threshold_that_is_an_observed_confidence_defers():
     log = make_log(200, seed=2)

@@ -12,7 +12,6 @@ from tiers import examples
 
 from rcjax._core.batching import stack
 from rcjax.frontier.policies import Policies
-from rcjax.policy import Answer, Calibration, Policy, Rule
 from rcjax.replaying.walk import outcomes, walk
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -72,27 +71,6 @@ def test_intervals_that_are_empty_change_nothing():
     many = walked(confidence, dataclasses.replace(policy, bounds=bounds, actions=actions))
     for one, other in zip(few, many, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_walk_takes_the_steps_of_the_policy():
-    calibration = Calibration("none", intercept=0.3, slope=1.1, smallest=-50.0, largest=0.0)
-    names = ("a", "b", "c", "d")
-    cascade = Policies.of_cascades(np.array([0.3, 1.0, 0.42, 0.0]), np.array([True, False, True, True]))
-    rules = {
-        "a": (Rule(0.3, "ask", "c"), Rule(1.0, "answer")),
-        "c": (Rule(0.42, "ask", "d"), Rule(1.0, "answer")),
-        "d": (Rule(1.0, "answer"),),
-    }
-    asked = ("a", "c", "d")
-    policy = Policy(asked, dict.fromkeys(asked, calibration), rules, dict.fromkeys(asked, 1.0))
-    logprob = -np.random.default_rng(1).exponential(1.0, (K, 100))
-    confidence = np.vectorize(calibration)(logprob)
-    answers, _ = walked(confidence, cascade)
-    for q in range(100):
-        name = "a"
-        while not isinstance(step := policy.step(name, logprob=float(logprob[names.index(name), q])), Answer):
-            name = step.next_model
-        assert np.flatnonzero(answers[:, q]).tolist() == [names.index(name)]
 
 
 def test_a_confidence_on_its_threshold_asks_on():

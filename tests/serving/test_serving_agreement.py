@@ -63,13 +63,6 @@ def test_who_is_asked(replies, asked, answer):
     assert (result.answer, result.model) == (answer, asked[-1])
 
 
-def test_a_mixture_compares_as_the_policy_of_the_query_does():
-    replies = letters(small=("A", UNSURE), middle=("A", UNSURE), large=("A", SURE))
-    for policy in (comparing(), make_policy(prices=PRICES)):
-        mixture = make_ladder((policy, policy), 0.5)
-        assert ask(replies, mixture)[1] == ask(replies, policy)[1]
-
-
 def test_a_model_that_compares_does_not_always_answer():
     """Its one rule is to answer, and yet the answer of the first model decides."""
     rules = {**make_policy().rules, "middle": (Rule(1.0, "answer"),)}

@@ -1,0 +1,110 @@
+"""One walk: what becomes of a query by `policy.step`, by `replay` and by `Cascade` is the same, whatever the policy."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from chat_server import Response, serving, sure
+from gateway_service import MODELS
+from hypothesis import given, settings, strategies as st
+from policy_samples import make_ladder
+from tiers import examples
+
+import rcjax
+from rcjax import signals
+from rcjax.logs import Log
+from rcjax.policy import Agreement, Answer, Calibration, Policy, Rule
+from rcjax.serving.cascade import Cascade
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+N, LETTERS = 12, "ABC"
+PRICES = {name: {"input": price, "output": 4 * price} for name, price in zip(MODELS, (0.1, 0.5, 3.0), strict=True)}
+COST = dict(zip(MODELS, (1e-5, 5e-5, 3e-4), strict=True))
+
+
+def drawn_policy(rng, calibrations) -> Policy:
+    """Rules of up to three intervals, each to keep, to refuse or to ask a larger model, and comparisons of answers."""
+    rules, agreements = {}, {}
+    for j, name in enumerate(MODELS):
+        later = MODELS[j + 1 :]
+        ends = [*np.sort(rng.uniform(0.1, 0.9, rng.integers(0, 3))).tolist(), 1.0]
+        acts = [str(rng.choice(["answer", "abstain", *["ask"] * 3 * bool(later)])) for _ in ends]
+        rules[name] = [
+            Rule(end, act, str(rng.choice(later)) if act == "ask" else None)
+            for end, act in zip(ends, acts, strict=True)
+        ]
+    if rng.random() < 0.5:
+        agreements["middle"] = Agreement("small", "large", "choice")
+    return Policy(MODELS, calibrations, rules, COST, PRICES, agreements=agreements)
+
+
+def drawn_ladder(rng, position):
+    """Two such policies, which calibrate alike."""
+    lines = {name: Calibration("choice", rng.normal(), rng.normal(1, 0.5), 0.01, 9.0) for name in MODELS}
+    return make_ladder([drawn_policy(rng, lines) for _ in range(2)], position)
+
+
+def drawn_log(rng) -> tuple[Log, np.ndarray]:
+    """A log of answers that are letters, of which A is right, and the tokens of each: (N, 3, 2)."""
+    tokens = rng.integers(1, 500, (N, 3, 2))
+    price = np.array([[PRICES[name]["input"], PRICES[name]["output"]] for name in MODELS])
+    cost, answer = (tokens * price).sum(-1) / 1e6, rng.integers(0, len(LETTERS), (N, 3)).astype(np.int32)
+    matrices = {"logprob": np.log(rng.uniform(0.05, 0.999, (N, 3))), "correct": answer == 0, "query_cost": cost}
+    facts = {"models": MODELS, "queries": tuple(f"q{i}" for i in range(N)), "task": "choice", "source": "drawn"}
+    log = Log(**matrices, answered=np.ones((N, 3), bool), cost=cost.mean(0), answer=answer, **facts)
+    return log, tokens
+
+
+def by_steps(policy, log, i):
+    """(who answers, or None where the query is refused; the models asked)."""
+    name, asked, said = policy.first, [], {}
+    while True:
+        j = MODELS.index(name)
+        asked.append(name)
+        own = LETTERS[log.answer[i, j]]
+        decision = policy.step(name, logprob=float(log.logprob[i, j]), answer=own, answers=said)
+        if not hasattr(decision, "next_model"):
+            return (name if isinstance(decision, Answer) else None), asked
+        said[name], name = own, decision.next_model
+
+
+def bill_of(log, i, asked):
+    return float(sum(log.query_cost[i, MODELS.index(name)] for name in asked))
+
+
+async def served(policy, log, tokens):
+    """By query: (who answers, the models asked, the bill) of a cascade."""
+
+    def behave(request, headers):
+        i, j = int(request["messages"][-1]["content"]), MODELS.index(request["model"])
+        return Response(sure(LETTERS[log.answer[i, j]], float(log.logprob[i, j]), tuple(tokens[i, j].tolist())))
+
+    async with (
+        serving(behave) as (_, client),
+        Cascade(policy, client, signal=signals.Choice()) as cascade,
+    ):
+        results = await asyncio.gather(*(cascade.ask(str(i), query) for i, query in enumerate(log.queries)))
+    return [
+        (one.model if one.status == "answered" else None, [call.model for call in one.calls], one.cost)
+        for one in results
+    ]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.4, 1.0]))
+def test_a_step_is_a_replay_is_what_is_served(seed, position):
+    rng = np.random.default_rng(seed)
+    (log, tokens), ladder = drawn_log(rng), drawn_ladder(rng, position)
+    replayed, expected = rcjax.replay(ladder, log), dict.fromkeys(("error", "spent", "abstention"), 0.0)
+    walks = [[by_steps(policy, log, i) for i in range(N)] for policy in ladder.policies]
+    for weight, fates in zip(ladder.weights, walks, strict=True):
+        for i, (who, asked) in enumerate(fates):
+            expected["error"] += weight / N * (who is not None and not log.correct[i, MODELS.index(who)])
+            expected["spent"] += weight / N * bill_of(log, i, asked)
+            expected["abstention"] += weight / N * (who is None)
+    for name, value in expected.items():
+        assert float(getattr(replayed, name)) == pytest.approx(value, abs=1e-12), name
+    for i, (who, asked, bill) in enumerate(asyncio.run(served(ladder, log, tokens))):
+        assert (who, asked) in [fates[i] for fates in walks]
+        assert bill == pytest.approx(bill_of(log, i, asked), rel=1e-9)
