@@ -11,19 +11,17 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, as_options, scoring
+from rcjax.cli.option_records import with_options
+from rcjax.cli.options import AsJson, LogFile, Reading
 from rcjax.cli.parsers import fraction
-from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.cli.printing import command
 
 
+@with_options
 def check(
+    reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFile,
-    prices: Prices = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    score_max: ScoreMax = None,
     tuned_on: Annotated[
         Path | None,
         typer.Option(
@@ -43,7 +41,6 @@ def check(
     retuning: Annotated[
         bool, typer.Option("--retuning/--no-retuning", help="Test whether tuning again would gain, in some seconds.")
     ] = True,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
@@ -54,7 +51,7 @@ def check(
     """
     if alarm is not None and not 0 < alarm < 1:
         raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
-    scale, drifted = scoring(score_max), None
+    how, drifted = reading.options(), None
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import Steps
@@ -63,17 +60,16 @@ def check(
         start_jax()
         import rcjax
 
-        require_plausible_prices(prices, really)
+        reading.require_plausible()
         steps = Steps(2)
         with steps("reading"):
             subject = _load(policy)
-            fresh = _read(subject, log, prices, labels, answers, scale)
-            old = _read(subject, tuned_on, prices, reading=scale) if tuned_on else None
+            fresh = _read(subject, log, how)
+            old = _read(subject, tuned_on, how | {"labels": None, "answers": None}) if tuned_on else None
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             outcome = rcjax.check_policy(subject, fresh, **options)
-            files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
-            show = partial(show_check, retune=command("retune", policy, log, **files, out=policy))
+            show = partial(show_check, retune=command("retune", policy, log, **reading.as_options(), out=policy))
         drifted, document = outcome.drifted, outcome.to_json()
         document["remarks"] = [*document["remarks"], *tell_beside(subject, fresh)]
         conclude(document, partial(show, document), as_json=json_)

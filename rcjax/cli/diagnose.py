@@ -11,25 +11,9 @@ import typer
 from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import echoed, read_pair
-from rcjax.cli.options import (
-    Answers,
-    AsJson,
-    CopulaFamily,
-    Fresh,
-    Labels,
-    LogFile,
-    Models,
-    Prices,
-    ReferenceModel,
-    SameBy,
-    ScoreMax,
-    Task,
-    TaskOption,
-    counted,
-    scoring,
-)
-from rcjax.cli.parsers import as_search, models_to_read, names
-from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.option_records import with_options
+from rcjax.cli.options import AsJson, CopulaFamily, Fresh, LogFile, Reading
+from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 
 if TYPE_CHECKING:
     from rcjax.diagnostics import Diagnosis
@@ -37,22 +21,16 @@ if TYPE_CHECKING:
     from rcjax.model.cascade_model import CascadeModel
 
 
+@with_options
 def diagnose(
+    reading: Reading,
     log: LogFile,
     test: Fresh = None,
-    prices: Prices = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    reference: ReferenceModel = None,
-    same: SameBy = None,
-    score_max: ScoreMax = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
     copula: CopulaFamily = None,
     cascade: Annotated[
         Any,
         typer.Option(
-            parser=names,
+            parser=read_cascade,
             metavar="all|full|adaptive|A,B,…",
             help="Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]",
         ),
@@ -64,7 +42,6 @@ def diagnose(
         Path | None, typer.Option(metavar="DIR", help="Write figures (PNG) into this folder; needs matplotlib.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show every check, not only those to act on.")] = False,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Does the promise of a tuning hold, and is the model right on a log? What to do where they do not.
@@ -73,10 +50,9 @@ def diagnose(
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
     doubtful or bad, says what to do, and which policies it affects.
     """
-    compared, scale = counted(reference, same), scoring(score_max)
+    how = reading.options()
     figures = sorted(plots.glob("*.png")) if plots else []
-    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
-    require_distinct([("--plots", figure) for figure in figures], inputs)
+    require_distinct([("--plots", figure) for figure in figures], [*reading.inputs(log), ("--test", test)])
     with reported(as_json=json_):
         from rcjax.cli.check_tables import show_diagnosis
         from rcjax.cli.console import Steps
@@ -86,18 +62,15 @@ def diagnose(
         start_jax()
         import rcjax
 
-        require_plausible_prices(prices, really)
+        reading.require_plausible()
         others = "only queries that every model answered are judged"
         steps = Steps(4 if plots else 3)
         with steps("reading"):
-            chosen = models_to_read(models, cascade)
-            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-            reading |= {"reference": compared, **scale}
-            training, fresh = read_pair(log, test, others, chosen, **reading)
+            training, fresh = read_pair(log, test, others, models_to_read(reading.models, cascade), **how)
         judged = fresh or training
         with steps("fitting the model"):
             model = rcjax.fit(training, copula=copula or "gumbel")
-        search = "selected" if cascade is None else as_search(cascade)
+        search = "selected" if cascade is None else cascade
         with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
             diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
         written, problem = [], None

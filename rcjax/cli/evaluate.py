@@ -10,37 +10,21 @@ import typer
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import reported
 from rcjax.cli.inputs import is_training_log, load_tuned, read_for
-from rcjax.cli.options import (
-    Answers,
-    AsJson,
-    Labels,
-    LogFile,
-    Prices,
-    ReferenceModel,
-    SameBy,
-    ScoreMax,
-    as_options,
-    counted,
-    scoring,
-)
-from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.option_records import with_options
+from rcjax.cli.options import AsJson, LogFile, Reading
 from rcjax.cli.printing import command, print_json
 from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.record import recorded_tuning
 
 
+@with_options
 def evaluate(
+    reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
     policy_or_frontier: Annotated[
         Path,
         typer.Argument(show_default=False, metavar="POLICY_OR_FRONTIER", help="What `rcjax tune` wrote."),
     ],
     log: LogFile,
-    prices: Prices = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    reference: ReferenceModel = None,
-    same: SameBy = None,
-    score_max: ScoreMax = None,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Answer the queries of a log by a policy or a frontier: the error and cost seen, beside those predicted.
@@ -49,8 +33,7 @@ def evaluate(
     queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
     without `--prices`, token counts are priced as when tuning.
     """
-    scale = scoring(score_max)
-    reading = {"reference": counted(reference, same), **scale}
+    how = reading.options()
     with reported(as_json=json_):
         from rcjax.cli.console import Screen, Steps, hang
         from rcjax.cli.replay_tables import expectation, plain_replay, show_next_of_replay, show_replay
@@ -58,18 +41,17 @@ def evaluate(
         start_jax()
         from rcjax.replaying.beside_reference import beside_reference
         from rcjax.tuning.overlap import overlap
-        from rcjax.tuning.retune import recorded_tuning
 
-        require_plausible_prices(prices, really)
+        reading.require_plausible()
         steps = Steps(2)
         with steps("reading"):
             subject = load_tuned(policy_or_frontier)
-            data = read_for(subject, log, prices, labels, answers, reading)
+            data = read_for(subject, log, how)
         with steps("replaying"):
             beside = beside_reference(subject, data) if isinstance(subject, AnyPolicy) else None
             replayed = plain_replay(subject, data)
         predicted, shared = expectation(subject), overlap(data, subject)
-        tuned_here = shared.whole or is_training_log(subject, data, log, prices, labels, reading)
+        tuned_here = shared.whole or is_training_log(subject, data, log, how)
         if json_:
             counts = {"queries_tuned_on": shared.queries}
             parts = {} if beside is None else {"reference": beside.to_json()}
@@ -82,6 +64,10 @@ def evaluate(
                 hang(Screen(), "note", f"on these queries it {beside.describe()}")
             if shared and not tuned_here:
                 hang(Screen(), "note", f"{shared.describe()}, where it looks better than it is: evaluate it on others")
-            files = {"prices": prices, "labels": labels, "answers": answers, **as_options(scale)}
             is_policy = not isinstance(replayed["cost"], list)
-            show_next_of_replay(command("check", policy_or_frontier, log, **files) if is_policy else None)
+            show_next_of_replay(_check(policy_or_frontier, log, reading) if is_policy else None)
+
+
+def _check(policy: Path, log: Path, reading: Reading) -> str:
+    """The command that checks a policy on a log read alike; the reference is the policy's own."""
+    return command("check", policy, log, **reading.as_options() | {"reference": None, "same": None})

@@ -6,7 +6,6 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from rcjax.cli.options import full_score
 from rcjax.cli.printing import warn
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import KINDS, policy_from_json
+from rcjax.policy.record import recorded_tuning
 from rcjax.policy.reference import recorded_reference
 from rcjax.policy.scores import recorded_scores
 
@@ -83,7 +83,6 @@ def load_tuned(path: Path) -> AnyPolicy | Frontier:
 
 def _tuned_from_json(data: Any) -> AnyPolicy | Frontier:
     from rcjax.frontier.frontier_files import frontier_from_json
-    from rcjax.tuning.retune import recorded_tuning
 
     kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object
     if kind == "rcjax-frontier":
@@ -96,54 +95,36 @@ def _tuned_from_json(data: Any) -> AnyPolicy | Frontier:
     return policy
 
 
-def read_for(
-    subject: AnyPolicy | Frontier,
-    path: Path,
-    prices: Path | None,
-    labels: Path | None = None,
-    answers: Path | None = None,
-    reading: Mapping[str, Any] | None = None,
-) -> Log:
+def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) -> Log:
     """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others.
 
     Args:
         subject: the policy or frontier.
         path: of the log.
-        prices, labels, answers: files beside it.
-        reading: `reference`, `score_max` and `wrong`, as `read_log` takes them; by default as it was tuned.
+        how: to read it (`Reading.options`); what is not said is as it was tuned.
     """
+    prices = subject.prices if isinstance(subject, AnyPolicy) else subject.model.prices
+    return _priced(path, "the others are left out", prices, _as_tuned(subject, how) | {"models": subject.models})
+
+
+def _priced(path: Path, others: str, prices: Any, options: dict[str, Any]) -> Log:
+    """`read_file`, at these prices where the log has tokens and nothing else tells any."""
     from rcjax.logs.errors import MissingPricesError
     from rcjax.logs.reading import read_log
 
-    if isinstance(subject, AnyPolicy):
-        stored, transform = subject.prices, subject.transform
-    else:
-        stored, transform = subject.model.prices, subject.model.calibrators.transform
-    task = "choice" if transform == "choice" else "generation"
-    options = {"models": subject.models, "task": task, "labels": labels, "answers": answers}
-    options |= _as_tuned(subject, reading or {})
-    read = partial(read_file, read_log, path, "the others are left out", **options)
     try:
-        return read(prices=prices)
+        return read_file(read_log, path, others, **options)
     except MissingPricesError:
-        if not stored:
+        if not prices:
             raise
-        return read(prices=stored)
+        return read_file(read_log, path, others, **options | {"prices": prices})
 
 
-def is_training_log(
-    subject: AnyPolicy | Frontier,
-    log: Log,
-    path: Path,
-    prices: Path | None,
-    labels: Path | None,
-    reading: Mapping[str, Any] | None = None,
-) -> bool:
+def is_training_log(subject: AnyPolicy | Frontier, log: Log, path: Path, how: Mapping[str, Any]) -> bool:
     """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
     from rcjax.collecting.graders.registry import same_by
     from rcjax.logs.errors import LogError
     from rcjax.logs.reading import read_log
-    from rcjax.tuning.retune import recorded_tuning
 
     if not isinstance(subject, AnyPolicy):
         return log.digest == subject.model.provenance.get("digest")
@@ -151,34 +132,32 @@ def is_training_log(
     if "digest" not in provenance:
         return False
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
-        options: Any = {
-            "models": tuning.models,
-            "task": log.task,
-            "labels": labels,
-            **_as_tuned(subject, reading or {}),
-        }
-        options["reference"] = log.reference
+        options = _as_tuned(subject, how) | {"models": tuning.models, "task": log.task, "reference": log.reference}
+        options |= {"prices": how.get("prices") or tuning.prices, "answers": None}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 options["same"] = None if log.reference is None else same_by(log.reference.same)
-                log = read_log(path, prices=prices or tuning.prices, **options)
+                log = read_log(path, **options)
         except LogError:
             return False
     return log.digest == provenance["digest"]
 
 
-def _as_tuned(subject: Any, reading: Mapping[str, Any]) -> dict[str, Any]:
+def _as_tuned(subject: Any, how: Mapping[str, Any]) -> dict[str, Any]:
     """How a log is read for a policy or frontier: as is said, and else as it was tuned.
 
-    With `reference`, whose answers take the place of right ones, and the scale of scores.
+    The task is that of the policy; its own are the reference, whose answers take the place of right ones, and the
+    scale of scores.
     """
     policy = isinstance(subject, AnyPolicy)
     provenance = subject.policies[0].provenance if policy else subject.model.provenance
-    options = {name: value for name, value in reading.items() if value is not None}
+    transform = subject.transform if policy else subject.model.calibrators.transform
     scores = recorded_scores(provenance)
     scale = {} if scores is None else {"score_max": scores.most}
-    return {"reference": recorded_reference(provenance), **scale, **options}
+    said = {name: value for name, value in how.items() if value is not None}
+    task = {"task": "choice" if transform == "choice" else "generation"}
+    return {"reference": recorded_reference(provenance), **scale, **said, **task}
 
 
 _OTHERS = "the others are used where they can be"
@@ -197,44 +176,15 @@ def _load(path: Path) -> AnyPolicy:
     return tuned
 
 
-def _read(
-    policy: AnyPolicy,
-    path: Path,
-    prices: Path | None,
-    labels: Path | None = None,
-    answers: Path | None = None,
-    reading: Mapping[str, Any] | None = None,
-) -> Log:
+def _read(policy: AnyPolicy, path: Path, how: Mapping[str, Any]) -> Log:
     """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
-    from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.reading import read_log
-    from rcjax.tuning.retune import recorded_tuning
+    from rcjax.logs.errors import LogError
 
-    tuning = recorded_tuning(policy)
-    task = "choice" if tuning.spec.transform == "choice" else "generation"
-    read = partial(
-        read_file,
-        read_log,
-        path,
-        _OTHERS,
-        task=task,
-        labels=labels,
-        answers=answers,
-        **_as_tuned(policy, reading or {}),
-    )
-
-    def priced(models: tuple[str, ...]) -> Log:
-        try:
-            return read(models=models, prices=prices)
-        except MissingPricesError:
-            if not tuning.prices:
-                raise
-            return read(models=models, prices=tuning.prices)
-
+    tuning, options = recorded_tuning(policy), _as_tuned(policy, how)
     try:
-        return priced(tuning.models)
+        return _priced(path, _OTHERS, tuning.prices, options | {"models": tuning.models})
     except LogError:
-        return priced(policy.models)
+        return _priced(path, _OTHERS, tuning.prices, options | {"models": policy.models})
 
 
 GradeScale = Annotated[

@@ -18,8 +18,8 @@ from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.failures import INTERRUPTED, conclude, reported
 from rcjax.cli.inputs import read_file
-from rcjax.cli.options import AsJson, Labels, LogFile, Models, Prices, Task, TaskOption
-from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.option_records import with_options
+from rcjax.cli.options import AsJson, LogFile, Reading
 from rcjax.cli.printing import escaped, shown
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ AskedQuestions = Annotated[
 ]
 
 
+@with_options
 def label(
+    reading: Annotated[Reading, "labels", "prices", "task", "models", "really"],
     log: LogFile,
     out: Annotated[
         Path, typer.Option("--out", show_default=False, metavar="FILE", help="The table to label, a new CSV file.")
@@ -51,13 +53,8 @@ def label(
         bool,
         typer.Option("--ask", help="Label them here, one by one; each is saved at once. The same command goes on."),
     ] = False,
-    labels: Labels = None,
-    prices: Prices = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
     questions: AskedQuestions = None,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Draw answers at random, as many of each model, and write them to a table in which to label them.
@@ -66,8 +63,7 @@ def label(
     right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`. Labels that are there already, in LOG or
     `--labels`, go into the new table too.
     """
-    inputs = [("LOG", log), ("--labels", labels), ("--prices", prices), ("--questions", questions)]
-    require_distinct([("--out", out)], inputs)
+    require_distinct([("--out", out)], [*reading.inputs(log), ("--questions", questions)])
     if ask and json_:
         raise typer.BadParameter("does not go with --json", param_hint="--ask")
     if ask and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -79,7 +75,9 @@ def label(
         from rcjax.logs.label_sheet import draw_answers, label_sheet, read_sheet, write_sheet
         from rcjax.logs.reading import read_log
 
-        back = _way_back(log, out, {"--task": task.value, "--prices": prices, "--models": models})
+        back = _way_back(
+            log, out, {"--task": reading.task.value, "--prices": reading.prices, "--models": reading.models}
+        )
         if out.exists() and ask:
             _ask(out, read_sheet(out), back)
             return
@@ -88,8 +86,8 @@ def label(
             raise ValueError(f"{out}: {what}")
         require_writable(out)
         start_jax()
-        require_plausible_prices(prices, really)
-        how = {"prices": prices, "labels": labels, "task": task.value, "models": models}
+        reading.require_plausible()
+        how = reading.options() | {"models": reading.models}
         data = read_file(read_log, log, "their answers are drawn too", unlabelled=True, **how)
         if data.scores is not None:
             what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"

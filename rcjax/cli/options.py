@@ -1,28 +1,20 @@
 """What people type as options of the command line: files, money, shares, names."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.parsers import family, fraction, money, names, positive, seconds_limit
+from rcjax.cli.option_records import option_name, usage
+from rcjax.cli.parsers import family, fraction, names, positive
+from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.policy.spec import READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
     from rcjax.policy.following import Period
     from rcjax.policy.reference import Reference
-    from rcjax.policy.spec import Spec
-    from rcjax.policy.targets import Target
-
-
-#: The panels of `--help`, in the order of what most people look for.
-TARGET = "Target: give one"
-OUTPUT = "Output"
-READ = "What LOG holds"
-SEARCH = "Models and search"
-PROMISES = "Promises"
-WAITING = "Waiting"
 
 
 LogFile = Annotated[
@@ -143,28 +135,6 @@ Rubric = Annotated[
 ]
 
 
-Budget = Annotated[
-    Any,
-    typer.Option(
-        parser=money,
-        metavar="MONEY",
-        help="Fewest errors for this money per query: 0.00015, 0.15/k (per thousand), 150/M (per million).",
-        rich_help_panel=TARGET,
-    ),
-]
-
-
-MaxError = Annotated[
-    Any,
-    typer.Option(
-        parser=fraction,
-        metavar="SHARE",
-        help="Least money at this share of wrong answers: 0.05 or 5%.",
-        rich_help_panel=TARGET,
-    ),
-]
-
-
 MaxDifference = Annotated[
     Any,
     typer.Option(
@@ -176,58 +146,23 @@ MaxDifference = Annotated[
 ]
 
 
-ErrorCost = Annotated[
-    Any, typer.Option(parser=positive, metavar="MONEY", help="What one wrong answer costs you.", rich_help_panel=TARGET)
-]
-
-
-SecondCost = Annotated[
-    Any,
-    typer.Option(
-        parser=money,
-        metavar="MONEY",
-        help="What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs a column "
-        "seconds or latency_ms.",
-        rich_help_panel=WAITING,
-    ),
-]
-
-
-MaxSeconds = Annotated[
-    Any,
-    typer.Option(
-        parser=seconds_limit,
-        metavar="SECONDS|p95=SECONDS",
-        help="How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column "
-        "seconds or latency_ms.",
-        rich_help_panel=WAITING,
-    ),
-]
-
-
-def one_target(
-    budget: float | None,
-    max_error: float | None,
-    error_cost: float | None,
-    max_difference: float | None = None,
-) -> "Target | None":
-    """The target, None where there is none; a usage error for several. A limit on the difference is one on the error.
+def with_difference(spec: Spec, max_difference: float | None, **more: Any) -> Spec:
+    """How to tune, where a limit on the difference is one on the error; a usage error beside another target.
 
     Args:
-        budget, max_error, error_cost, max_difference: the options, None where they are not given.
+        spec: how else.
+        max_difference: the limit, None where it is not given.
+        more: other fields that options of their own tell.
     """
-    from rcjax.policy.targets import Target  # imported when a command starts to work
-
-    targets = Target.those(budget=budget, max_error=max_error, error_cost=error_cost)
-    if max_difference is not None:
-        if targets:
-            other = targets[0].name.replace("_", "-")
-            raise typer.BadParameter(f"give one target, not --{other} and --max-difference")
-        return Target("max_error", max_difference)
-    if len(targets) > 1:
-        options = " and ".join("--" + target.name.replace("_", "-") for target in targets)
-        raise typer.BadParameter(f"give one target, not {options}")
-    return targets[0] if targets else None
+    try:
+        spec = replace(spec, **more)
+    except SpecError as problem:
+        raise usage(problem) from None
+    if max_difference is None:
+        return spec
+    if spec.target:
+        raise typer.BadParameter(f"give one target, not {option_name(spec.aim)} and --max-difference")
+    return replace(spec, max_error=max_difference)
 
 
 def spread(budget: Any, per_day: float | None, log: Path) -> "tuple[float | None, Period | None]":
@@ -252,68 +187,6 @@ def spread(budget: Any, per_day: float | None, log: Path) -> "tuple[float | None
     return budget.money / (per_day * PERIODS[budget.every]), budget
 
 
-def counted(reference: str | None, same: str | None, max_difference: float | None = None) -> "Reference | None":
-    """What is counted in place of errors by labels, None where that is they; a usage error for what needs a reference.
-
-    Args:
-        reference, same, max_difference: the options, None where they are not given.
-    """
-    from rcjax.collecting.graders.attempt import GraderError
-    from rcjax.collecting.graders.registry import require_sameness
-    from rcjax.policy.reference import BY_ANSWER, Reference
-
-    if reference is None:
-        for option, value in (("--same", same), ("--max-difference", max_difference)):
-            if value is not None:
-                what = "needs --reference, the model whose answers the others are compared with"
-                raise typer.BadParameter(what, param_hint=option)
-        return None
-    if not reference:
-        raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
-    try:
-        require_sameness(same or BY_ANSWER)
-    except GraderError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--same") from None
-    return Reference(reference, same or BY_ANSWER, None if max_difference is None else "differences")
-
-
-def scoring(score_max: float | None) -> dict[str, float]:
-    """How labels are written, as `read_log` takes it, of what is said.
-
-    >>> scoring(10.0), scoring(None)
-    ({'score_max': 10.0}, {})
-    """
-    return {} if score_max is None else {"score_max": score_max}
-
-
-def as_options(settings: Mapping[str, float]) -> dict[str, str]:
-    """The same as options of a command.
-
-    >>> as_options({"score_max": 10.0})
-    {'score-max': '10'}
-    """
-    return {name.replace("_", "-"): f"{value:g}" for name, value in settings.items()}
-
-
-def checked(spec: "Spec", held_out: bool = False) -> None:
-    """A usage error where options do not go together: `Spec.check`, in the words of the command line."""
-    from rcjax.policy.spec import SpecError
-
-    try:
-        spec.check(held_out)
-    except SpecError as problem:
-        raise typer.BadParameter(problem.say(_option), param_hint=_option(problem.option)) from None
-
-
-def _option(name: str) -> str:
-    """An option as the command line has it.
-
-    >>> _option("max_error")
-    '--max-error'
-    """
-    return "--" + name.replace("_", "-")
-
-
 class Task(StrEnum):
     """What the models did."""
 
@@ -336,6 +209,68 @@ Models = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a log is read, as the command line says it."""
+
+    prices: Prices = None
+    labels: Labels = None
+    answers: Answers = None
+    reference: ReferenceModel = None
+    same: SameBy = None
+    score_max: ScoreMax = None
+    task: TaskOption = Task.generation
+    models: Models = None
+    really: Really = False
+
+    def inputs(self, log: Path) -> list[tuple[str, Path | None]]:
+        """The files that are read, by the option, for `require_distinct`."""
+        return [("LOG", log), ("--prices", self.prices), ("--labels", self.labels), ("--answers", self.answers)]
+
+    def options(self, max_difference: float | None = None) -> dict[str, Any]:
+        """What `read_log` takes, but for the models; a usage error for what needs a reference."""
+        reference = _reference(self.reference, self.same, max_difference)
+        given = {"prices": self.prices, "labels": self.labels, "answers": self.answers, "reference": reference}
+        return given | {"task": self.task.value} | ({} if self.score_max is None else {"score_max": self.score_max})
+
+    def as_options(self) -> dict[str, Any]:
+        """The same as options of a command that is to read the log alike."""
+        files = {"prices": self.prices, "labels": self.labels, "answers": self.answers}
+        task = None if self.task == Task.generation else self.task
+        counted = {"task": task, "reference": self.reference, "same": self.same}
+        score = None if self.score_max is None else f"{self.score_max:g}"
+        return files | counted | {"score-max": score, "models": self.models and ",".join(self.models)}
+
+    def require_plausible(self) -> None:
+        """Refuse prices that are per token (`require_plausible_prices`)."""
+        require_plausible_prices(self.prices, self.really)
+
+
+def _reference(reference: str | None, same: str | None, max_difference: float | None) -> "Reference | None":
+    """What is counted in place of errors by labels, None where that is they; a usage error for what needs a reference.
+
+    Args:
+        reference, same, max_difference: the options, None where they are not given.
+    """
+    from rcjax.collecting.graders.attempt import GraderError
+    from rcjax.collecting.graders.registry import require_sameness
+    from rcjax.policy.reference import BY_ANSWER, Reference
+
+    if reference is None:
+        for option, value in (("--same", same), ("--max-difference", max_difference)):
+            if value is not None:
+                what = "needs --reference, the model whose answers the others are compared with"
+                raise typer.BadParameter(what, param_hint=option)
+        return None
+    if not reference:
+        raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
+    try:
+        require_sameness(same or BY_ANSWER)
+    except GraderError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--same") from None
+    return Reference(reference, same or BY_ANSWER, None if max_difference is None else "differences")
 
 
 CopulaFamily = Annotated[

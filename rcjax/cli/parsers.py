@@ -129,22 +129,22 @@ def token_counts(text: str) -> tuple[float, float]:
     return sent, received
 
 
-def as_search(cascade: tuple[str, ...]) -> Any:
-    """What `--cascade` names, as `solve_frontier` takes it: a word, or a list of one cascade.
+def cascade(text: str) -> Any:
+    """Parse a search by the model, as `Spec.cascade` has it: a word, or the names of the models of one cascade.
 
-    >>> as_search(("full",)), as_search(("small", "large"))
-    ('full', [('small', 'large')])
+    >>> cascade("full"), cascade("small,large")
+    ('full', (('small', 'large'),))
     """
-    return cascade[0] if len(cascade) == 1 and cascade[0] in _KINDS else [cascade]
+    return text if text in _KINDS else (names(text),)
 
 
-def models_to_read(models: tuple[str, ...] | None, cascade: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
     """The models that `--models` names, or those of one `--cascade`, asked in the order given, whatever they cost.
 
-    >>> models_to_read(None, ("large", "small")), models_to_read(None, ("full",))
+    >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
     (('large', 'small'), None)
     """
-    return models or (None if cascade is None or cascade[0] in _KINDS else cascade)
+    return models or (cascade[0] if isinstance(cascade, tuple) else None)
 
 
 def family(text: str) -> str:

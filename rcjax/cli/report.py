@@ -14,37 +14,19 @@ import typer
 from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import echoed, read_pair
-from rcjax.cli.options import (
-    Answers,
-    AsJson,
-    Budget,
-    CopulaFamily,
-    ErrorCost,
-    Fresh,
-    Labels,
-    LogFile,
-    MaxDifference,
-    MaxError,
-    Models,
-    Prices,
-    ReferenceModel,
-    SameBy,
-    ScoreMax,
-    SecondCost,
-    Task,
-    TaskOption,
-    as_options,
-    counted,
-    one_target,
-    scoring,
-)
-from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
+from rcjax.cli.option_records import with_options
+from rcjax.cli.options import AsJson, CopulaFamily, Fresh, LogFile, MaxDifference, Reading, with_difference
+from rcjax.cli.plausible import require_plausible_budget
 from rcjax.cli.printing import command
+from rcjax.policy.spec import Spec
+from rcjax.policy.targets import Target
 
 
+@with_options
 def report(
+    spec: Annotated[Spec, "budget", "max_error", "error_cost", "second_cost"],
+    reading: Reading,
     log: LogFile,
-    prices: Prices = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
         "report.html"
     ),
@@ -53,20 +35,8 @@ def report(
         str | None,
         typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
     ] = None,
-    budget: Budget = None,
-    max_error: MaxError = None,
     max_difference: MaxDifference = None,
-    error_cost: ErrorCost = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    reference: ReferenceModel = None,
-    same: SameBy = None,
-    score_max: ScoreMax = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
     copula: CopulaFamily = None,
-    second_cost: SecondCost = None,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
@@ -75,10 +45,10 @@ def report(
     one of `--budget`, `--max-error` and `--error-cost`, the page opens at the policy for it. The page
     needs no network and no other file.
     """
-    target = one_target(budget, max_error, error_cost, max_difference)
-    compared, scale = counted(reference, same, max_difference), scoring(score_max)
-    inputs = [("LOG", log), ("--test", test), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
-    require_distinct([("--out", out)], inputs)
+    spec = with_difference(spec, max_difference)
+    target = Target.of(**spec.target) if spec.target else None
+    how = reading.options(max_difference)
+    require_distinct([("--out", out)], [*reading.inputs(log), ("--test", test)])
     with reported(as_json=json_):
         from rcjax.cli.console import Steps
         from rcjax.cli.tables import show_report
@@ -90,22 +60,17 @@ def report(
 
         Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
         others = "the others are used where they can be"
-        require_plausible_prices(prices, really)
+        reading.require_plausible()
         steps = Steps(3)
         with steps("reading"):
-            reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-            reading |= {"reference": compared, **scale}
-            training, fresh = read_pair(log, test, others, models, **reading)
-        require_plausible_budget(target, training.with_waiting(second_cost or 0.0), really)
+            training, fresh = read_pair(log, test, others, reading.models, **how)
+        require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
         with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
-            options |= {"second_cost": second_cost or 0.0}
-            options |= {} if target is None else target.to_json()
+            options |= {"second_cost": spec.second_cost} | spec.target
             findings = rcjax.make_report(training, draw=True, **options)
-        files = {"prices": prices, "labels": labels, "answers": answers, "task": None if task == "generation" else task}
-        how = {"models": models and ",".join(models), "second-cost": second_cost}
-        counting = {"reference": reference, "same": same, **as_options(scale)}
-        tune = command("tune", log, **files, **how, **counting) + " --really" * really
+        second_cost = {"second-cost": spec.second_cost or None}
+        tune = command("tune", log, **reading.as_options(), **second_cost) + " --really" * reading.really
         findings = dataclasses.replace(findings, command=tune)
         with steps("writing the page"):
             problem = attempt(lambda: findings.save(out))

@@ -11,21 +11,19 @@ import typer
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import PolicyFile, _load, _read
-from rcjax.cli.options import Answers, AsJson, Labels, LogFile, Prices, ScoreMax, scoring
-from rcjax.cli.plausible import Really, require_plausible_prices
+from rcjax.cli.option_records import with_options
+from rcjax.cli.options import AsJson, LogFile, Reading
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.tuning.retune import RetuningGain
 
 
+@with_options
 def retune(
+    reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
     log: LogFile,
-    prices: Prices = None,
-    labels: Labels = None,
-    answers: Answers = None,
-    score_max: ScoreMax = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write the new policy here; it may be POLICY."),
@@ -36,21 +34,14 @@ def retune(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Write it even where queries left out do not show that it is no worse.")
     ] = False,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes.
 
     It is written where it does no worse than POLICY on queries that it was not tuned on; else the exit status is 1.
     """
-    inputs = [
-        ("LOG", log),
-        ("--prices", prices),
-        ("--labels", labels),
-        ("--answers", answers),
-    ]  # it may be that of POLICY
-    require_distinct([("--out", out)], inputs)
-    scale = scoring(score_max)
+    how = reading.options()
+    require_distinct([("--out", out)], reading.inputs(log))  # it may be the file of POLICY
     with reported(as_json=json_):
         from rcjax._core.json_values import plain
         from rcjax.cli.console import Steps
@@ -61,11 +52,11 @@ def retune(
         import rcjax
         from rcjax.tuning.retune import held_out_gain
 
-        require_plausible_prices(prices, really)
+        reading.require_plausible()
         steps = Steps(3)
         with steps("reading"):
             old = _load(policy)
-            fresh = _read(old, log, prices, labels, answers, scale)
+            fresh = _read(old, log, how)
         with steps("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
         with steps("replaying both"):

@@ -14,64 +14,26 @@ from rcjax._base.wording import budget_between
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
 from rcjax.cli.inputs import read_file
-from rcjax.cli.options import (
-    OUTPUT,
-    PROMISES,
-    SEARCH,
-    TARGET,
-    Answers,
-    AsJson,
-    ErrorCost,
-    Labels,
-    LogFile,
-    MaxDifference,
-    MaxError,
-    MaxSeconds,
-    Models,
-    Prices,
-    ReferenceModel,
-    SameBy,
-    ScoreMax,
-    SecondCost,
-    Task,
-    TaskOption,
-    checked,
-    counted,
-    one_target,
-    scoring,
-    spread,
-)
-from rcjax.cli.parsers import as_search, budget, fraction, models_to_read, names, queries_a_day
-from rcjax.cli.plausible import Really, require_plausible_budget, require_plausible_prices
+from rcjax.cli.option_records import checked, with_options
+from rcjax.cli.options import AsJson, LogFile, MaxDifference, Reading, spread, with_difference
+from rcjax.cli.parsers import budget as parse_budget, models_to_read, queries_a_day
+from rcjax.cli.plausible import require_plausible_budget
 from rcjax.cli.printing import warn
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import OUTPUT, PROMISES, TARGET, Spec
+from rcjax.policy.targets import Target
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.policy.targets import Target
     from rcjax.tuning.tune import Tuned
 
 _OTHERS = "the others are used where they can be"
-
-
-Cascade = Annotated[
-    Any,
-    typer.Option(
-        parser=names,
-        metavar="all|full|adaptive|A,B,…",
-        help="Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
-        "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: "
-        "single models and pairs by the labels]",
-        rich_help_panel=SEARCH,
-    ),
-]
 
 
 BudgetOrPeriod = Annotated[
     Any,
     typer.Option(
         "--budget",
-        parser=budget,
+        parser=parse_budget,
         metavar="MONEY",
         help="Fewest errors for this money per query: 0.00015, 0.15/k (per thousand), 150/M (per million); or for a "
         "day, week or month: 500/month.",
@@ -94,39 +56,6 @@ Queries = Annotated[
 ]
 
 
-NoFollow = Annotated[
-    bool,
-    typer.Option(
-        "--no-follow",
-        help="A service is to keep the policy's position, and not to follow its bill.",
-        rich_help_panel=PROMISES,
-    ),
-]
-
-
-AbstainPrice = Annotated[
-    Any,
-    typer.Option(
-        parser=fraction,
-        metavar="SHARE",
-        help="Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 or 30%.",
-        rich_help_panel=SEARCH,
-    ),
-]
-
-
-Confidence = Annotated[
-    Any,
-    typer.Option(
-        parser=fraction,
-        metavar="SHARE",
-        help="Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries that "
-        "the tuning does not see.",
-        rich_help_panel=PROMISES,
-    ),
-]
-
-
 HeldOut = Annotated[
     Path | None,
     typer.Option(
@@ -134,25 +63,6 @@ HeldOut = Annotated[
         show_default=False,
         help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
         rich_help_panel=PROMISES,
-    ),
-]
-
-
-Judged = Annotated[
-    bool,
-    typer.Option(
-        "--judged",
-        help="Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without it "
-        "only labels by hand do.",
-        rich_help_panel=PROMISES,
-    ),
-]
-
-
-Bands = Annotated[
-    bool,
-    typer.Option(
-        "--bands/--no-bands", help="Intervals by the bootstrap, at some seconds' cost.", rich_help_panel=OUTPUT
     ),
 ]
 
@@ -178,33 +88,17 @@ class Outputs(NamedTuple):
     frontier: Path | None
 
 
+@with_options
 def tune(
+    spec: Spec,
+    reading: Reading,
     log: LogFile,
-    prices: Prices = None,
     budget: BudgetOrPeriod = None,
     queries: Queries = None,
-    max_error: MaxError = None,
     max_difference: MaxDifference = None,
-    error_cost: ErrorCost = None,
     out: PolicyOut = None,
     frontier: FrontierOut = None,
-    bands: Bands = True,
-    labels: Labels = None,
-    answers: Answers = None,
-    reference: ReferenceModel = None,
-    same: SameBy = None,
-    score_max: ScoreMax = None,
-    task: TaskOption = Task.generation,
-    models: Models = None,
-    cascade: Cascade = None,
-    abstain_price: AbstainPrice = None,
-    confidence: Confidence = None,
     held_out: HeldOut = None,
-    judged: Judged = False,
-    no_follow: NoFollow = False,
-    max_seconds: MaxSeconds = None,
-    second_cost: SecondCost = None,
-    really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies from cheap to dear.
@@ -212,39 +106,25 @@ def tune(
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
     budget, period = spread(budget, queries, log)
-    target, outputs = one_target(budget, max_error, error_cost, max_difference), Outputs(out, frontier)
-    compared, scale = counted(reference, same, max_difference), scoring(score_max)
-    options = [("--out", out), ("--frontier", frontier)]
-    inputs = [("LOG", log), ("--prices", prices), ("--labels", labels), ("--answers", answers)]
-    require_distinct(options, [*inputs, ("--held-out", held_out)])
+    spec = with_difference(spec, max_difference, budget=budget, period=period)
+    outputs = Outputs(out, frontier)
+    how = reading.options(max_difference)
+    require_distinct([("--out", out), ("--frontier", frontier)], [*reading.inputs(log), ("--held-out", held_out)])
+    target = Target.of(**spec.target) if spec.target else None
     _require(not out or target is not None, "needs a target, such as --budget", "--out")
-    spec = Spec(
-        targets=() if target is None else (target,),
-        search="selected" if cascade is None else as_search(cascade),
-        abstain_price=abstain_price,
-        confidence=confidence,
-        judged=judged,
-        intervals=bands,
-        second_cost=second_cost or 0.0,
-        max_seconds=max_seconds,
-        follows=not no_follow,
-        period=period,
-    )
     checked(spec, held_out is not None)
     with reported(as_json=json_):
         for path in outputs:
             require_writable(path)
         start_jax()  # before JAX is imported
-        require_plausible_prices(prices, really)
-        reading = {"prices": prices, "labels": labels, "answers": answers, "task": task.value}
-        reading |= {"reference": compared, **scale}
+        reading.require_plausible()
         from rcjax.cli.console import Steps
 
         steps = Steps(3)
         with steps("reading the log"):
-            logs = _read(log, held_out, models_to_read(models, cascade), reading)
-        require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), really)
-        unused = _unused_answers(logs[0], spec.search, cascade)
+            logs = _read(log, held_out, models_to_read(reading.models, spec.cascade), how)
+        require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), reading.really)
+        unused = _unused_answers(logs[0], spec.cascade)
         if unused is not None:
             warn(unused)
         show = partial(_show, target=target)
@@ -256,11 +136,12 @@ def _require(condition: bool, what: str, option: str) -> None:
         raise typer.BadParameter(what, param_hint=option)
 
 
-def _unused_answers(log: Log, search: Any, cascade: tuple[str, ...] | None) -> str | None:
+def _unused_answers(log: Log, cascade: Any) -> str | None:
     """Why answers that the log tells are not used, in a line; None where they are, or there are none."""
-    if log.answer is None or search == "selected":
+    if log.answer is None or cascade is None:
         return None
-    what = f"--cascade {','.join(cascade or ())} does not compare answers, and the default search does"
+    named = cascade if isinstance(cascade, str) else ",".join(cascade[0])
+    what = f"--cascade {named} does not compare answers, and the default search does"
     return f"what was answered is not used: {what}: leave out --cascade"
 
 

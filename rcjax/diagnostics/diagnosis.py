@@ -223,7 +223,8 @@ def _promise(
     if frontier is None:
         if search is None or training is None:
             return None
-        frontier = searched_by(search).find(training.select(model.models), model, Spec(search=search), None)[0]
+        spec = Spec(cascade=None if search == "selected" else search)
+        frontier = searched_by(search).find(training.select(model.models), model, spec, None)[0]
     return try_promise(frontier, held, trained_on, seed)
 
 

@@ -36,11 +36,11 @@ from rcjax.model.calibration_error import calibration_error
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_count
+from rcjax.policy.record import recorded_count, recorded_tuning
 from rcjax.replaying.following import Rungs
 from rcjax.replaying.replay import Walked, as_tuned, walk_log
 from rcjax.tuning.overlap import Overlap, overlap
-from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning, why_untested
+from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
 

@@ -31,6 +31,7 @@ from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.scores import recorded_counted
+from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 
 #: How far inside of its limit a ladder stands, so that no rounding lifts it above.
@@ -301,21 +302,20 @@ class Frontier:
 def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
     """Where a policy of a `rcjax.Frontier` comes from, and all that it takes to check it and to tune it again.
 
-    What its model says of the log (`describe_fit`); `tuning`: the `target`, where there was one, the `models` to choose
-    from and their `prices`, the `search`, `chain`, `bands` and `abstain_price` of the frontier, and the options of the
-    `fit`; and `reference`: queries of that log.
+    What its model says of the log (`describe_fit`); `tuning`: the fields of `Spec` that a frontier knows, the `models`
+    to choose from and their `prices`; and `reference`: queries of that log.
     """
     model = frontier.model
-    tuning = {
-        "target": dict(target or {}),
-        "models": list(model.models),
-        "prices": model.prices,
-        "search": plain(frontier.search),
-        "chain": frontier.chain,
-        "bands": frontier.bands is not None,
-        "abstain_price": frontier.abstain_price,
-        "fit": model.options,
-    }
+    spec = Spec(
+        cascade=None if frontier.search == "selected" else frontier.search,
+        chain=frontier.chain,
+        transform=model.calibrators.transform,
+        abstain_price=frontier.abstain_price,
+        intervals=frontier.bands is not None,
+        **(target or {}),
+        **model.options,
+    )
+    tuning = spec.to_json() | {"models": list(model.models), "prices": model.prices}
     provenance = {**model.provenance, "tuning": tuning}
     return provenance if model.reference is None else provenance | {"reference": model.reference}
 

@@ -15,7 +15,7 @@ from rcjax.frontier.searches import Chain
 from rcjax.frontier.waiting_times import seconds_from_json
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.answers import COMPARISONS
-from rcjax.policy.record import CHAINS, search_record
+from rcjax.policy.spec import CHAINS, read_search
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
@@ -36,7 +36,7 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = make_frontier(
         model,
         points_from_json(model.models, data.get("frontier")),
-        search=search_record(data.get("search"), "search", model.models),
+        search=read_search(data.get("search"), "search", model.models),
         chain=cast(Chain, check.choice(data.get("chain"), CHAINS, "chain")),
         abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
         compare=check.optional(data.get("compare"), "compare", _comparison),

@@ -15,7 +15,8 @@ from rcjax._base import json_checks as check
 from rcjax._base.json_checks import amount, number, of_length, optional, require, share
 from rcjax.model.calibrator_files import FORMAT
 from rcjax.policy.calibrations import NO_CONFIDENCE, TRANSFORMS
-from rcjax.policy.record import fit_record, recorded_count
+from rcjax.policy.record import recorded_count
+from rcjax.policy.spec import read_fit
 
 _MOST_STATED = 32
 
@@ -128,7 +129,7 @@ def check_details(value: Any, where: str) -> None:
     provenance = check.items(details.get("provenance", {}), f"{where}.provenance", check.as_it_is)
     with check.inside(where):
         recorded_count(provenance, "queries", 0)
-    fit_record(details.get("fit", {}), f"{where}.fit")
+    read_fit(details.get("fit", {}), f"{where}.fit")
     for name, kind in (("reference", Mapping), ("prices", Mapping), ("copulas", Sequence)):
         held = details.get(name)
         what = "must be an object, or null" if kind is Mapping else "must be a list, or null"

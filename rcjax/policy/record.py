@@ -7,75 +7,75 @@ writes it. ValueError names the place of what is not.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
-from rcjax.policy.targets import SecondsLimit
+from rcjax.policy.spec import Spec, read_search
 
 if TYPE_CHECKING:
     from rcjax.policy.policy import AnyPolicy, Policy
 
 P = TypeVar("P", bound="AnyPolicy")
 
-SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
-
-
-CHAINS = ("exact", "paper")
-
-
-_METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
-
-
-_TARGETS = ("budget", "max_error", "error_cost", "lam")
-
-
 _TUNING = "provenance.tuning"
 
 
-def tuning_record(policy: AnyPolicy) -> dict[str, Any]:
-    """How a policy was tuned: the entries of its `provenance["tuning"]`, as far as they are there.
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How a policy was tuned."""
 
-    `target`, `models`, `search` (a word, or the cascades), `chain`, `fit`, `bands`, `abstain_price`, `judged`,
-    `prices`, `max_seconds` (a `SecondsLimit`); with `confidence`, that of its guarantee, None where there is none, and
-    `second_cost` where costs count waiting.
+    spec: Spec
+    """Its target is that recorded, or the policy's own λ where none is known, and none where that is not known."""
+    models: tuple[str, ...]
+    """All models that there were to choose from."""
+    prices: Mapping[str, Mapping[str, float]] | None
+    """Of tokens, as `read_log` takes them; None where none were recorded."""
+
+    def within(self, names: tuple[str, ...]) -> Tuning:
+        """The same for a log that holds some of the models only."""
+        models, cascade = tuple(name for name in self.models if name in names), self.spec.cascade
+        if isinstance(cascade, tuple):
+            cascade = tuple(path for path in cascade if set(path) <= set(models))
+        return dataclasses.replace(self, models=models, spec=dataclasses.replace(self.spec, cascade=cascade))
+
+    @property
+    def searches(self) -> bool:
+        """Whether there are two models, and cascades of them, to search among."""
+        return len(self.models) > 1 and self.spec.cascade != ()
+
+
+def recorded_tuning(policy: AnyPolicy) -> Tuning:
+    """How a policy or ladder was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
 
     >>> from rcjax.policy.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
-    >>> tuning_record(Policy(("small",), *parts, provenance={"tuning": {"target": {"lam": 300}}}))
-    {'target': {'lam': 300.0}, 'confidence': None}
-    >>> tuning_record(Policy(("small",), *parts, provenance={"tuning": {"target": {"foo": 1}}}))
+    >>> recorded_tuning(Policy(("small",), *parts, provenance={"tuning": {"lam": 300}})).spec.target
+    {'lam': 300.0}
+    >>> recorded_tuning(Policy(("small",), *parts, provenance={"tuning": {"lam": "x"}}))
     Traceback (most recent call last):
     ...
-    ValueError: provenance.tuning.target: this rcjax knows budget, ... only, but it is 'foo'
+    ValueError: provenance.tuning.lam: must be a number, but it is 'x'
     """
-    tuning = _tuning(policy.provenance, _TUNING)
-    confidence = _confidence(policy.provenance)
-    names = check.names(tuning["models"], f"{_TUNING}.models") if "models" in tuning else tuple(policy.models)
-    checks = {
-        "target": _target,
-        "models": check.names,
-        "search": partial(search_record, models=names),
-        "chain": lambda value, where: check.choice(value, CHAINS, where),
-        "fit": fit_record,
-        "bands": check.flag,
-        "abstain_price": partial(check.optional, check=check.amount),
-        "judged": check.flag,
-        "prices": partial(check.optional, check=prices_record),
-        "max_seconds": _limit,
-    }
-    record = {name: read(tuning[name], f"{_TUNING}.{name}") for name, read in checks.items() if name in tuning}
-    record["confidence"] = confidence
-    price, _ = recorded_waiting(policy.provenance)
-    return record | ({"second_cost": price} if price else {})
+    record = _tuning(policy.provenance, _TUNING)
+    models = check.names(record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
+    spec = Spec.from_json(record, _TUNING)
+    if isinstance(spec.cascade, tuple):
+        read_search(spec.cascade, f"{_TUNING}.cascade", models)
+    lam, transform = policy.expected.get("lam"), next(iter(policy.calibrations.values())).transform
+    lam = None if spec.target else lam
+    known: dict[str, Any] = {"transform": transform} | ({} if lam is None else {"lam": lam})
+    known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
+    known["second_cost"], _ = recorded_waiting(policy.provenance)
+    return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 
 
-def with_record(policy: P, **entries: Any) -> P:
-    """The same policy, each part of which has these entries, JSON values, in the record of its tuning besides."""
+def with_spec(policy: P, spec: Spec) -> P:
+    """The same policy, each part of which records how it was tuned, beside what its frontier knew of it."""
 
     def recording(part: Policy) -> Policy:
-        tuning = {**part.provenance.get("tuning", {}), **entries}
+        tuning = {**spec.to_json(), **part.provenance.get("tuning", {})}
         return dataclasses.replace(part, provenance={**part.provenance, "tuning": tuning})
 
     return policy._with_parts(recording)
@@ -126,26 +126,6 @@ def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> in
     return check.whole(provenance[name], f"provenance.{name}") if name in provenance else default
 
 
-def search_record(value: Any, where: str, models: Sequence[str]) -> str | tuple[tuple[str, ...], ...]:
-    """A search as a frontier keeps it: a word, or a list of cascades of the models."""
-    if isinstance(value, str):
-        return check.choice(value, SEARCHES, where)
-    return check.sequence(value, where, partial(check.names_among, allowed=models))
-
-
-def fit_record(value: Any, where: str) -> dict[str, Any]:
-    """Options of `rcjax.fit`: `copula`, a name or a list of names, and `method` or `criterion`."""
-    checks = {
-        "copula": _families,
-        "method": lambda value, at: check.choice(value, _METHODS, at),
-        "criterion": lambda value, at: check.choice(value, _CRITERIA, at),
-    }
-    options = check.items(value, where, check.as_it_is)
-    for name in options:
-        check.choice(name, tuple(checks), where)
-    return {name: checks[name](value, f"{where}.{name}") for name, value in options.items()}
-
-
 def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
     """Money per million tokens: an input and an output price by model."""
     return check.items(value, where, partial(check.by_name, keys=("input", "output"), check=check.amount))
@@ -153,39 +133,3 @@ def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
 
 def _tuning(provenance: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return check.items(provenance.get("tuning", {}), where, check.as_it_is)
-
-
-def _confidence(provenance: Mapping[str, Any]) -> float | None:
-    guarantee = check.items(provenance.get("guarantee", {}), "provenance.guarantee", check.as_it_is)
-    if "confidence" not in guarantee:
-        return None
-    return _inner(guarantee["confidence"], "provenance.guarantee.confidence")
-
-
-def _inner(value: Any, where: str) -> float:
-    """A probability that is neither 0 nor 1."""
-    probability = check.share(value, where)
-    check.require(0 < probability < 1, where, "must lie between 0 and 1", value)
-    return probability
-
-
-def _target(value: Any, where: str) -> dict[str, float]:
-    """None of the targets of `Frontier.policy`, or one."""
-    entries = check.items(value, where, check.as_it_is)
-    for name in entries:
-        check.choice(name, _TARGETS, where)
-    check.require(len(entries) <= 1, where, "must be one target", list(entries))
-    kinds = {"error_cost": check.positive}
-    return {name: kinds.get(name, check.amount)(value, f"{where}.{name}") for name, value in entries.items()}
-
-
-def _limit(value: Any, where: str) -> SecondsLimit:
-    try:
-        return SecondsLimit.of(value)
-    except ValueError:
-        check.require(False, where, "must be a number of seconds, or such as 'p95=4'", value)
-        raise
-
-
-def _families(value: Any, where: str) -> str | list[str]:
-    return value if isinstance(value, str) and value else list(check.sequence(value, where, check.name))

@@ -1,18 +1,34 @@
 """How a log is tuned: one description, from the command line to the choice, and from a policy's record back to it.
 
-What goes together with what is decided here, and nowhere else. Standard library only.
+What a field means, how it is read from a record, and how the command line offers it stands at the field; what goes
+together with what in `Spec.check`. Standard library only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
+from functools import partial
+from typing import Any, Literal, TypedDict
 
-from rcjax.policy.calibrations import Transform
+from rcjax._base import json_checks as check
+from rcjax.policy.calibrations import TRANSFORMS, Transform
 from rcjax.policy.following import Period
-from rcjax.policy.targets import SecondsLimit, Target, TargetName
+from rcjax.policy.targets import TARGETS, SecondsLimit, Target, TargetName
+
+#: The panels of `--help`, in the order of what most people look for.
+TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
+SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
+PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
+
+SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
+
+
+CHAINS = ("exact", "paper")
+
+
+_METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
 
 
 class SpecError(ValueError):
@@ -23,8 +39,8 @@ class SpecError(ValueError):
     confidence needs max_error or budget; needs --max_error or --budget
     """
 
-    def __init__(self, option: str, what: str) -> None:
-        super().__init__(f"{option} {_named(what, str)}")
+    def __init__(self, option: str | None, what: str) -> None:
+        super().__init__(f"{option or ''} {_named(what, str)}".lstrip())
         self.option = option
         self._what = what
 
@@ -38,54 +54,208 @@ def _named(what: str, name: Callable[[str], str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), what)
 
 
+#: What the command line says of a field that it offers.
+HELP = {
+    "budget": "Fewest errors for this money per query: 0.00015, 0.15/k (per thousand), 150/M (per million).",
+    "max_error": "Least money at this share of wrong answers: 0.05 or 5%.",
+    "error_cost": "What one wrong answer costs you.",
+    "cascade": "Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
+    "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: single"
+    " models and pairs by the labels]",
+    "abstain_price": "Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 "
+    "or 30%.",
+    "confidence": "Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries "
+    "that the tuning does not see.",
+    "judged": "Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without "
+    "it only labels by hand do.",
+    "intervals": "Intervals by the bootstrap, at some seconds' cost.",
+    "follows": "A service is to keep the policy's position, and not to follow its bill.",
+    "second_cost": "What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs "
+    "a column seconds or latency_ms.",
+    "max_seconds": "How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column "
+    "seconds or latency_ms.",
+}
+
+#: What a value looks like in `--help`, and the function of `rcjax.cli.parsers` that reads it.
+_MONEY, _SHARE = ("MONEY", "money"), ("SHARE", "fraction")
+
+
+def _told(
+    read: check.Check[Any],
+    panel: str | None = None,
+    form: tuple[str, str] | None = None,
+    *,
+    default: Any = None,
+    flag: str | None = None,
+) -> Any:
+    """A field of `Spec`.
+
+    Args:
+        read: the check that reads it from a record, where it is not null.
+        panel: that of `--help` in which the command line offers it; None: it does not.
+        form: how its value looks, and its parser; None for a flag.
+        default: what it is where nobody says.
+        flag: how it is spelt, where not by its name.
+    """
+    return field(default=default, metadata={"read": read, "panel": panel, "form": form, "flag": flag})
+
+
+def cascades_of(cascade: Any) -> Any:
+    """A search by the model as `solve_frontier` takes it, from a word, one cascade or a list of them.
+
+    >>> cascades_of(["small", "large"]), cascades_of([["small"], ["small", "large"]]), cascades_of("all")
+    ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
+    """
+    if isinstance(cascade, str):
+        return cascade
+    if all(isinstance(name, str) for name in cascade):
+        return (tuple(cascade),) if cascade else ()
+    if not all(isinstance(path, list | tuple) for path in cascade):
+        raise TypeError("cascade must be a word, a list of names of models, or a list of such lists")
+    return tuple(tuple(path) for path in cascade)
+
+
+def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> str | tuple[tuple[str, ...], ...]:
+    """A search as a frontier keeps it: a word, or a list of cascades, of some models where these are given."""
+    if isinstance(value, str):
+        return check.choice(value, SEARCHES, where)
+    among = check.names if models is None else partial(check.names_among, allowed=models)
+    return check.sequence(value, where, among)
+
+
+def _limit(value: Any, where: str) -> SecondsLimit:
+    try:
+        return SecondsLimit.of(value)
+    except ValueError:
+        check.require(False, where, "must be a number of seconds, or such as 'p95=4'", value)
+        raise
+
+
+def _families(value: Any, where: str) -> str | list[str]:
+    return value if isinstance(value, str) and value else list(check.sequence(value, where, check.name))
+
+
+def _word(*allowed: str) -> check.Check[str]:
+    return lambda value, where: check.choice(value, allowed, where)
+
+
 @dataclass(frozen=True)
 class Spec:
     """How a log is tuned, whichever log.
 
-    >>> Spec((Target("budget", 1e-4),), confidence=0.95).check().aim
-    'budget'
-    >>> Spec((Target("lam", 300.0),), confidence=0.95).check()
+    Raises ValueError for two targets, or a value of one that makes no sense.
+
+    >>> Spec(budget=1e-4, confidence=0.95).check().target
+    {'budget': 0.0001}
+    >>> Spec(lam=300.0, confidence=0.95).check()
     Traceback (most recent call last):
     ...
     rcjax.policy.spec.SpecError: confidence needs max_error or budget
     """
 
-    targets: tuple[Target, ...] = ()
-    """What the policy is for, one at most; without one there is a frontier, and no policy."""
-    search: Any = "selected"
-    """By the labels ("selected"), or by the model: "all", "full", "adaptive", or cascades by their models' names."""
-    chain: Literal["exact", "paper"] = "exact"
+    budget: float | None = _told(check.amount, TARGET, _MONEY)
+    """What the policy is for, one target at most: the least error at an expected cost per query of so much."""
+    max_error: float | None = _told(check.amount, TARGET, _SHARE)
+    """The least cost at an error probability of at most so much."""
+    error_cost: float | None = _told(check.positive, TARGET, ("MONEY", "positive"))
+    """The least cost plus errors, where one error costs so much."""
+    lam: float | None = _told(check.amount)
+    """The least error + λ·cost."""
+    cascade: Any = _told(read_search, SEARCH, ("all|full|adaptive|A,B,…", "cascade"))
+    """None searches by the labels (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
+    "full", "adaptive", the names of one cascade, or a list of cascades; what was answered has no part in it."""
+    chain: Literal["exact", "paper"] = _told(_word(*CHAINS), default="exact")
     """How the model takes confidences along a cascade to depend on each other."""
-    fit: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `rcjax.fit`, for a search by the model."""
-    transform: Transform | Literal["auto"] = "auto"
+    copula: Any = _told(_families)
+    """How the confidences of two models depend on each other, as `fit` takes it, for a search by the model."""
+    method: Literal["tau", "likelihood"] | None = _told(_word(*_METHODS))
+    """How copulas are fitted, as `fit` takes it."""
+    criterion: Literal["aic", "cv"] | None = _told(_word(*_CRITERIA))
+    """What chooses among several families, as `fit` takes it."""
+    transform: Transform | Literal["auto"] = _told(_word(*TRANSFORMS), default="auto")
     """Of raw confidences."""
-    abstain_price: float | None = None
+    abstain_price: float | None = _told(check.amount, SEARCH, _SHARE)
     """What a refusal costs, in errors; None: models may not refuse."""
-    confidence: float | None = None
-    """That of the guarantee; None for none."""
-    judged: bool = False
-    """Whether judges' verdicts count for the guarantee, corrected by the labels by hand."""
-    intervals: bool = True
-    """Whether to draw intervals around the frontier."""
-    second_cost: float = 0.0
-    """What a second of waiting is worth, in money; costs count it."""
-    max_seconds: SecondsLimit | None = None
-    """How long queries may wait; None: as long as it takes."""
-    follows: bool = True
-    """Whether a service moves along the policy's ladder, so as to keep to a budget."""
-    period: Period | None = None
-    """Money for a period, of which the budget was made; None: the budget is for each query."""
+    confidence: float | None = _told(partial(check.number, low=1e-9, high=1 - 1e-9), PROMISES, _SHARE)
+    """Guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning does not see
+    (`certify`)."""
+    judged: bool = _told(check.flag, PROMISES, default=False)
+    """The guarantee may rest on judges' verdicts besides, corrected by labels by hand; else it rests on these alone."""
+    intervals: bool = _told(check.flag, OUTPUT, default=True, flag="--bands/--no-bands")
+    """Draw intervals around every point by the bootstrap (`bootstrap`)."""
+    follows: bool = _told(check.flag, PROMISES, default=True, flag=" /--no-follow")
+    """A service moves along the policy's ladder, so as to keep to a budget."""
+    period: Period | None = _told(partial(check.build, Period))
+    """Money for a day, a week or a month, of which the budget was made; None: the budget is for each query."""
+    second_cost: float = _told(check.amount, WAITING, _MONEY, default=0.0)
+    """What a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the seconds of every
+    answer."""
+    max_seconds: Any = _told(_limit, WAITING, ("SECONDS|p95=SECONDS", "seconds_limit"))
+    """How long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4", which all but
+    5 % keep to. Of each candidate the mean or that share, on the log and with one standard error more, must keep to
+    it."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in TARGETS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
+        for name, value in self.target.items():
+            object.__setattr__(self, name, value)
+        if self.max_seconds is not None:
+            object.__setattr__(self, "max_seconds", SecondsLimit.of(self.max_seconds))
+        if self.cascade is not None:
+            object.__setattr__(self, "cascade", cascades_of(self.cascade))
+
+    @property
+    def target(self) -> dict[str, float]:
+        """The target by its name, as `Frontier.policy` takes it; empty where there is none."""
+        given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
+        return Target.of(**given).to_json() if given else {}
 
     @property
     def aim(self) -> TargetName:
         """The kind of target that policies are chosen for; without one, a budget."""
-        return self.targets[0].name if self.targets else "budget"
+        return next(iter(self.target), "budget")  # type: ignore[return-value]
 
     @property
-    def target(self) -> dict[str, float]:
-        """The targets as provenance keeps them, by name."""
-        return {target.name: target.value for target in self.targets}
+    def search(self) -> Any:
+        """As `Frontier.search` has it."""
+        return "selected" if self.cascade is None else self.cascade
+
+    @property
+    def fit(self) -> dict[str, Any]:
+        """Options of `rcjax.fit`, for a search by the model."""
+        options = {name: getattr(self, name) for name in ("copula", "method", "criterion")}
+        return {name: value for name, value in options.items() if value is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that are not as by default, as JSON values; `from_json` undoes it.
+
+        >>> Spec(budget=1e-4, max_seconds="p95=4").to_json()
+        {'budget': 0.0001, 'max_seconds': 'p95=4'}
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        told = {each.name: values[each.name] for each in fields(self) if values[each.name] != each.default}
+        kept = {"max_seconds": lambda limit: limit.text, "period": asdict}
+        return {name: kept.get(name, lambda value: value)(value) for name, value in told.items()}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
+        """The inverse of `to_json`; other entries are left out. ValueError names the place of what is not as it is.
+
+        Args:
+            record: the object that holds the fields.
+            where: its place, for the message.
+
+        >>> Spec.from_json({"lam": -1}, "tuning")
+        Traceback (most recent call last):
+        ...
+        ValueError: tuning.lam: must be between 0 and 1e+100, but it is -1
+        """
+        try:
+            return cls(**{each.name: _read(each, record, where) for each in fields(cls) if each.name in record})
+        except ValueError as problem:
+            raise ValueError(str(problem) if str(problem).startswith(where) else f"{where}: {problem}") from None
 
     def check(self, held_out: bool = False) -> Spec:
         """The same; SpecError for the first option that does not go with the others.
@@ -98,10 +268,9 @@ class Spec:
         return self
 
     def _misses(self, held_out: bool) -> list[tuple[str, str]]:
-        limited = any(target.is_limit for target in self.targets)
-        sure = self.confidence
+        sure, limited = self.confidence, self.budget is not None or self.max_error is not None
         rules = [
-            ("copula", "needs {cascade}", bool(self.fit) and self.search == "selected"),
+            ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
             ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
             ("no_follow", "needs {budget}", not self.follows and "budget" not in self.target),
@@ -110,3 +279,39 @@ class Spec:
             ("max_seconds", "is no guarantee: leave {confidence} out", self.max_seconds is not None and bool(sure)),
         ]
         return [(option, what) for option, what, broken in rules if broken]
+
+
+def _read(each: Field[Any], record: Mapping[str, Any], where: str) -> Any:
+    value = record[each.name]
+    return None if value is None and each.default is None else each.metadata["read"](value, f"{where}.{each.name}")
+
+
+def read_fit(value: Any, where: str) -> dict[str, Any]:
+    """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, `method`, `criterion`."""
+    options = check.items(value, where, check.as_it_is)
+    for name in options:
+        check.choice(name, ("copula", "method", "criterion"), where)
+    return Spec.from_json(options, where).fit
+
+
+class SpecFields(TypedDict, total=False):
+    """The fields of `Spec` as `rcjax.tune` takes them, for type checkers."""
+
+    budget: float | None
+    max_error: float | None
+    error_cost: float | None
+    lam: float | None
+    cascade: str | Sequence[Any] | None
+    chain: Literal["exact", "paper"]
+    copula: Any
+    method: Literal["tau", "likelihood"] | None
+    criterion: Literal["aic", "cv"] | None
+    transform: Transform | Literal["auto"]
+    abstain_price: float | None
+    confidence: float | None
+    judged: bool
+    intervals: bool
+    follows: bool
+    period: Period | None
+    second_cost: float
+    max_seconds: float | str | None

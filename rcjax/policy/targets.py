@@ -15,7 +15,7 @@ from rcjax.policy.counted import ERRORS, Counted
 TargetName = Literal["budget", "max_error", "error_cost", "lam"]
 
 
-_NAMES = get_args(TargetName)
+TARGETS = get_args(TargetName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,50 +35,20 @@ class Target:
     value: float
 
     def __post_init__(self) -> None:
-        if self.name not in _NAMES:
-            raise ValueError(f"target {self.name!r} is unknown: give one of {', '.join(_NAMES)}")
+        if self.name not in TARGETS:
+            raise ValueError(f"target {self.name!r} is unknown: give one of {', '.join(TARGETS)}")
         value = float(self.value)
         if not math.isfinite(value) or value < 0 or (self.name == "error_cost" and value == 0):
             raise ValueError(f"{self.name} is {value}; it must be a positive number")
         object.__setattr__(self, "value", value)
 
     @classmethod
-    def those(
-        cls,
-        *,
-        budget: float | None = None,
-        max_error: float | None = None,
-        error_cost: float | None = None,
-        lam: float | None = None,
-    ) -> tuple[Target, ...]:
-        """A target for each value that is not None.
-
-        Args:
-            budget, max_error, error_cost, lam: as `Frontier.policy` takes them.
-        """
-        values: dict[Any, float | None] = {
-            "budget": budget,
-            "max_error": max_error,
-            "error_cost": error_cost,
-            "lam": lam,
-        }
-        return tuple(cls(name, value) for name, value in values.items() if value is not None)
-
-    @classmethod
     def of(cls, **values: float | None) -> Target:
-        """The one value that is not None, as `those` takes them; ValueError unless there is exactly one."""
-        targets = cls.those(**values)
+        """The one value that is not None, as `Frontier.policy` takes them; ValueError unless there is exactly one."""
+        targets = [cls(name, value) for name, value in values.items() if value is not None]  # type: ignore[arg-type]
         if len(targets) != 1:
-            raise ValueError(f"give exactly one of {', '.join(_NAMES)}; {len(targets)} were given")
+            raise ValueError(f"give exactly one of {', '.join(TARGETS)}; {len(targets)} were given")
         return targets[0]
-
-    @classmethod
-    def at_most_one(cls, **values: float | None) -> Target | None:
-        """The one value that is not None, or None where all are; ValueError where there are several."""
-        targets = cls.those(**values)
-        if len(targets) > 1:
-            raise ValueError(f"give one target, not {' and '.join(target.name for target in targets)}")
-        return targets[0] if targets else None
 
     def to_json(self) -> dict[str, float]:
         """As provenance keeps it: one entry, of the target's name."""

@@ -16,6 +16,7 @@ from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.label_outcomes import corrected_log
+from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare, starting_point
@@ -81,7 +82,8 @@ def make_report(
     accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
-    target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
+    aim = Spec(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam).target
+    target = Target.of(**aim) if aim else None
     judged = log if test is None else test.select(log.models)
     # Side by side, as all of these spend most of their first run in XLA's compiler.
     with ThreadPoolExecutor(3) as beside:

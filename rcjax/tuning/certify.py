@@ -24,7 +24,8 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import pareto
 from rcjax.logs.log import Log
 from rcjax.policy.policy import Policy
-from rcjax.policy.record import with_record
+from rcjax.policy.record import with_spec
+from rcjax.policy.spec import Spec
 from rcjax.tuning.betting import last_shown, queries_needed
 from rcjax.tuning.evidence import Evidence, HeldOut
 from rcjax.tuning.overlap import overlap, require_unseen
@@ -142,7 +143,7 @@ def certify(
     if chosen is None:
         raise InfeasibleError(_infeasible(held_out.evidence(order[:1]), target, frontier))
     policy = frontier.point(chosen, target.by_name)
-    policy = with_record(policy, judged=True) if judged else policy
+    policy = with_spec(policy, Spec(**target.by_name, confidence=target.confidence, judged=judged))
     return _certificate(policy, chosen, held_out, target)
 
 
@@ -175,7 +176,7 @@ class _Target:
         return cls(float(limit), max_error is not None, float(confidence))  # type: ignore[arg-type] - one of them
 
     @property
-    def by_name(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, Any]:
         """The target by the name that `Frontier.policy` has for it."""
         return {"max_error" if self.of_error else "budget": self.limit}
 

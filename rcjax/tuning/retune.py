@@ -18,10 +18,9 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
 from rcjax.policy.rules import tell_need
 from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import as_tuned, walk_log
@@ -45,69 +44,6 @@ _ROUNDING = 1e-9  # of a loss
 
 
 _IN_SERVICE, _AGAIN = "in service", "again"  # arms
-
-
-@dataclasses.dataclass(frozen=True)
-class Recorded:
-    """How a policy was tuned, as its provenance tells."""
-
-    spec: Spec
-    """Its targets are those recorded, or its own λ where none is known, and none where that is not known either."""
-    models: tuple[str, ...]
-    """All models that there were to choose from."""
-    prices: Any
-    """Of tokens, as `read_log` takes them; None where none were recorded."""
-
-    def within(self, names: tuple[str, ...]) -> "Recorded":
-        """The same for a log that holds some of the models only."""
-        models, search = tuple(name for name in self.models if name in names), self.spec.search
-        if not isinstance(search, str):
-            search = tuple(path for path in search if set(path) <= set(models))
-        return dataclasses.replace(self, models=models, spec=dataclasses.replace(self.spec, search=search))
-
-    def on(self, log: Log, bands: bool | None) -> tuple["Recorded", list[str]]:
-        """(the same for a log, what to say of models that it lacks); bands: whether to draw them, None as before.
-
-        Raises LogError where fewer than two models are left.
-        """
-        tuning = self.within(log.models)
-        absent = listed([name for name in self.models if name not in tuning.models])
-        if not tuning.searches:
-            raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
-        if bands is not None:
-            tuning = dataclasses.replace(tuning, spec=dataclasses.replace(tuning.spec, intervals=bands))
-        return tuning, [f"the log lacks {absent}: tuned without"] if absent else []
-
-    @property
-    def searches(self) -> bool:
-        """Whether there are two models, and cascades of them, to search among."""
-        return len(self.models) > 1 and bool(self.spec.search)
-
-
-def recorded_tuning(policy: AnyPolicy) -> Recorded:
-    """How a policy or mixture was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
-
-    ValueError names the place of what is not as rcjax writes it.
-    """
-    record = tuning_record(policy)
-    lam = policy.expected.get("lam")
-    target = record.get("target") or ({} if lam is None else {"lam": lam})
-    spec = Spec(
-        targets=Target.those(**target),
-        search=record.get("search", "selected"),
-        chain=record.get("chain", "exact"),
-        fit=record.get("fit", {}),
-        transform=next(iter(policy.calibrations.values())).transform,
-        abstain_price=record.get("abstain_price"),
-        confidence=record["confidence"],
-        judged=record.get("judged", False),
-        intervals=record.get("bands", True),
-        second_cost=record.get("second_cost", 0.0),
-        max_seconds=record.get("max_seconds"),
-        follows=policy.follows or policy.budget is None,
-        period=policy.period,
-    )
-    return Recorded(spec, record.get("models", tuple(policy.models)), record.get("prices") or policy.prices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,17 +74,17 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     >>> log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     >>> old, fresh = log.split(0.5, seed=0)
     >>> policy = rcjax.solve_frontier(rcjax.fit(old)).policy(error_cost=0.001)
-    >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["target"]["error_cost"]
+    >>> rcjax.retune(policy, fresh).policy.provenance["tuning"]["error_cost"]
     0.001
     """
     before = recorded_tuning(policy)
-    if not before.spec.targets:
+    if not before.spec.target:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
     if before.spec.search == "minimised":
         raise ValueError(
             "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
         )
-    tuning, remarks = before.on(log, bands)
+    tuning, remarks = _on(log, before, bands)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log tells none: tuned without")
@@ -162,6 +98,20 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     beside = tell_beside(tuned.policy, tuned.log)
     words = (*verdict, *remarks, *beside, *tell_need(tuned.policy.rungs))
     return Retuned(tuned.policy, tuned.frontier, words)
+
+
+def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
+    """(how to tune on a log, what to say of models that it lacks); bands: whether to draw them, None as before.
+
+    Raises LogError where fewer than two models are left.
+    """
+    left = tuning.within(log.models)
+    absent = listed([name for name in tuning.models if name not in left.models])
+    if not left.searches:
+        raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
+    if bands is not None:
+        left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=bands))
+    return left, [f"the log lacks {absent}: tuned without"] if absent else []
 
 
 def _with_asked(log: Log, policy: AnyPolicy) -> Log:

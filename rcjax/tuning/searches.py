@@ -1,15 +1,13 @@
 """Tuning by either search: by the labels, the default, or by the fitted model, imported when it is asked for."""
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from typing import Any, Unpack
 
 from rcjax._base.arguments import instance
-from rcjax.copulas import Copula
 from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
-from rcjax.policy.spec import Spec
-from rcjax.policy.targets import SecondsLimit, Target
+from rcjax.policy.spec import Spec, SpecFields
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.select import BY_LABELS, SearchedBy
 from rcjax.tuning.tune import Tuned, tune_in_stages
@@ -24,46 +22,16 @@ def searched_by(search: Any) -> SearchedBy:
     return BY_MODEL
 
 
-def tune(
-    log: Log,
-    *,
-    budget: float | None = None,
-    max_error: float | None = None,
-    error_cost: float | None = None,
-    lam: float | None = None,
-    cascade: str | Sequence[Any] | None = None,
-    copula: str | type[Copula] | Sequence[str | type[Copula]] | None = None,
-    confidence: float | None = None,
-    held_out: Log | None = None,
-    judged: bool = False,
-    intervals: bool = True,
-    abstain_price: float | None = None,
-    second_cost: float = 0.0,
-    max_seconds: float | str | None = None,
-) -> Tuned:
+def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Unpack[SpecFields]) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
     Args:
         log: the log to learn from.
-        budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; without one there is a
-            frontier, and no policy.
-        cascade: None searches by the labels (`select_frontier`). Else the search is by the model alone
-            (`solve_frontier`): "all", "full", "adaptive", the names of one cascade, or a list of cascades; what was
-            answered has no part in it.
-        copula: how the confidences of two models depend on each other, as `fit` takes it, for a search by the model.
-        confidence: guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning
-            does not see (`certify`).
-        held_out: the log of these queries; by default half of those of `log`, drawn at random, or where answers lack
-            labels, half of those labelled by hand.
-        judged: the guarantee may rest on judges' verdicts besides, corrected by labels by hand; by default it rests on
-            labels by hand alone.
-        intervals: draw intervals around every point by the bootstrap (`bootstrap`).
-        abstain_price: let models refuse to answer, where a refusal costs so many errors.
-        second_cost: what a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the
-            seconds of every answer.
-        max_seconds: how long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4",
-            which all but 5 % keep to. Of each candidate the mean or that share, on the log and with one standard error
-            more, must keep to it.
+        spec: how to tune; None: by default.
+        held_out: the log of the queries that a guarantee is tested on; by default half of those of `log`, drawn at
+            random, or where answers lack labels, half of those labelled by hand.
+        fields: those of `Spec`, in place of what `spec` says: `budget`, `max_error`, `error_cost` or `lam`, `cascade`,
+            `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
 
     Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
     that do not go together; LogError as `fit` and `select_frontier` do.
@@ -75,34 +43,8 @@ def tune(
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
     instance(log, Log, "log")
-    target = Target.at_most_one(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-    spec = Spec(
-        targets=() if target is None else (target,),
-        search="selected" if cascade is None else as_cascades(cascade),
-        fit={} if copula is None else {"copula": copula},
-        abstain_price=abstain_price,
-        confidence=confidence,
-        judged=judged,
-        intervals=intervals,
-        second_cost=second_cost,
-        max_seconds=None if max_seconds is None else SecondsLimit.of(max_seconds),
-    )
-    return tune_in_stages(log, held_out, spec.check(held_out is not None), by=searched_by(spec.search))
-
-
-def as_cascades(cascade: str | Sequence[Any] | None) -> Any:
-    """A search by the model as `solve_frontier` takes it, from a word, one cascade or a list of them; None stays None.
-
-    >>> as_cascades(["small", "large"]), as_cascades([["small"], ["small", "large"]]), as_cascades("all")
-    ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
-    """
-    if cascade is None or isinstance(cascade, str):
-        return cascade
-    if all(isinstance(name, str) for name in cascade):
-        return (tuple(cascade),)
-    if not all(isinstance(path, list | tuple) for path in cascade):
-        raise TypeError("cascade must be a word, a list of names of models, or a list of such lists")
-    return tuple(tuple(path) for path in cascade)
+    spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
+    return tune_in_stages(log, held_out, spec, by=searched_by(spec.search))
 
 
 def bootstrap(

@@ -19,7 +19,7 @@ from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration_error import calibration_error
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.record import with_record
+from rcjax.policy.record import with_spec
 from rcjax.policy.rules import tell_need
 from rcjax.policy.spec import Spec
 from rcjax.replaying.beside_reference import tell_beside
@@ -199,9 +199,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         _choose(frontier, target)
         policy = frontier.policy(**target)
         index = _main_point(frontier, policy)
-    policy = policy.followed(follows=spec.follows, period=spec.period)
-    if spec.max_seconds is not None:
-        policy = with_record(policy, max_seconds=spec.max_seconds.text)
+    policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
     notes.extend(tell_beside(policy, tuned.log))
     return dataclasses.replace(
         tuned,

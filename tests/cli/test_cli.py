@@ -9,7 +9,7 @@ from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write
 from misses import in_turn
 
 import rcjax
-from rcjax.cli import options
+from rcjax.cli import parsers
 from rcjax.policy.policy_files import policy_from_json
 
 COLUMNS = "80"
@@ -52,7 +52,7 @@ def test_version():
         (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
         (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
-        (["tune", "log.csv", "--budget", "1/week"], "is no sum of money"),
+        (["tune", "log.csv", "--budget", "1/year"], "is no sum of money"),
         (["tune", "log.csv", "--budget=-1"], "is not a sum of money"),
         (["tune", "log.csv", "--max-error", "150%"], "is more than 1"),
         (["tune", "log.csv", "--max-error", "nan"], "is not a share"),
@@ -96,11 +96,11 @@ def test_usage_errors_have_status_2(arguments, message):
     ],
 )
 def test_money(text, money):
-    assert options.money(text) == pytest.approx(money)
+    assert parsers.money(text) == pytest.approx(money)
 
 
 def test_fractions():
-    assert options.fraction("5%") == options.fraction("0.05") == 0.05
+    assert parsers.fraction("5%") == parsers.fraction("0.05") == 0.05
 
 
 # -- tune

@@ -53,7 +53,7 @@ def folder(tmp_path, monkeypatch):
     make_policy(provenance={"asked": {"small": {"signal": "stated"}}}).save("stated.json")
     make_policy(provenance={"task": "generation"}).save("texts.json")
     make_policy(provenance={"task": "choice"}).save("letters.json")
-    make_policy(provenance={"tuning": {"search": 5}}).save("tampered.json")
+    make_policy(provenance={"tuning": {"cascade": 5}}).save("tampered.json")
     (tmp_path / "frontier.json").write_text('{"format": "rcjax-frontier"}')
     write_models(tmp_path / "models.toml", "small", "middle", "large")
     write_models(tmp_path / "fewer.toml", "small", "large")
@@ -114,7 +114,7 @@ FILES = {
 DATA = {
     "frontier.json --models models.toml": "frontier.json: format: must be 'rcjax-policy'",
     "models.toml --models models.toml": "models.toml: not JSON",
-    "tampered.json --models models.toml": "tampered.json: provenance.tuning.search",
+    "tampered.json --models models.toml": "tampered.json: provenance.tuning.cascade",
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
     "policy.json --models policy.json": "policy.json, model format: give a table",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",

@@ -123,7 +123,7 @@ def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path)
     assert result.exit_code == 0, (result.stderr, result.exception)
     new = rcjax.load_policy(tmp_path / "new.json")
     assert new.provenance["source"] == "fresh.csv"
-    assert new.provenance["tuning"]["target"] == {"error_cost": 0.001}
+    assert new.provenance["tuning"]["error_cost"] == 0.001
     for text in (
         "before:",
         "after:",

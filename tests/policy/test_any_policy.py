@@ -9,7 +9,8 @@ from policy_samples import make_ladder, make_policy
 
 from rcjax.policy import AnyPolicy, Rule
 from rcjax.policy.policy_files import KINDS, policy_from_json
-from rcjax.policy.record import with_record
+from rcjax.policy.record import with_spec
+from rcjax.policy.spec import Spec
 
 ONE, OTHER = make_policy(), make_policy(rules={**make_policy().rules, "small": [Rule(1, "answer")]})
 SAMPLES = {
@@ -37,10 +38,10 @@ def test_who_answers():
 @in_turn("name", [*SAMPLES])
 def test_all_parts_record_what_is_added(name):
     policy = SAMPLES[name]
-    recorded = with_record(policy, chain="paper")
+    recorded = with_spec(policy, Spec(confidence=0.9))
     assert type(recorded) is type(policy)
     for part, before in zip(recorded.rungs, policy.rungs, strict=True):
-        assert part.provenance["tuning"] == {**before.provenance.get("tuning", {}), "chain": "paper"}
+        assert part.provenance["tuning"] == {**before.provenance.get("tuning", {}), "confidence": 0.9}
         assert part.rules == before.rules
     assert recorded.weights == policy.weights
 

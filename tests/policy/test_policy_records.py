@@ -14,8 +14,7 @@ import rcjax
 from rcjax.cli import inputs
 from rcjax.logs.kept_sample import read_reference
 from rcjax.policy.policy_files import policy_from_json
-from rcjax.policy.record import recorded_count, recorded_prices
-from rcjax.tuning.retune import recorded_tuning
+from rcjax.policy.record import recorded_count, recorded_prices, recorded_tuning
 
 pytestmark = pytest.mark.usefixtures("float64")
 FOLDER = Path(__file__).parents[1] / "saved_files"
@@ -65,7 +64,7 @@ def test_whatever_loads_is_read_or_refused(log, data):
     assert tuning is None or {*tuning.within(log.models).models} <= {*log.models}
     one_line(recorded_prices, policy)
     one_line(recorded_count, policy.provenance, "complete_queries", 0)
-    one_line(inputs.is_training_log, policy, log, Path("absent.csv"), None, None)
+    one_line(inputs.is_training_log, policy, log, Path("absent.csv"), {})
     kept = one_line(read_reference, policy.provenance.get("reference"), "choice")
     if kept is not None:
         assert np.isfinite(kept.query_cost).all()
@@ -76,32 +75,26 @@ BROKEN = [
     (TUNING, None, r"provenance\.tuning: must be an object, but it is missing or null"),
     (TUNING, [], r"provenance\.tuning: must be an object"),
     (TUNING, "by hand", r"provenance\.tuning: must be an object, but it is 'by hand'"),
-    ((*TUNING, "search"), None, r"tuning\.search: must be a list"),
-    ((*TUNING, "search"), 5, r"tuning\.search: must be a list, not empty, but it is 5"),
-    ((*TUNING, "search"), "best", r"tuning\.search: this rcjax knows selected, .* 'best'"),
-    ((*TUNING, "search"), [["other"]], r"tuning\.search\[0\]: must name some of llama3\.2-1b, "),
-    ((*TUNING, "search"), [["llama3.1-8b", SMALL]], r"tuning\.search\[0\]: must name some of .*in this order"),
+    ((*TUNING, "cascade"), 5, r"tuning\.cascade: must be a list, not empty, but it is 5"),
+    ((*TUNING, "cascade"), "best", r"tuning\.cascade: this rcjax knows .* 'best'"),
+    ((*TUNING, "cascade"), [["other"]], r"tuning\.cascade\[0\]: must name some of llama3\.2-1b, "),
+    ((*TUNING, "cascade"), [["llama3.1-8b", SMALL]], r"tuning\.cascade\[0\]: must name some of .*in this order"),
     ((*TUNING, "models"), None, r"tuning\.models: must be a list"),
     ((*TUNING, "models"), [1], r"tuning\.models\[0\]: must be a text"),
     ((*TUNING, "models"), [SMALL, SMALL], r"tuning\.models: must not repeat"),
-    ((*TUNING, "target"), {"foo": 1}, r"tuning\.target: this rcjax knows budget, .* 'foo'"),
-    ((*TUNING, "target"), 5, r"tuning\.target: must be an object"),
-    ((*TUNING, "target"), {"budget": 1, "max_error": 0.1}, r"tuning\.target: must be one target"),
-    ((*TUNING, "target"), {"error_cost": 0}, r"tuning\.target\.error_cost: must be between"),
-    ((*TUNING, "target"), {"lam": "x"}, r"tuning\.target\.lam: must be a number"),
+    ((*TUNING, "budget"), 1, r"tuning: give one target, not budget and lam"),
+    ((*TUNING, "lam"), "x", r"tuning\.lam: must be a number"),
+    ((*TUNING, "lam"), -1, r"tuning\.lam: must be between 0"),
     ((*TUNING, "abstain_price"), "x", r"tuning\.abstain_price: must be a number"),
     ((*TUNING, "abstain_price"), -1, r"tuning\.abstain_price: must be between 0"),
-    ((*TUNING, "bands"), "yes", r"tuning\.bands: must be true or false"),
+    ((*TUNING, "intervals"), "yes", r"tuning\.intervals: must be true or false"),
     ((*TUNING, "chain"), 3, r"tuning\.chain: must be a text"),
-    ((*TUNING, "fit"), 5, r"tuning\.fit: must be an object"),
-    ((*TUNING, "fit"), {"transform": "none"}, r"tuning\.fit: this rcjax knows copula, .*'transform'"),
-    ((*TUNING, "fit", "method"), "guess", r"tuning\.fit\.method: this rcjax knows tau, likelihood"),
-    ((*TUNING, "fit", "copula"), 5, r"tuning\.fit\.copula: must be a list"),
+    ((*TUNING, "method"), "guess", r"tuning\.method: this rcjax knows tau, likelihood"),
+    ((*TUNING, "copula"), 5, r"tuning\.copula: must be a list"),
+    ((*TUNING, "confidence"), 1, r"tuning\.confidence: must be between"),
     ((*TUNING, "prices"), [], r"tuning\.prices: must be an object"),
     ((*TUNING, "prices", SMALL), 5, r"tuning\.prices\['llama3\.2-1b'\]: must be an object"),
     ((*TUNING, "prices", SMALL, "input"), "x", r"tuning\.prices\['llama3\.2-1b'\]\['input'\]: must be a number"),
-    (("provenance", "guarantee"), None, r"provenance\.guarantee: must be an object"),
-    (("provenance", "guarantee"), {"confidence": 1}, r"guarantee\.confidence: must lie between 0 and 1"),
 ]
 
 

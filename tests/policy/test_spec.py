@@ -1,28 +1,30 @@
 """What goes together with what: each rule broken alone, told in Python's words and in the command line's."""
 
+import json
+
 import pytest
 from misses import in_turn
 
-from rcjax.policy.spec import Spec, SpecError
-from rcjax.policy.targets import SecondsLimit, Target
+from rcjax.policy.spec import Spec, SpecError, SpecFields
+from rcjax.policy.targets import TARGETS, SecondsLimit
 
-BUDGET, ERROR, PRICE = (Target(name, 0.5) for name in ("budget", "max_error", "lam"))
+BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
 MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
 
 #: What is given, whether there are queries of their own for the test, and what is said.
 BROKEN = [
     ({"confidence": 0.9}, False, "confidence needs max_error or budget"),
-    ({"confidence": 0.9, "targets": (PRICE,)}, False, "confidence needs max_error or budget"),
-    ({"confidence": 1.0, "targets": (BUDGET,)}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
+    ({"confidence": 0.9, **PRICE}, False, "confidence needs max_error or budget"),
+    ({"confidence": 1.0, **BUDGET}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
     (
-        {"confidence": float("nan"), "targets": (BUDGET,)},
+        {"confidence": float("nan"), **BUDGET},
         False,
         "confidence must be above 0 and below 1 (100%), not nan",
     ),
-    ({"targets": (BUDGET,)}, True, "held_out needs confidence"),
+    ({**BUDGET}, True, "held_out needs confidence"),
     ({"judged": True}, False, "judged needs confidence"),
     (
-        {"max_seconds": MEAN, "targets": (ERROR,), "confidence": 0.9},
+        {"max_seconds": MEAN, **ERROR, "confidence": 0.9},
         False,
         "max_seconds is no guarantee: leave confidence out",
     ),
@@ -31,9 +33,9 @@ BROKEN = [
 #: What goes together, one option after the other.
 WHOLE = [
     {},
-    {"targets": (PRICE,), "search": (("a", "b"),), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
-    {"targets": (ERROR,), "confidence": 0.95, "judged": True},
-    {"targets": (ERROR,), "intervals": False},
+    {**PRICE, "cascade": ("a", "b"), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
+    {**ERROR, "confidence": 0.95, "judged": True},
+    {**ERROR, "intervals": False},
 ]
 
 
@@ -56,9 +58,19 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
 def test_what_goes_together_is_itself(given):
     spec = Spec(**given)
     assert spec.check("confidence" in given) is spec
-    assert spec.aim == (given["targets"][0].name if "targets" in given else "budget")
-    assert spec.target == {target.name: target.value for target in given.get("targets", ())}
+    assert spec.target == {name: given[name] for name in TARGETS if name in given}
+    assert spec.aim == next(iter(spec.target), "budget")
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json())), "tuning") == spec
 
 
-def test_a_spec_is_a_value():
-    assert Spec((BUDGET,)) == Spec((BUDGET,))
+def test_a_spec_is_a_value_with_one_target():
+    assert Spec(**BUDGET) == Spec(**BUDGET)
+    with pytest.raises(SpecError, match=r"^give one target, not budget and lam$") as caught:
+        Spec(budget=1.0, lam=2.0)
+    assert caught.value.say("--{}".format) == "give one target, not --budget and --lam"
+    with pytest.raises(ValueError, match=r"lam is -1\.0; it must be a positive number"):
+        Spec(lam=-1.0)
+
+
+def test_type_checkers_know_the_fields():
+    assert SpecFields.__annotations__.keys() == Spec.__dataclass_fields__.keys()

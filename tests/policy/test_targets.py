@@ -35,10 +35,6 @@ def test_what_is_no_target_is_refused(name, value):
 
 
 def test_one_target_at_a_time():
-    assert Target.at_most_one(budget=None) is None
-    assert Target.those(lam=1.0, budget=2.0) == (Target("budget", 2.0), Target("lam", 1.0))
-    with pytest.raises(ValueError, match="give one target, not budget and lam"):
-        Target.at_most_one(budget=1.0, lam=2.0)
     with pytest.raises(ValueError, match="give exactly one of budget, max_error, error_cost, lam; 0 were given"):
         Target.of()
 

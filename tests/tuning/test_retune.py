@@ -8,8 +8,9 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
+from rcjax.policy.record import recorded_tuning
 from rcjax.tuning.comparison import Gain
-from rcjax.tuning.retune import RetuningGain, held_out_gain, recorded_tuning
+from rcjax.tuning.retune import RetuningGain, held_out_gain
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -85,7 +86,7 @@ def test_by_the_log_it_was_tuned_on_nothing_changes(policy, logs):
 def test_a_guarantee_is_given_again(logs):
     frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[1.0, 1e3, 1e5])
     before = rcjax.certify(frontier, logs[1], max_error=0.5, confidence=0.9).policy
-    assert before.provenance["tuning"]["target"] == {"max_error": 0.5}
+    assert before.provenance["tuning"]["max_error"] == 0.5
     found = rcjax.retune(before, logs[1])
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
@@ -105,7 +106,7 @@ def test_a_model_that_is_gone_is_told(policy, logs):
 
 
 def test_a_target_out_of_reach_is_an_error(policy, logs):
-    tuning = {**policy.to_json()["provenance"]["tuning"], "target": {"max_error": 1e-6}}
+    tuning = {**policy.to_json()["provenance"]["tuning"], "error_cost": None, "max_error": 1e-6}
     with pytest.raises(rcjax.InfeasibleError, match="the best errs on"):
         rcjax.retune(dataclasses.replace(policy, provenance={"tuning": tuning}), logs[1])
 

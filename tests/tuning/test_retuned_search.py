@@ -6,9 +6,9 @@ import inspect
 import pytest
 
 import rcjax
+from rcjax.policy.record import recorded_tuning
 from rcjax.policy.spec import Spec
 from rcjax.tuning import retune, tune
-from rcjax.tuning.retune import recorded_tuning
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.filterwarnings("ignore::rcjax.logs.UnlabelledWarning")]
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")

@@ -11,8 +11,7 @@ from command_line import succeed, write_folder
 
 import rcjax
 from rcjax.policy import Ladder
-from rcjax.policy.spec import Spec
-from rcjax.tuning.searches import as_cascades
+from rcjax.policy.spec import Spec, cascades_of
 from rcjax.tuning.tune import describe_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -44,7 +43,8 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.policy is not None
     assert [rung.rules for rung in tuned.policy.rungs] == [rung.rules for rung in expected.rungs]
     assert tuned.policy.position == expected.position
-    assert tuned.policy.provenance["tuning"]["target"] == target == dict(tuned.target)
+    assert dict(tuned.target) == target
+    assert tuned.policy.provenance["tuning"].items() >= target.items()
     assert tuned.remarks[0] == tuned.verdict
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
     assert tuned.remarks[-1].startswith("costs are the bills of these queries")
@@ -58,7 +58,7 @@ def test_intervals_are_drawn_by_default(log):
 @pytest.mark.parametrize("cascade", ["all", "full", "adaptive", MODELS[:2], [MODELS[:1], MODELS[1:]]])
 def test_a_search_by_the_model_is_that_of_solve_frontier(log, cascade):
     tuned = rcjax.tune(log, cascade=cascade, intervals=False, lam=1000.0)
-    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=as_cascades(cascade))
+    expected = rcjax.solve_frontier(rcjax.fit(log), cascades=cascades_of(cascade))
     assert tuned.selection is None
     assert tuned.verdict is None
     np.testing.assert_array_equal(tuned.frontier.cost, expected.cost)
@@ -141,7 +141,7 @@ def test_stages_are_told_as_they_begin(log):
         told.append(words)
         return jax.default_device(None)
 
-    tune_in_stages(log, None, Spec(search="full", intervals=False), stage)
+    tune_in_stages(log, None, Spec(cascade="full", intervals=False), stage)
     assert told == ["fitting the model", "choosing cascades"]
 
 

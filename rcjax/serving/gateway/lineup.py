@@ -22,7 +22,7 @@ from rcjax._base.wording import visible
 from rcjax.policy.following import PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.policy_files import load_policy
-from rcjax.policy.record import recorded_asked, tuning_record
+from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.reference import recorded_reference
 from rcjax.serving.answer_keys import votes_apart
 from rcjax.serving.asking import Endpoint, checked_options
@@ -184,7 +184,7 @@ class _Cascades:
             raise ValueError(f"{path.name}: {problem}") from None
 
     def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
-        tuning_record(policy)  # what is wrong with it is found now, not when the policy is tuned again
+        recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
         records = recorded_asked(policy)
         keyed = {one.compare for part in policy.rungs for one in part.agreements.values()}
         keyed |= {records.get(model, {}).get("compare") for model in policy.models}

@@ -1,0 +1,104 @@
+"""Records as options: a command that takes a record has an option for each of the record's fields."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from rcjax.cli import parsers
+from rcjax.policy.spec import HELP, PANELS, Spec, SpecError
+
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer, each of whose parameters that is a record becomes options for the record's fields.
+
+    Annotated as `Spec` it takes all fields that the line offers, as `Annotated[Spec, "budget", …]` those that are
+    named; a parameter of the command's own stands for the field of its name. Options stand in the order of their
+    panels. Fields that do not go together are a usage error, in the words of the command line.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    records: dict[str, tuple[Any, list[str]]] = {}
+    for each in own.values():
+        kind, *names = get_args(each.annotation) if get_origin(each.annotation) is Annotated else [each.annotation]
+        if not is_dataclass(kind):
+            parameters.append(each.replace(kind=_BY_NAME))
+            continue
+        offered = [one for one in _options(kind) if not names or one.name in names]
+        records[each.name] = kind, [option.name for option in offered if option.name not in own]
+        parameters += [own.get(option.name, option).replace(kind=_BY_NAME) for option in offered]
+    parameters = sorted({each.name: each for each in parameters}.values(), key=_place)
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for name, (kind, options) in records.items():
+            values = {option: given.pop(option) for option in options}
+            try:
+                given[name] = kind(**{option: value for option, value in values.items() if value is not None})
+            except SpecError as problem:
+                raise usage(problem) from None
+        command(**given)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] - typer asks for it
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+def _options(kind: Any) -> list[inspect.Parameter]:
+    """The parameters of a command for the fields of a record: annotated as options are, or those of `Spec`."""
+    if kind is Spec:
+        return [_of_spec(each) for each in fields(Spec) if each.metadata["panel"] is not None]
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(each.name, _BY_NAME, default=each.default, annotation=hints[each.name])
+        for each in fields(kind)
+    ]
+
+
+def usage(problem: SpecError) -> typer.BadParameter:
+    """What does not go together, in the words of the command line."""
+    return typer.BadParameter(problem.say(option_name), param_hint=problem.option and option_name(problem.option))
+
+
+def checked(spec: Spec, held_out: bool = False) -> None:
+    """A usage error where options do not go together (`Spec.check`)."""
+    try:
+        spec.check(held_out)
+    except SpecError as problem:
+        raise usage(problem) from None
+
+
+def option_name(name: str) -> str:
+    """An option as the command line has it.
+
+    >>> option_name("max_error")
+    '--max-error'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def _of_spec(each: Field[Any]) -> inspect.Parameter:
+    """The parameter of a command for a field of `Spec`."""
+    told, kind, default = each.metadata, bool, each.default
+    how: dict[str, Any] = {"help": HELP[each.name], "rich_help_panel": told["panel"]}
+    if told["form"] is not None:
+        metavar, parser = told["form"]
+        how |= {"metavar": metavar, "parser": getattr(parsers, parser)}
+        kind, default = Any, None
+    how["show_default"] = not (told["flag"] or "").startswith(" ")  # of what is on unless it is switched off
+    option = typer.Option(told["flag"] or option_name(each.name), **how)
+    return inspect.Parameter(each.name, _BY_NAME, default=default, annotation=Annotated[kind, option])
+
+
+def _place(parameter: inspect.Parameter) -> tuple[int, bool]:
+    """The place of a parameter's panel, of which none is the first, and whether it is a flag: these come last."""
+    kind, option = get_args(parameter.annotation)[:2]
+    panel = getattr(option, "rich_help_panel", None)
+    return (1 + PANELS.index(panel) if panel in PANELS else 0), kind is bool
