@@ -79,13 +79,17 @@ def measure(split: Split, budgets: int, queries: int) -> list[dict]:
     train, test = split.logs()
     plain = plain_pairs(train, test)
     everyone = targets_of(plain[: len(train.models)], [budgets, 1, 1])["budget"]
-    rungs = Rungs.of(rcjax.tune(train, budget=float(everyone.max()), intervals=False).policy, test)
+    policy = rcjax.tune(train, budget=float(everyone.max()), intervals=False).policy
+    assert policy is not None  # as there is a target
+    rungs = Rungs.of(policy, test)
     place, rows = np.arange(queries) / queries, []
     for change, window in [("as tuned", window) for window in WINDOWS] + [(name, WINDOW) for name in CHANGES][1:]:
         rng = np.random.default_rng(split.split)
         changes = CHANGES[change](place, rng)
         ends = rungs.spent.mean(1)[[0, -1]] * (changes[-queries // 4 :].mean(), changes[: queries // 4].mean())
         values = everyone[(everyone > ends[0]) & (everyone < ends[1])]
+        if not values.size:
+            continue
         pair = np.array([by_labels(plain)("budget", float(value)) for value in values])
         streams = [follow(rungs, float(value), window, changes, rng) for value in values]
         error, used, most, until = np.array(streams).T
