@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -71,10 +71,24 @@ def _scratch() -> IO[bytes]:
 
 
 def end_session(leader: int) -> None:
-    """End all processes of a session at once, by its leader."""
+    """End all processes of a session at once, by its leader: where /proc lists them, in groups of their own too."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
+    ended: set[int] = set()
+    while more := {*_members(leader)} - ended:  # `timeout` makes itself a group
+        for pid in more:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        ended |= more
+
+
+def _members(leader: int) -> Iterator[int]:
+    """The processes of a session."""
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        with suppress(ProcessLookupError, PermissionError):
+            if name.isdigit() and os.getsid(int(name)) == leader:
+                yield int(name)
 
 
 _START = 60.0  # seconds until a process is there: what it imports may take long

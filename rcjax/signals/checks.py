@@ -142,11 +142,24 @@ def read_verdict(said: Any) -> Verdict | None:
         said, cost = said["confidence"], said.get("cost", 0.0)
     if said is None:
         return None
+    said = without_rounding(said) if isinstance(said, float) else said
     if not _is_number(said, 1.0):
         raise ValueError("what is no number from 0 to 1")
     if isinstance(cost, bool) or not _is_number(cost, MOST_COST):
         raise ValueError("a cost that is no money")
     return Verdict(float(said), float(cost))
+
+
+_ROUNDING = 1e-9  # of a sum or a mean
+
+
+def without_rounding(share: float) -> float:
+    """A number that is to be from 0 to 1, where rounding may have put it a little beyond.
+
+    >>> without_rounding(1.0000000000001), without_rounding(-1e-17), without_rounding(1.5)
+    (1.0, 0.0, 1.5)
+    """
+    return min(max(share, 0.0), 1.0) if -_ROUNDING <= share <= 1.0 + _ROUNDING else share
 
 
 def _is_number(value: Any, most: float) -> bool:

@@ -187,16 +187,20 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     sleeps = {"starts": "return 1", "starts_and_hangs": "time.sleep(600)", "starts_and_dies": "os.kill(os.getpid(), 9)"}
     with open(place / "of_a_test.py", "a") as file:
         for name, end in sleeps.items():
-            file.write(f"def {name}(call):\n    subprocess.Popen(['sleep', '77.25'])\n    {end}\n")
+            file.write(f"def {name}(call):\n    subprocess.Popen(['timeout', '99', 'sleep', '77.25'])\n    {end}\n")
     functions = [f"python:of_a_test:{name}" for name in sleeps]
-    names = ["command:./forks ; touch broken", "command:./check.py hangs", *functions]
+    (place / "limits").write_text("#!/bin/sh\ntimeout 99 sleep 77.25 &\necho 1.0000000000001\n$1\n")
+    (place / "limits").chmod(0o755)
+    commands = ["forks ; touch broken", "check.py hangs", "limits", "limits wait"]
+    names = [*(f"command:./{command}" for command in commands), *functions]
     start = time.monotonic()
     came, *_ = verdicts(names, seconds=2.0)
     assert time.monotonic() - start < 30
     assert not (place / "broken").exists()
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert [line for line in processes.splitlines() if str(place) in line or "77.25" in line] == []
-    wanted = [1.0, "the check timed out", 1.0, "the check timed out", "the check broke down: it ended with status -9"]
+    late, broken = "the check timed out", "the check broke down: it ended with status -9"
+    wanted = [1.0, late, 1.0, late, 1.0, late, broken]
     assert misses(came, dict(zip(names, wanted, strict=True))) == {}
 
 

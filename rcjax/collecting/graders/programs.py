@@ -20,6 +20,7 @@ from typing import Any
 from rcjax._base.arguments import what_it_is
 from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
 from rcjax.serving.workers import MOST, run_command
+from rcjax.signals.checks import without_rounding
 
 _SECONDS = 60.0  # that a program may take for one answer
 
@@ -131,7 +132,7 @@ def _verdict(value: Any, name: str, most: float | None) -> float | None:
     if value is None or type(value).__name__ in ("bool", "bool_") or (most is None and type(value) is int):
         verdict = value if value is None or value in (0, 1) else math.nan
     elif isinstance(value, Real) and most is not None:
-        verdict = float(value) / most
+        verdict = without_rounding(float(value) / most)
     else:
         verdict = math.nan
     if verdict is None or 0 <= verdict <= 1:
