@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 _WHEN = r"([-.]\d[\d-]*)?"
+_MOST = 1e11  # of money and seconds: no NaN, and no year that a calendar has not
 
 
 class Spent(NamedTuple):
@@ -80,11 +81,12 @@ class LogReader:
 
 def _spent(line: bytes) -> Spent | None:
     """A call on a bill, by its line of the log; None of anything else."""
-    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
         row: Mapping[str, Any] = json.loads(line)
         names = str(row["policy"]), str(row["cascade"])
         figures = float(row["cost"]), float(row["seconds"]), datetime.fromisoformat(row["time"]).timestamp()
-        return Spent(*names, row["step"] == 1, *figures)
+        if all(0 <= figure < _MOST for figure in figures):
+            return Spent(*names, row["step"] == 1, *figures)
     return None
 
 

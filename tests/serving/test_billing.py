@@ -103,6 +103,7 @@ def test_what_is_no_call_is_passed_over_and_half_a_line_is_read_when_it_is_whole
     row = {"policy": "a", "cascade": "b", "step": 1, "cost": 0.5, "seconds": 2, "time": "2024-11-03T00:00:00+00:00"}
     line = json.dumps(row).encode()
     junk = [b"", b"[]", b"null", b"\xff\xfe", b"[" * 10**5, line[:-9], line.replace(b"0.5", b'"x"'), line[:-1] + b"x"]
+    junk += [line.replace(b"0.5", cost) for cost in (b"NaN", b"-1", b"1e999")] + [line.replace(b"2024", b"9999")]
     path.write_bytes(b"\n".join([*junk, line, line[:40]]))
     assert [*reader.new()] == [("a", "b", True, 0.5, 2.0, START)]
     with open(path, "ab") as file:

@@ -192,27 +192,6 @@ def test_labels_by_the_right_answer(path):
     assert left_out == []
 
 
-def test_any_of_several_right_answers_will_do(path):
-    write(path, *both(0), *both(1))
-    labels = pl.DataFrame({"query": [0, 0, 1], "answer": ["B", "C", "B"]})
-    assert read(path, labels)[0].correct.tolist() == [[True, True], [True, False]]
-
-
-def test_labels_by_query_and_model(path, tmp_path):
-    write(path, *both("a"), *both("b"))
-    labels = tmp_path / "labels.csv"
-    labels.write_text("model,query,correct\nsmall,a,true\nlarge,a,0\nsmall,b,0\nlarge,b,1\nsmall,a,1\n")
-    assert read(path, labels)[0].correct.tolist() == [[True, False], [False, True]]
-
-
-def test_rows_without_a_label_stay_and_are_counted(path):
-    write(path, *both(0), *both(1), *both(2), *both(3))
-    with pytest.warns(rcjax.logs.UnlabelledWarning, match=r"^calls\.jsonl: 2 of 4 queries are labelled$"):
-        log = read_log(path, labels=answers("B", "C"))
-    assert log.n_queries == 4
-    assert log.labelled.tolist() == [[True, True], [True, True], [False, False], [False, False]]
-
-
 def test_failed_calls_do_not_break_the_log(path):
     failed = {"error": "HTTP 500", "logprob": None, "answer": None, "cost": 0.0, "input_tokens": None}
     write(path, *both(0), *both(1), *both(2), call(3, "small", **failed), call(1, "large", **failed))

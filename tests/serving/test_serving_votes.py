@@ -94,13 +94,6 @@ def test_answers_of_choices_are_letters():
     assert (result.model, result.answer, result.text) == ("small", "b", "(B)")
 
 
-def test_answers_that_differ_go_to_the_next_model():
-    result, requests = ask("Mars", "Venus", "Jupiter", signal={"large": signals.Choice()})
-    assert [request["model"] for request in requests] == ["small"] * 3 + ["large"]
-    assert [call.model for call in result.calls] == ["small", "large"]
-    assert result.model == "large"
-
-
 def test_they_are_asked_side_by_side():
     async def main():
         slow = Response(completion("a"), delay=0.2)

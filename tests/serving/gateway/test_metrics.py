@@ -10,7 +10,6 @@ import pytest
 from gateway_samples import make_call, make_result
 from hypothesis import given, strategies as st
 from misses import in_turn
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from rcjax.serving.gateway.metrics import FOLDER, Metrics, error_kind
@@ -71,14 +70,6 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
     assert figures(metrics, "confidence_count") == {("small", "support"): 5, ("large", "support"): 3}
 
 
-def test_a_confidence_is_in_its_bucket(metrics):
-    for confidence in (0.0, 0.75, 0.8, 0.999, 1.0):
-        metrics.ended("support", make_result(calls=[make_call(confidence=confidence)]), 0.5)
-    buckets = figures(metrics, "confidence_bucket")
-    ends = {end: buckets[end, "small", "support"] for end in ("0.1", "0.7", "0.8", "0.99", "1.0", "+Inf")}
-    assert ends == {"0.1": 1, "0.7": 1, "0.8": 3, "0.99": 3, "1.0": 5, "+Inf": 5}
-
-
 def test_calls_are_counted_by_model(metrics):
     metrics.called(make_call(seconds=2.0, attempts=3))
     metrics.called(make_call(cost=2e-5, shadow=True), "support")
@@ -116,24 +107,6 @@ def test_errors_have_kinds(error, kind):
 def test_an_answer_without_confidence_is_an_error_of_the_signal():
     assert error_kind(make_call(error="the text states no confidence: …")) == "signal"
     assert error_kind(make_call()) is None
-
-
-def test_the_page_is_in_both_formats_and_says_what_figures_are(metrics):
-    metrics.ended("support", make_result(), 0.5)
-    metrics.called(make_call(error="timed out"))
-    metrics.refuse("support")
-    metrics.refused("no key", 401)
-    plain, plain_type = metrics.text()
-    other, other_type = metrics.text("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
-    assert plain_type.startswith("text/plain; version=0.0.4")
-    assert other_type.startswith("application/openmetrics-text")
-    assert other.endswith(b"# EOF\n")
-    assert samples(plain) == samples(other, open_metrics_families)
-    for family in text_string_to_metric_families(plain.decode()):
-        assert family.name.startswith("rcjax_")
-        assert len(family.documentation) > 10
-        assert family.type in ("counter", "gauge", "histogram")
-        assert not any(sample.name.endswith("_created") for sample in family.samples)
 
 
 def test_names_are_escaped_whatever_they_hold(metrics):

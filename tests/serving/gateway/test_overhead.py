@@ -3,13 +3,9 @@
 import http.client
 import json
 import socket
-import tomllib
-from pathlib import Path
 
-import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
-from packaging.requirements import Requirement
 
 from rcjax.serving.clients import DirectClient
 from rcjax.serving.gateway.processes import Address, _listening
@@ -50,10 +46,3 @@ def test_policies_and_models_are_asked_by_direct_clients_that_share_connections(
         asked = [endpoint.client for caller in callers for endpoint in caller.endpoints.values()]
     assert {type(client) for client in asked} == {DirectClient}
     assert len({id(client._client) for client in asked}) == 1
-
-
-@pytest.mark.parametrize(("name", "extras"), [("openai", {"aiohttp"}), ("httptools", set()), ("uvloop", set())])
-def test_what_makes_it_quick_comes_with_it(name, extras):
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = map(Requirement, project["optional-dependencies"]["serve"])
-    assert [one.extras for one in needed if one.name == name] == [extras]
