@@ -40,6 +40,20 @@ def messages_of(asked: Any, text: Callable[[Any], str] | None = None) -> list[tu
     ]
 
 
+def decoded(value: Any) -> Any:
+    """A value that may stand as JSON in a text, as where a log has no other way.
+
+    >>> decoded('[{"role": "user"}]'), decoded("[sic]")
+    ([{'role': 'user'}], '[sic]')
+    """
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
 def said(content: Any) -> str:
     """The text of a reply, without its reasoning and its calls of tools.
 

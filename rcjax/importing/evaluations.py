@@ -14,7 +14,7 @@ import polars as pl
 
 from rcjax._base.wording import count, no_confidence, not_likeliest
 from rcjax.importing.gathering import Samples, gather
-from rcjax.importing.lines import How, Line
+from rcjax.importing.lines import How, Line, unread
 from rcjax.importing.rows import as_frame, label_of
 from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
@@ -25,7 +25,8 @@ from rcjax.serving.call_log import has_failed
 
 #: Where the confidence of an answer may come from, in words.
 SIGNALS = {
-    "own": "what the files tell: of lm-eval the likelihood of the choice among all, or the share of the repeats",
+    "own": "what the table tells",
+    "lm-eval": "the likelihood of the choice among all choices, or the share of the repeats that agree",
     "choice": "the probability of the choice made",
     "mean": "the mean log-probability of the tokens",
 }
@@ -145,7 +146,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     models = frame["model"].unique(maintain_order=True).to_list()
     return Evaluations(
         frame,
-        (*signals, *more, *_remarks(rows, by_signal.get("choice", ()), how)),
+        (*signals, *gathered.alike, *more, *_remarks(rows, by_signal.get("choice", ()), how)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         damage=gathered.damage,
         unreadable=(*gathered.lost_files, *gathered.lost_samples),
@@ -192,6 +193,8 @@ def _rows(
             left_out["without a score"] += 1
             continue
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
+        if logprob is None and line.get("logprob") is not None:
+            line |= unread(f"it is {SIGNALS[line['signal']]}")
         answer = " ".join((line.get("answer") or "").split())
         answer = answer if comparable(answer, "text") else None
         rows.append(line | {"model": model, "correct": right, "logprob": logprob, "answer": answer})

@@ -38,6 +38,14 @@ class Gathered:
     """Of each sample, or rest of a file, that cannot be read, why."""
 
     @property
+    def alike(self) -> list[str]:
+        """Which models may be one that files call in two ways."""
+        first: dict[str, str] = {}
+        names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in self.answers]
+        ways = "they are two models; where they are one, --rename"
+        return [f"{other} and {model}: {ways} {model}={other}" for model, other in names if model != other]
+
+    @property
     def damage(self) -> str | None:
         """What cannot be read, counted and named; None where all can."""
         lost = [*self.lost_files, *self.lost_samples]
@@ -78,8 +86,12 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
     if not gathered.answers and gathered.lost_files:
         raise DamageError(gathered.lost_files[0])
     names = _names([*gathered.answers], how.rename)
-    gathered.answers = {names[model]: queries for model, queries in gathered.answers.items()}
-    return gathered
+    renamed = Gathered(lost_files=gathered.lost_files, lost_samples=gathered.lost_samples)
+    for model, queries in gathered.answers.items():
+        for samples in queries.values():
+            for line, where in samples.values():
+                _put(renamed.answers, line | {"model": names[model]}, where)
+    return renamed
 
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
@@ -142,6 +154,8 @@ def _put(answers: dict[str, dict[str, Samples]], line: Line, where: str) -> None
 def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
     """The names that models end up with: without the provider where that stays unique, or as renamed.
 
+    Two that are called alike then are one model, which files call in two ways.
+
     >>> _names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
     {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
     """
@@ -152,10 +166,4 @@ def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
         require(len(those) == 1, f"rename {brief(old)}", f"names {which}{'' if those else listed(models)}")
     renamed = {those[0]: rename[old] for old, those in meant.items()}
     others = Counter(short[model] for model in models if model not in renamed)
-    names = {
-        m: renamed.get(m, short[m] if others[short[m]] == 1 and short[m] not in renamed.values() else m) for m in models
-    }
-    twice = [name for name, number in Counter(names.values()).items() if number > 1]
-    if twice:
-        raise LogError(f"rename: two models would be called {brief(twice[0])}: give them different names")
-    return names
+    return {m: renamed.get(m, short[m] if others[short[m]] == 1 else m) for m in models}

@@ -1,4 +1,5 @@
-"""Logs of LiteLLM: the standard logging payloads that its callbacks and its proxy hand on, as JSON Lines or an array.
+"""Logs of LiteLLM: standard logging payloads, as its callbacks and its proxy hand them on, and the proxy's spend logs
+(`/spend/logs`), where these store prompts; as JSON Lines or an array.
 
 A payload is one call. The query is named by the messages, the model by what was asked for: the proxy's own name of it,
 where there is one. Nothing tells right from wrong.
@@ -7,13 +8,14 @@ where there is one. Nothing tells right from wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import messages_of, prompt_of, query_of, replies_of
+from rcjax.importing.chats import decoded, messages_of, prompt_of, query_of, replies_of
 from rcjax.importing.lines import DamageError, How, Line, amount_of, begins_as_json, lines_of, require_sound
 
-name, files = "litellm", "LiteLLM (standard logging payloads)"
+name, files = "litellm", "LiteLLM (standard logging payloads, spend logs)"
 
 _TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
 
@@ -22,7 +24,8 @@ _REDACTED = "redacted-by-litellm"
 
 def recognises(path: Path, head: bytes) -> bool:
     """Objects with the kind of a call and its cost."""
-    return begins_as_json(head) and all(key in head for key in (b'"call_type"', b'"response_cost"', b'"model_group"'))
+    money = b'"response_cost"' in head or b'"spend"' in head
+    return begins_as_json(head) and money and b'"call_type"' in head and b'"model_group"' in head
 
 
 def read(path: Path, how: How) -> Iterator[Line | DamageError]:
@@ -33,7 +36,8 @@ def read(path: Path, how: How) -> Iterator[Line | DamageError]:
 
 def _lines(record: Mapping[str, Any], by: str | None, where: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
-    messages = messages_of(payload.get("messages"))
+    sent = decoded(payload.get("proxy_server_request")) or {}
+    messages = messages_of(decoded(payload.get("messages")) or sent.get("messages"))
     named = query_of(messages) if by is None else _looked_up(payload, by)
     require_sound(named is not None, where, f"nothing at {by}, which is to name the query")
     line = {"query": str(named), "model": payload.get("model_group") or payload["model"]}
@@ -41,26 +45,26 @@ def _lines(record: Mapping[str, Any], by: str | None, where: str) -> list[Line]:
     if failure is not None:
         return [line | {"error": failure}]
     line["prompt"] = prompt_of(messages)
-    if payload.get("cache_hit") is not True:  # a cache tells nothing of the model's time and money
-        line |= {"cost": _cost(payload), "seconds": amount_of(_duration(payload))}
-    return replies_of(payload["response"], line)
+    if str(payload.get("cache_hit")).lower() != "true":  # a cache tells nothing of the model's time and money
+        line |= {"cost": _cost(payload), "seconds": _duration(payload)}
+    return replies_of(decoded(payload["response"]), line)
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
     """Why a call holds no answer; None where it may."""
     kind = str(payload["call_type"])
-    if payload["status"] != "success":
+    if payload.get("status") not in ("success", None):
         return "with an error"
     if kind.removeprefix("a") not in _TEXTS and kind not in _TEXTS:
         return f"of another kind of call ({kind})"
     if any(text == _REDACTED for _, text in messages) or _REDACTED in str(payload.get("response"))[:200]:
         return "redacted (turn_off_message_logging)"
-    return None if messages else "without messages"
+    return None if messages else "without messages (spend logs have them with store_prompts_in_spend_logs: true)"
 
 
 def _cost(payload: Mapping[str, Any]) -> float | None:
     """Money; None where LiteLLM says that it could not tell."""
-    cost = payload.get("response_cost")
+    cost = payload.get("response_cost", payload.get("spend"))
     if cost is None or (not cost and payload.get("response_cost_failure_debug_info")):
         return None
     return float(cost)
@@ -69,9 +73,11 @@ def _cost(payload: Mapping[str, Any]) -> float | None:
 def _duration(payload: Mapping[str, Any]) -> float | None:
     """From the start of a call to its end: of a streamed reply, `response_time` is that of the first token."""
     begin, end = payload.get("startTime"), payload.get("endTime")
+    if isinstance(begin, str) and isinstance(end, str):
+        return amount_of((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
     if isinstance(begin, int | float) and isinstance(end, int | float):
-        return end - begin
-    return payload.get("response_time")
+        return amount_of(end - begin)
+    return amount_of(payload.get("response_time"))
 
 
 def _looked_up(record: Mapping[str, Any], path: str) -> Any:

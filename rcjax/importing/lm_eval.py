@@ -97,13 +97,13 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
     """How many of several replies give the answer, as its confidence; nothing of one reply, or of no answer.
 
     >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a"), _share(["[invalid]"] * 2, "[invalid]")
-    ({'logprob': -0.69..., 'signal': 'own'}, {}, {})
+    ({'logprob': -0.69..., 'signal': 'lm-eval'}, {}, {})
     """
     said = comparable(answer, "text")
     if len(texts) < 2 or said is None:
         return {}
     same = sum(comparable(text, "text") == said for text in texts)
-    return {"logprob": math.log(same / len(texts)), "signal": "own"}
+    return {"logprob": math.log(same / len(texts)), "signal": name}
 
 
 def _is_pair(reply: Sequence[Any]) -> bool:
@@ -167,7 +167,7 @@ def choice_made(
         return unread(f"{metric} goes by the lengths of the choices, which the file does not tell")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
-    return {"answer": _letter(index), "logprob": _among_all(likelihoods, index), "signal": "own"}
+    return {"answer": _letter(index), "logprob": _among_all(likelihoods, index), "signal": name}
 
 
 def _logprob(value: Any) -> float | None:

@@ -6,12 +6,11 @@ unless told otherwise. Spans tell no log-probabilities, and no right from wrong.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import UNANSWERED, messages_of, prompt_of, query_of, said, shared
+from rcjax.importing.chats import UNANSWERED, decoded, messages_of, prompt_of, query_of, said, shared
 from rcjax.importing.lines import DamageError, How, Line, amount_of, begins_as_json, lines_of, require_sound
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
@@ -55,7 +54,7 @@ def _of_span(
     span: Mapping[str, Any], attributes: Mapping[str, Any], model: str, by: str | None, where: str
 ) -> list[Line]:
     """The answers of a span, which share its tokens; most have one."""
-    system = [("system", text) for _, text in messages_of(_parsed(attributes.get("gen_ai.system_instructions")))]
+    system = [("system", text) for _, text in messages_of(decoded(attributes.get("gen_ai.system_instructions")))]
     asked = system + _messages(attributes, _ASKED)
     query = query_of(asked) if by is None else attributes.get(by)
     require_sound(query is not None, where, f"no attribute {by}, which is to name the query")
@@ -98,23 +97,13 @@ def _messages(attributes: Mapping[str, Any], names: tuple[str, ...], text: Any =
     """The messages under the first of the names that there is, or in attributes numbered below it."""
     for label in names:
         if label in attributes:
-            return messages_of(_parsed(attributes[label]), text)
+            return messages_of(decoded(attributes[label]), text)
         numbered: list[tuple[str, str]] = []
         while (content := attributes.get(f"{label}.{len(numbered)}.content")) is not None:
             numbered.append((str(attributes.get(f"{label}.{len(numbered)}.role") or "user"), str(content)))
         if numbered:
             return numbered
     return []
-
-
-def _parsed(value: Any) -> Any:
-    """Messages, which stand as JSON in a text, as spans had no other way."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
 
 
 def _number(attributes: Mapping[str, Any], names: tuple[str, ...]) -> float | None:

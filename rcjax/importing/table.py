@@ -93,8 +93,8 @@ def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model:
         scoring = scoring.of_table(there)
         labels = scoring.column
         needed = ("query",) if model else ("query", "model", labels)
-        for own in (*needed, *named):
-            if not {*in_place_of(own)} & {*there}:
+        for own in needed:
+            if own not in there:
                 _refuse_missing(own, named.get(own, own), where, there)
         if model is None and not {*in_place_of("confidence")} & {*there} and meant_for(["logprob"], there):
             _refuse_missing("confidence", "logprob or confidence", where, there)

@@ -171,7 +171,9 @@ def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
     text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
     with _readable(name, source):
         for part in _parts(frame):
-            yield part.with_columns(text.str.strip_chars().replace("", None))
+            stripped = part.with_columns(text.str.strip_chars().replace("", None))
+            names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
+            yield stripped.with_columns(pl.col(names).str.normalize("NFC"))  # one name, however it is composed
 
 
 def _parts(frame: Any) -> Iterator[pl.DataFrame]:

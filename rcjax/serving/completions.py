@@ -251,6 +251,9 @@ def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {**completions[0], "choices": numbered}
 
 
+_TEXT_PARTS = ("text", "output_text")
+
+
 def choice_text(choice: Any) -> str:
     """The text of a choice, that of a refusal too; "" where it has none.
 
@@ -261,7 +264,8 @@ def choice_text(choice: Any) -> str:
     said = message if isinstance(message, Mapping) else {}
     content = said.get("content") or said.get("refusal")
     if isinstance(content, list):  # in parts, as some servers have it
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        texts = [part for part in content if isinstance(part, Mapping) and part.get("type", "text") in _TEXT_PARTS]
+        parts = [part.get("text") for part in texts]
         content = "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 

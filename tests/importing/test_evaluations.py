@@ -9,6 +9,7 @@ import pytest
 from misses import in_turn
 
 import rcjax
+from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.logs.errors import LogError
 from rcjax.logs.summaries import summarise
 
@@ -75,12 +76,64 @@ def test_names_of_models(write):
         read(clash, rename={"x": "y"})
     with pytest.raises(LogError, match=r"rename lrge: names no model.*there are a/small, b/large"):
         read(write(), rename={"lrge": "y"})
-    with pytest.raises(LogError, match="two models would be called same"):
-        read(write(), rename={"large": "same", "small": "same"})
-    assert read(write(), rename={"large": "small"})["model"].unique(maintain_order=True).to_list() == [
-        "a/small",
-        "small",
-    ]
+    with pytest.raises(LogError, match=r"model small, query 1: was answered already in mine.csv"):
+        read(write(), rename={"large": "small"})
+
+
+def test_one_model_that_files_call_in_two_ways(write):
+    half = {name: values[:2] for name, values in ROWS.items()}
+    one, other = write("one.csv", **half), write("two.csv", **half | {"id": [3, 4], "engine": ["Small"] * 2})
+    (note,) = [n for n in import_evaluations([one, other], How(columns=COLUMNS)).notes if "two models" in n]
+    assert note == "small and Small: they are two models; where they are one, --rename Small=small"
+    assert read(one, other, rename={"Small": "small"})["model"].to_list() == ["small"] * 4
+
+
+GERMAN = """id;Engine;ok;p_true;logprob;Answer;input_tokens;output_tokens
+1;a/s;Yes;0,5;-99;B;10;1
+2;a/s;No;;-99;;10;1
+"""
+
+
+@pytest.fixture
+def german(tmp_path):
+    def write(old="", new=""):
+        (tmp_path / "german.csv").write_text(GERMAN.replace(old, new, 1) if old else GERMAN)
+        (tmp_path / "plain.csv").write_text("query,model,correct,confidence,cost\n3,s,,0.5,7\n")
+        return tmp_path / "german.csv"
+
+    return write
+
+
+NAMES = {"query": "id", "model": "Engine", "correct": "ok", "confidence": "p_true"}
+
+
+def test_a_table_is_read_as_a_log_is(german):
+    """Decimal commas, words, empty cells; the named column, always; a file without it by our name."""
+    path = german()
+    rows = read(path, columns=NAMES).select("query", "correct", "logprob", "answer").rows()
+    assert rows == [("1", 1, math.log(0.5), "B"), ("2", 0, None, None)]
+    both = read(path, path.with_name("plain.csv"), columns=NAMES, rename={"a/s": "s"})
+    assert both.select("query", "correct").rows() == [("1", 1), ("2", 0), ("3", None)]
+    unlabelled = german("Yes", "")
+    unlabelled.write_text(unlabelled.read_text().replace("No", ""))
+    assert read(unlabelled, columns=NAMES)["correct"].to_list() == [None] * 2
+
+
+@in_turn(
+    ("columns", "change", "message"),
+    [
+        ({"logprob": "p_true"}, (), "line 2, model a/s: logprob 0,5 > 0: .* name the column confidence"),
+        ({"confidence": "p_tru"}, (), "--column confidence=p_tru: no table has this column .did you mean 'p_true'"),
+        ({}, ("p_true;logprob", "prob;x"), "no column logprob or confidence .did you mean 'prob' for 'confidence'.*"),
+        ({}, (";ok;", ";okk;"), "no column ok.*: name it, with --column correct=…, or add it without labels"),
+        ({}, (";10;", ";1.234;"), "line 2, model a/s: input_tokens 1.234 is no whole number"),
+    ],
+)
+def test_a_table_is_refused_as_a_log_is(columns, change, message, german):
+    path = german(*change)
+    named = {own: name for own, name in NAMES.items() if own != "confidence"}
+    with pytest.raises(LogError, match=message):
+        read(path, columns=named | columns)
 
 
 def test_samples_make_the_votes_that_their_answers_have(write):

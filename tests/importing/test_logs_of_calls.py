@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -71,6 +72,44 @@ def test_litellm_as_an_array_with_queries_of_ones_own():
     assert "prompt" not in evaluations.frame.columns
     with pytest.raises(LogError, match=r"line 1, entry 1: nothing at metadata.my_id, which is to name the query"):
         imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.my_id"})
+
+
+def spent(payload):
+    """A payload as the proxy's table of spend logs has it: all texts and numbers."""
+    times = {end: datetime.fromtimestamp(payload[end], UTC).isoformat() for end in ("startTime", "endTime")}
+    kept = ("call_type", "model", "model_group", "prompt_tokens", "completion_tokens", "status")
+    asked = json.dumps({"messages": payload["messages"]})
+    return times | {name: payload[name] for name in kept} | {
+        "request_id": payload["id"], "spend": payload["response_cost"], "cache_hit": "False", "messages": "{}",
+        "proxy_server_request": asked, "response": json.dumps(payload["response"]),
+    }  # fmt: skip
+
+
+def test_spend_logs_of_litellm(tmp_path):
+    path = tmp_path / "spend.json"
+    path.write_text(json.dumps([spent(payload) for payload in lines(LITELLM)]))
+    assert format_of(path).name == "litellm"
+    told, same = imported(path, prompts=True), imported(LITELLM, prompts=True)
+    assert told.left_out == same.left_out
+    assert told.frame.drop("seconds").equals(same.frame.drop("seconds"))
+    assert told.frame["seconds"].to_list() == pytest.approx(same.frame["seconds"].to_list(), abs=1e-5)
+    path.write_text(json.dumps([spent(payload) | {"proxy_server_request": "{}"} for payload in lines(LITELLM)]))
+    with pytest.raises(LogError, match=r"without messages .*store_prompts_in_spend_logs"):
+        imported(path)
+
+
+def test_reasoning_is_no_part_of_an_answer(tmp_path):
+    (payload, *_) = [one for one in lines(LITELLM) if one["status"] == "success"]
+    thought = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "7"}]
+    payload["response"]["choices"][0] |= {"message": {"role": "assistant", "content": thought}, "logprobs": None}
+    (tmp_path / "a.jsonl").write_text(json.dumps(payload) + "\n")
+    parts = [{"type": "reasoning", "content": "Hm"}, {"type": "text", "content": "7"}]
+    said = json.dumps([{"role": "assistant", "parts": parts}])
+    span = {"gen_ai.request.model": "m", "gen_ai.input.messages": "Who?", "gen_ai.output.messages": said}
+    usage = {"gen_ai.usage.input_tokens": 1, "gen_ai.usage.output_tokens": 1}
+    (tmp_path / "b.json").write_text(json.dumps(older_span(**span, **usage)))
+    for name in ("a.jsonl", "b.json"):
+        assert imported(tmp_path / name).frame["answer"].to_list() == ["7"]
 
 
 def test_otel():

@@ -116,3 +116,12 @@ def test_labels_of_another_alphabet_are_refused_with_the_first_row(path):
     numbers = table(path).with_columns(answer=pl.lit("4"))
     right = numbers.with_columns(pl.col("query").cast(int)).group_by("query").agg(answer=pl.lit(4))
     assert read_log(numbers, labels=right.head(3)).correct.sum() == 6
+
+
+def test_a_query_is_one_however_its_letters_are_composed(tmp_path):
+    """And whatever blanks stand around it."""
+    path = tmp_path / "log.csv"
+    path.write_text("query,model,logprob,cost\n" + "".join(f"caf\xe9{n},{m},-1,1\n" for n in (1, 2) for m in "ab"))
+    queries, models = [f" cafe\u0301{n}" for n in (1, 1, 2, 2)], ["a", "b"] * 2
+    labels = pl.DataFrame({"query": queries, "model": models, "correct": [1, 0, 0, 1]})
+    assert read_log(path, labels=labels).correct.tolist() == [[True, False], [False, True]]
