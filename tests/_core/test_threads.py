@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import pytest
 
 from rcjax._core import threads
-from rcjax._core.batching import MANY
 from rcjax._core.threads import as_here, at_once, cores, side_by_side
 
 
@@ -38,15 +37,6 @@ def test_the_first_item_goes_ahead_and_the_others_share_the_cores(two_cores):
     first, *others = side_by_side(meet, range(5), n=1)
     assert first is threading.current_thread()
     assert len(set(others)) == 2
-
-
-def test_what_is_large_goes_one_by_one(two_cores):
-    assert len(set(side_by_side(lambda _: threading.get_ident(), range(6), n=MANY)[1:])) == 1
-
-
-def test_parts_all_start():
-    together = threading.Barrier(3, timeout=10)
-    at_once(*[together.wait] * 3)
 
 
 @pytest.mark.parametrize("wide", [False, True])

@@ -124,15 +124,6 @@ def test_what_tunes_again_and_a_page(kind):
     assert recorded.items() <= load_policy(folder / "again.json").provenance.items()
 
 
-@pytest.mark.thorough
-def test_labels_by_hand_tell_errors_besides(tmp_path):
-    log = write_answers(tmp_path / "some.csv", N, seed=0, labels=96)
-    told = printed("tune", log, *ANSWERS, "--max-difference", "12%", "--no-bands")
-    figures = r"it differs from large in \d+\.\d ± \d\.\d % of the queries, errs on \d+\.\d ± \d\.\d %"
-    assert re.search(rf"{figures} \(large itself \d+\.\d ± \d\.\d %\)", told)
-    assert "expected difference" in told
-
-
 def test_what_does_not_go_together_is_refused_in_a_line(kind):
     noun, folder, _ = kind
     tune, large = ("tune", folder / "log.csv"), ("--reference", "large", "--max-difference", "3%")

@@ -87,13 +87,3 @@ def test_nothing_printed_holds_a_control_character(command, folder):
     document = json.loads(as_json.stdout)
     if "model_summary" in document:
         assert document["models"] == [SMALL, MIDDLE, LARGE]
-
-
-def test_a_line_feed_in_a_name_does_not_make_a_line(capsys):
-    from rcjax.cli.tables import show_tuning
-
-    name = "small\nPolicy written to /etc/passwd"
-    rows = [{"model": name, "cost": 1e-5, "accuracy": 0.5, "calibration_error": 0.05, "certain": 0.0}]
-    points = [{"models": [name], "thresholds": {name: 0.0}, "cost": 1e-5, "error": 0.5, "lam": 1.0}]
-    show_tuning(f"log: {name}", rows, points)
-    assert not [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("Policy")]

@@ -75,16 +75,6 @@ def test_an_error_leaves_no_traceback(folder):
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("as_users_have_it")
-def test_a_cache_folder_that_cannot_be_made_does_no_harm(folder, tmp_path):
-    (tmp_path / "file").write_text("")
-    done = process("tune", folder / "train.csv", "--no-bands", "--json", RCJAX_CACHE_DIR=tmp_path / "file" / "cache")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    json.loads(done.stdout)
-
-
-@pytest.mark.thorough
 def test_a_closed_pipe_is_no_error(folder):
     command = (
         f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
@@ -93,13 +83,6 @@ def test_a_closed_pipe_is_no_error(folder):
     assert done.returncode == 0
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
-
-
-@pytest.mark.thorough
-def test_a_terminal_that_knows_ascii_only(folder):
-    done = process("tune", folder / "train.csv", "--no-bands", "--error-cost", "0.001", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0
-    assert "middle >" in done.stdout
 
 
 @needs_data

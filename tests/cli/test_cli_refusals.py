@@ -35,15 +35,6 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
     assert shown.stderr.startswith("error: ")
 
 
-@pytest.mark.thorough
-def test_unknown_models_are_named(folder):
-    assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--models", "small,huge")
-    assert "'huge'" in fail("tune", folder / "train.csv", "--no-bands", "--cascade", "small,huge")
-    assert "'huge'" in fail(
-        "tune", folder / "train.csv", "--no-bands", "--models", "small,large", "--cascade", "small,huge"
-    )
-
-
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     message = fail("tune", tmp_path / "none.csv", "--frontier", tmp_path / "nowhere" / "frontier.json")
     assert "no folder" in message

@@ -63,14 +63,6 @@ def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     assert retune(folder, "few.csv").exit_code == 0  # nothing was to be written
 
 
-@pytest.mark.thorough
-def test_it_is_written_where_one_says_so(folder, worse, tmp_path):
-    out = tmp_path / "new.json"
-    result = retune(folder, "few.csv", "--out", out, "--anyway")
-    assert (result.exit_code, out.exists()) == (0, True), result.stderr
-    assert f"Policy written to {out}" in result.stdout
-
-
 def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
     out = tmp_path / "new.json"
     result = retune(folder, "fewer.csv", "--out", out)
@@ -78,12 +70,3 @@ def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
     assert "was not tested: fewer than 50 queries have the answers of all models" in " ".join(result.stdout.split())
     assert "--anyway" in result.stderr
     assert retune(folder, "fewer.csv", "--out", out, "--anyway").exit_code == 0
-
-
-@pytest.mark.thorough
-def test_not_worse_is_by_the_queries_left_out():
-
-    gains = {0.0: True, 0.01: True, -0.001: False, -0.1: False}
-    before = Gain(float("nan"), 0.0)
-    shown = {less: RetuningGain(0.2, Gain(less, 0.01), before, 1.0, 100).not_worse for less in gains}
-    assert shown == gains

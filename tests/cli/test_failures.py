@@ -105,13 +105,6 @@ def test_check_leaves_with_2_where_something_breaks_outside_of_its_block():
     assert CliRunner().invoke(app, ["tune"]).exit_code == 1
 
 
-def test_ctrl_c_is_not_taken_for_drift():
-    def body(_):
-        raise KeyboardInterrupt
-
-    assert CliRunner().invoke(command_line(body), ["check"]).exit_code == 130
-
-
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, RecursionError])
 def test_every_command_reports_whatever_reaches_it(error, monkeypatch, tmp_path):
     def broken(*_, **__):

@@ -44,21 +44,6 @@ def test_printable_text_stays_and_no_other_is_printed(text):
     assert printing.one_line(text).isprintable()
 
 
-def test_text_that_people_write_stays():
-    for text in ("llama3.2-1b", "modèle α → β", "模型", "λ·cost 5 %", "🦙", r"C:\logs\x1b.csv"):
-        assert printing.escaped(text) == text
-
-
-def test_a_function_that_shows_gets_escaped_arguments(capsys):
-    @printing.shown
-    def show(*values, **named):
-        print(values, named)
-
-    show("a\x1b", Path("b\n"), {"c\u202e": ["d\r"]}, 1.5, e="f\x07")
-    values, named = (r"a\x1b", r"b\n", {r"c\u202e": [r"d\r"]}, 1.5), {"e": r"f\x07"}
-    assert capsys.readouterr().out == f"{values} {named}\n"
-
-
 def test_json_is_ascii(capsys):
     document = {text: text for text in HOSTILE}
     printing.print_json(document)

@@ -2,15 +2,10 @@
 
 from misses import in_turn
 
-import rcjax
-from rcjax._base.wording import choose_unit, count, describe_cascade, figure
+from rcjax._base.wording import describe_cascade, figure
 from rcjax.tuning.tune import too_dear
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
-
-
-def chain(*cuts: float) -> dict:
-    return {"models": NAMES, "thresholds": dict(zip(NAMES, [*cuts, 0.0], strict=True))}
 
 
 def table(*rules: tuple) -> list[dict]:
@@ -33,13 +28,6 @@ def table(*rules: tuple) -> list[dict]:
 )
 def test_a_threshold_is_told_from_the_ends(value, text):
     assert describe_cascade({"models": ["a", "b"], "thresholds": {"a": value, "b": 0.0}}) == f"a >{text} → b"
-
-
-@in_turn("width", range(38, 90))
-def test_lines_of_a_chain_keep_to_the_width(width):
-    text = describe_cascade(chain(0.62, 0.7, 0.853), width)
-    assert max(map(len, text.split("\n"))) <= width
-    assert text.replace("\n  ", " ") == "llama3.2-1b >0.62 → llama3.1-8b >0.70 → llama3.1-70b >0.85 → llama3.1-405b"
 
 
 @in_turn("width", range(38, 120))
@@ -75,14 +63,3 @@ def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
 )
 def test_a_figure_has_three_digits_once_it_is_rounded(value, text):
     assert figure(value) == text
-
-
-def test_ends_of_an_interval_that_are_one_figure_look_alike():
-    money = choose_unit([1e-5])
-    assert {money.show(cost) for cost in (0.9999e-5, 1.0001e-5)} == {"10.0"}
-
-
-def test_one_of_a_kind_is_singular():
-    assert [count(number, "query") for number in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
-    log = rcjax.sample_log(5, seed=0).select(["llama3.2-1b"])
-    assert "5 queries, 1 model (llama3.2-1b)" in log.describe()

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import os
 import time
 import zlib
 
 import pytest
-from chat_server import KEY, Response, completion, raw_server, served, sure
+from chat_server import Response, completion, raw_server, served, sure
 from command_line import run
 from misses import in_turn
 from models_of_a_test import Models, questions, write_models, write_questions
@@ -137,32 +136,6 @@ def test_a_key_that_cannot_be_sent_is_told_before_anything_is_asked(key, place, 
     assert "model tiny: the key in the environment variable KEY_OF_THE_TEST cannot be sent" in result.stderr
     assert key not in result.stderr
     assert (came, (place / "answers.jsonl").exists()) == ([], False)
-
-
-def test_what_is_for_openai_goes_to_openai_alone(place, monkeypatch):
-    told = {"OPENAI_ORG_ID": "s3cret-org", "OPENAI_PROJECT_ID": "s3cret-project"}
-    told |= {"OPENAI_CUSTOM_HEADERS": "X-Custom: s3cret\nAuthorization: Bearer s3cret"}
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    with raw_server(plain(GOOD)) as (came, url):
-        result = collect(place, url, more='options = { extra_headers = { "X-Own" = "mine" } }')
-    assert result.exit_code == 0, result.stdout
-    assert {name: os.environ[name] for name in told} == told
-    heads = [head for head, _ in came]
-    assert heads
-    assert not any("s3cret" in head for head in heads)
-    assert all(f"bearer {KEY}" in head.lower() and "x-own: mine" in head.lower() for head in heads)
-
-
-def test_a_base_url_may_have_a_query(place):
-    with raw_server(plain(GOOD)) as (came, url):
-        result = collect(place, f"{url}?api-version=2024-10-21&x=a%20b", more="options = { extra_query = { y = 1 } }")
-    assert result.exit_code == 0, result.stdout
-    paths = {head.split()[1] for head, _ in came}
-    assert {path.partition("?")[0] for path in paths} == {"/v1/chat/completions"}
-    assert {frozenset(path.partition("?")[2].replace("+", "%20").split("&")) for path in paths} == {
-        frozenset({"api-version=2024-10-21", "x=a%20b", "y=1"})
-    }
 
 
 def test_a_model_that_answers_nothing_is_no_success(place):

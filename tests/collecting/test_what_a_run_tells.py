@@ -54,22 +54,3 @@ def test_graders_and_what_they_left_are_told(place):
         both = [row["judged"] == row["correct"] for row in graded if row["correct"] is not None]
         assert f"the grader agrees with {sum(both)} of the 16 labels in correct" in told
         assert 0 < sum(both) < 16
-
-
-@pytest.mark.parametrize(
-    ("document", "step"),
-    [
-        ({"stopped": {"large": "HTTP 401"}}, "see to what stopped large (above), then the same command again, which"),
-        ({"silent": ["tiny"]}, "see to what stopped tiny (above), then the same command again, which asks"),
-        ({"budget_spent": True}, "the same command with a larger --budget, which asks what is missing"),
-        ({}, "the same command again, which asks what is missing"),
-        ({"answered_by_all": 50}, "rcjax tune a.jsonl --budget 1/M --out policy.json; the same command again asks"),
-    ],
-)
-def test_the_next_step_does_not_end_as_the_run_did(document, step):
-    from rcjax.cli.collect_tables import _next
-
-    model = {"left": 5, "cost": 2e-6}
-    usual = {"stopped": {}, "silent": [], "budget_spent": False, "ungraded": 0, "answers": 90, "answered_by_all": 9}
-    usual |= {"out": "a.jsonl", "signals": {"tiny": "stated"}, "models": [model]}
-    assert _next(usual | document).startswith(step)

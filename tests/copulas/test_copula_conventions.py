@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 from misses import in_turn
-from own_families import FGM, Clayton90
+from own_families import Clayton90
 
 import rcjax
 from rcjax.copulas import Clayton, SurvivalClayton
@@ -25,10 +25,6 @@ def test_outside_the_unit_square_there_is_no_mass(copula):
     np.testing.assert_array_equal(copula.conditional(0.3, v[2:4]), [0, 1])
     np.testing.assert_array_equal(copula.conditional_on_v(u[:2], 0.3), [0, 1])
     assert np.isnan(copula.log_density(np.nan, 0.3))
-
-
-def test_a_family_that_is_only_a_cdf_has_no_density_outside():
-    np.testing.assert_array_equal(FGM(0.5).log_density(np.array([-0.5, 0.5, 2.0]), 0.5)[::2], -np.inf)
 
 
 @pytest.mark.thorough

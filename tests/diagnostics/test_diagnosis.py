@@ -18,14 +18,11 @@ from rcjax.diagnostics.promise import (
     held_out,
     held_out_confidence,
     is_training_log,
-    lambdas,
-    search_again,
     try_promise,
 )
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration_error import expected_calibration_error
-from rcjax.tuning.resampling import without
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -146,24 +143,7 @@ def test_logs_that_cannot_be_judged(model, logs):
         rcjax.diagnose(model, holes)
 
 
-def test_few_complete_queries_are_spread_over_the_folds(model, logs):
-    """Twenty of 200: dealt without regard to them, chance leaves some fold without in one log of twenty."""
-    for seed in range(3):
-        complete = np.random.default_rng(seed).permutation(N) < 20
-        answered = complete[:, None] | (np.arange(N)[:, None] % 3 != np.arange(3))
-        gaps = dataclasses.replace(logs[0], answered=jnp.asarray(answered))
-        held = held_out(model, gaps, folds=True, seed=seed)
-        assert [int(part.complete.sum()) for _, part, _ in held] == [4] * FOLDS
-        assert held_out_confidence(held)[0].shape == (20, 3)
-
-
 # -- predictions
-
-
-def test_a_training_log_is_known_by_the_models_that_count(model, logs):
-    turned = logs[0].select(MODELS[::-1])
-    assert not is_training_log(model, turned)
-    assert is_training_log(model, turned.select(model.models))
 
 
 def test_folds_part_the_queries(model, logs):
@@ -236,18 +216,6 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
     np.testing.assert_allclose(told["predicted_error"][places], expected["predicted_error"], atol=0.02)
 
 
-@pytest.mark.thorough
-def test_a_search_again_does_not_see_what_it_is_judged_on(tuned, model, logs):
-    log, rows = logs[0], np.arange(N) % FOLDS == 0
-    turned = dataclasses.replace(log, correct=log.correct ^ rows[:, None])
-    lam = lambdas(model)
-    one, same = (search_again(tuned, model, without(each, rows), lam) for each in (log, turned))
-    for name in ("error", "cost", "thresholds"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
-    other = search_again(tuned, model, turned, lam)
-    assert not np.allclose(other.error, one.error)
-
-
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
     told = try_promise(rosy, [HeldOut(model, logs[1])], N)
@@ -255,32 +223,6 @@ def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     honest = try_promise(tuned, [HeldOut(model, logs[1])], N)
     np.testing.assert_allclose(honest["predicted_error"] - told["predicted_error"], 0.15)
     assert next(iter(verdicts.judge_promise(honest, N))).verdict != "bad"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("search", ["all", "full", [MODELS[1:]]], ids=["all", "full", "one cascade"])
-def test_a_search_by_the_model_is_held_to_its_own_promise(model, logs, search):
-    lam = lambdas(model)
-    solved = rcjax.solve_frontier(model, lam=lam, cascades=search)
-    told = try_promise(solved, [HeldOut(model, logs[1])], N)
-    np.testing.assert_allclose(told["predicted_error"], solved.error)
-    np.testing.assert_allclose(told["error"], rcjax.replay(solved, logs[1]).error)
-    held = held_out(model, logs[0], folds=True)
-    again = diagnosis._promise(model, held, logs[0], N, 0, search, None)
-    solved = [rcjax.solve_frontier(fitted, lam=lam, cascades=search) for fitted, *_ in held]
-    replays = [rcjax.replay(one, part) for one, (_, part, _) in zip(solved, held, strict=True)]
-    np.testing.assert_allclose(again["predicted_error"], np.mean([one.error for one in solved], 0), rtol=1e-6)
-    np.testing.assert_allclose(again["error"], np.mean([one.error for one in replays], 0), rtol=1e-6)
-    assert again["search"] != "selected"
-
-
-@pytest.mark.thorough
-def test_without_the_log_tuned_on_there_is_no_promise_to_judge(found, found_fresh):
-    none = dataclasses.replace(found_fresh, promise=None)
-    assert {check.name for check in none.checks} == set(LIMITS) - {"predicted error", "predicted cost"}
-    assert any("was not judged" in remark for remark in none.remarks)
-    assert any("harder" in remark for remark in found.remarks)
-    assert not any("harder" in remark for remark in found_fresh.remarks)
 
 
 def test_no_promise_is_judged_where_it_is_not_known(model, logs):

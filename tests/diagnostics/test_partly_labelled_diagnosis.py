@@ -58,10 +58,3 @@ def test_it_says_how_many_labels_there_are(diagnosis):
     assert first.startswith("200 of 500 queries are labelled; judged judges all and agrees with 9")
     assert "are judged by the labelled answers alone" in second
     json.dumps(diagnosis.to_json())
-
-
-@pytest.mark.thorough
-def test_figures_of_it(diagnosis, logs):
-    figures = pytest.importorskip("rcjax.plots.figures")
-    _, partly = logs
-    assert "reliability" in figures.diagnosis_figures(diagnosis, rcjax.fit(partly), partly)

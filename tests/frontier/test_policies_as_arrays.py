@@ -68,30 +68,11 @@ def test_cascades_keep_what_they_are_made_of(refusing):
 
 
 @pytest.mark.parametrize("refusing", [False, True])
-def test_several_leading_axes_are_so_many_cascades(refusing):
-    arrays = cascades(refusing, (3, 5))
-    policies = Policies.of_cascades(*arrays)
-    assert policies.first.shape == (3, 5)
-    for row in np.ndindex(3, 5):
-        one = Policies.of_cascades(*(None if each is None else each[row] for each in arrays))
-        assert_same(policies.take(row), one)
-
-
-@pytest.mark.parametrize("refusing", [False, True])
 def test_in_a_compiled_function_they_are_the_same(refusing):
     arrays = cascades(refusing)
     compiled = jax.jit(lambda *arrays: Policies.of_cascades(*arrays, xp=jnp))(*arrays)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(compiled))
     assert_same(compiled, Policies.of_cascades(*arrays))
-
-
-def test_in_single_precision(float32):
-    thresholds, members, _ = cascades(False)
-    thresholds = thresholds.astype(np.float32)
-    policies = Policies.of_cascades(thresholds, members, thresholds / 2)
-    assert policies.bounds.dtype == np.float32
-    np.testing.assert_array_equal(policies.bounds[..., 0], thresholds / 2)
-    np.testing.assert_array_equal(policies.bounds[..., 1], thresholds)
 
 
 PLACES = [7, slice(3, 9), np.array([5, 5, 0]), np.arange(COUNT) % 7 == 0, np.array([], int)]
@@ -116,13 +97,6 @@ def test_policies_without_thresholds_are_taken_too():
     some = skipping.take(slice(2))
     assert some.thresholds is some.refusals is None
     np.testing.assert_array_equal(some.bounds, whole.bounds[:2])
-
-
-def test_on_the_host_they_are_numpys():
-    policies = Policies.of_cascades(*cascades(True))
-    back = jax.device_put(policies).on_host()
-    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(back))
-    assert_same(back, policies)
 
 
 # -- who is asked at all

@@ -16,7 +16,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs import Log, LogError, read_log
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
-from rcjax.replaying import packing, replay as _replay
+from rcjax.replaying import packing
 from rcjax.replaying.curves import area_under_curve
 from rcjax.replaying.replay import Replay, replay
 
@@ -178,16 +178,6 @@ def test_a_frontier_is_its_policies_one_by_one():
             np.testing.assert_allclose(getattr(seen, name)[i], getattr(single, name), rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.thorough
-def test_the_batches_of_lambdas_do_not_matter(monkeypatch):
-    frontier, log = as_frontier([thresholds(a, 0.5) for a in np.linspace(0, 1, 11)]), make_log(50)
-    whole = replay(frontier, log)  # type: ignore[arg-type]
-    monkeypatch.setattr(_replay, "_BATCH_ELEMENTS", 200)  # 4 lambdas at a time: 4 + 4 + 3
-    parts = replay(frontier, log)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(whole.cost, parts.cost)
-    np.testing.assert_array_equal(whole.share, parts.share)
-
-
 def test_many_intervals_take_the_binary_search():
     ends = np.linspace(0, 1, 41)[1:]
     rules = [Rule(float(end), *(("answer",) if i % 2 else ("ask", "large"))) for i, end in enumerate(ends)]
@@ -238,16 +228,6 @@ def test_one_query_has_no_standard_error():
     assert math.isnan(seen.cost_se)
 
 
-def test_float32_agrees():
-    exact = replay(thresholds(0.55, 0.65), make_log(5000, seed=7))
-    with jax.enable_x64(False):
-        log = make_log(5000, seed=7)
-        rough = replay(thresholds(0.55, 0.65), log)
-        assert rough.cost.dtype == np.float32
-    for name in ("error", "cost", "error_se", "cost_se", "spent", "spent_se"):
-        np.testing.assert_allclose(getattr(rough, name), getattr(exact, name), rtol=1e-4)
-
-
 def test_small_costs_add_up_in_float32():
     with jax.enable_x64(False):
         log = make_log(20_000, seed=8)
@@ -264,14 +244,6 @@ def test_a_second_call_compiles_nothing(compilations):
         replay(second, other)
         replay(as_frontier([second, first]), other)  # type: ignore[arg-type]
     assert not compiled
-
-
-def test_a_replay_is_a_pytree():
-    seen = replay(ADAPTIVE, make_log(20))
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, seen)
-    assert isinstance(doubled, Replay)
-    assert float(doubled.cost) == 2 * float(seen.cost)
-    assert doubled.n == 20
 
 
 # -- area under the error–cost curve

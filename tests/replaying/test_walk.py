@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax._core.batching import stack
 from rcjax.frontier.policies import Policies
 from rcjax.replaying.walk import outcomes, walk
 
@@ -79,34 +78,6 @@ def test_a_confidence_on_its_threshold_asks_on():
     answers, asked = walked(confidence, policy)
     assert answers.tolist() == [[False, True], [True, False]]
     assert asked.tolist() == [[True, True], [True, False]]
-
-
-def test_one_model_answers_everything():
-    policy = Policies.of_cascades(np.zeros(1), np.ones(1, bool))
-    answers, asked = walked(np.array([[0.0, 0.3, 1.0]]), policy)
-    assert answers.tolist() == asked.tolist() == [[True, True, True]]
-
-
-def test_policies_batch():
-    rng = np.random.default_rng(2)
-    policies = [random_policy(rng, 3) for _ in range(6)]
-    confidence = rng.choice(LEVELS, (K, N))
-    answers, asked = jax.jit(jax.vmap(walk, (None, 0)))(confidence, stack(policies))
-    for row, policy in enumerate(policies):
-        expected = by_loop(confidence, policy)
-        np.testing.assert_array_equal(answers[row], expected[0])
-        np.testing.assert_array_equal(asked[row], expected[1])
-
-
-def test_in_single_precision(float32):
-    rng = np.random.default_rng(3)
-    policy = random_policy(rng, 3)
-    policy = dataclasses.replace(policy, bounds=policy.bounds.astype(np.float32))
-    confidence = rng.choice(LEVELS, (K, N)).astype(np.float32)
-    answers, asked = walked(confidence, policy)
-    expected = by_loop(confidence, policy)
-    np.testing.assert_array_equal(answers, expected[0])
-    np.testing.assert_array_equal(asked, expected[1])
 
 
 # -- what becomes of queries in cascades

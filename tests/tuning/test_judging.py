@@ -10,7 +10,6 @@ from selection_references import figures_of_pair, make_log
 from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
-from rcjax.replaying.walk import outcomes
 from rcjax.tuning.choices import RESERVE, reserve, within
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging, centred
 from rcjax.tuning.label_candidates import CandidateRows, Candidates, candidates, judge_log
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 K = 3
 COST = np.array([1.0, 10.0, 40.0])
-judged, walk_of = jax.jit(candidates), jax.jit(outcomes)
+judged = jax.jit(candidates)
 
 
 # -- what is expected, and what is charged
@@ -129,14 +128,6 @@ def test_every_candidate_has_the_figures_of_the_definition(confidences, n):
     many = assert_by_definition(rows, found, blend, 1e-7)
     if confidences is all_tied:
         assert not many.size
-
-
-def test_candidates_in_single_precision(float32):
-    rows, blend = random_rows(mixed, 900, seed=4), Blend(0.5, 0.2)
-    low = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype.kind == "f" else leaf, rows)
-    found = jax.tree.map(np.asarray, judged(low, Judging(blend)))
-    assert {getattr(found, name).dtype for name in (*FIGURES, "threshold")} == {np.dtype(np.float32)}
-    assert_by_definition(low, found, blend, 1e-3)
 
 
 @pytest.mark.thorough

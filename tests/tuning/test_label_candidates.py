@@ -72,14 +72,6 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
     assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
 
 
-def test_candidates_in_single_precision(float32):
-    confidence, crossed, correct, present = random_log(0)
-    lower = confidence.astype(np.float32), crossed.astype(np.float32)
-    found = tried(*lower, correct, present, COST.astype(np.float32))
-    assert found.error.dtype == found.threshold.dtype == found.cost.dtype == jnp.float32
-    assert_like_definition(found, by_definition(confidence, crossed, correct, present), 2e-6)
-
-
 @pytest.mark.thorough
 def test_candidates_batch_over_masks():
     confidence, crossed, correct, present = random_log(1)

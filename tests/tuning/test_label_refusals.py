@@ -10,11 +10,9 @@ from misses import in_turn
 from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
-from rcjax.tuning import label_refusals
 from rcjax.tuning.choices import as_cascades
 from rcjax.tuning.judging import Blend, Judging
 from rcjax.tuning.label_candidates import CandidateRows, candidates
-from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -104,25 +102,3 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk():
     np.testing.assert_allclose(spent.mean(1)[kept], tried.cost[kept], rtol=1e-12)
     np.testing.assert_allclose(spent.std(1)[kept] / np.sqrt(N), tried.cost_se[kept], rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(refused.mean(1)[kept], tried.abstention[kept], atol=1e-12)
-
-
-def test_in_single_precision(float32):
-    confidence, crossed, correct, present = random_log(0)
-    lower = [each.astype(np.float32) for each in (confidence, crossed, COST)]
-    tried = judged_by(*lower[:2], correct, present, lower[2], refusal=jnp.asarray(0.7))
-    assert tried.error.dtype == tried.abstention.dtype == tried.refused.dtype == jnp.float32
-    errors = sorted(np.asarray(tried.error)[np.isfinite(tried.error)])
-    np.testing.assert_allclose(errors, sorted(row[3] for row in by_definition(*random_log(0), 0.3)), rtol=1e-5)
-
-
-def test_few_cuts_are_spread_over_many_queries(monkeypatch):
-    confidence, present = np.random.default_rng(0).uniform(size=101), np.ones(101, bool)
-    candidates = jax.jit(spread_cuts, static_argnums=2)(confidence, present, 10)
-    below = (confidence[:, None] <= np.asarray(candidates.threshold)).sum(0)
-    np.testing.assert_array_equal(below[:-1], [11, 21, 31, 41, 51, 61, 71, 81, 91])
-    assert not candidates.parts[-1]
-    monkeypatch.setattr(label_refusals, "MOST_CUTS", 10)
-    right = np.where(confidence > 0.5, 0.9, 0.1)
-    refusal, gain, share = jax.jit(refuse_alone)(confidence, right, present, np.asarray(0.5))
-    assert abs(float(refusal) - 0.5) < 0.1
-    assert float(gain) == pytest.approx(0.4 * float(share), abs=0.04)
