@@ -148,8 +148,9 @@ def make_lineup(
     """
     _check_names(settings, models)
     make = _Cascades(settings, models, client_of, log, observe)
-    policies = {name: make.serve(name, path) for name, path in settings.policies.items()}
-    caller = make.passing_on({model: cost for one in policies.values() for model, cost in one.policy.cost.items()})
+    read = {name: load_policy(path) for name, path in settings.policies.items()}
+    caller = make.passing_on({model: cost for policy in read.values() for model, cost in policy.cost.items()})
+    policies = {name: make.serve(name, policy, settings.policies[name].name) for name, policy in read.items()}
     return Lineup(policies, models, caller)
 
 
@@ -175,13 +176,12 @@ class _Cascades:
     log: CallLog | None
     observe: Callable[..., None] | None
 
-    def serve(self, name: str, path: Path) -> ServedPolicy:
-        """The policy in a file, ready to be asked. Raises ValueError with the file's name."""
-        policy = load_policy(path)
+    def serve(self, name: str, policy: AnyPolicy, file: str) -> ServedPolicy:
+        """A policy ready to be asked. Raises ValueError with the name of its file."""
         try:
             return self._serve(name, policy)
         except ValueError as problem:
-            raise ValueError(f"{path.name}: {problem}") from None
+            raise ValueError(f"{file}: {problem}") from None
 
     def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
