@@ -87,6 +87,8 @@ class Result:
     """Where no model answered: what went wrong with the last that was asked."""
     position: float | None = None
     """Where on its ladder the policy stood; None for a policy of one rung."""
+    rung: int | None = None
+    """By which rung it went, from 0, the cheapest, on; None for a policy of one rung."""
 
     @property
     def seconds(self) -> float:
@@ -293,7 +295,8 @@ class Cascade:
         rung = self._rung(question, position)
         attempts: list[Exchange] = []
         try:
-            result = replace(await self._follow(rung, question, deadline, attempts), position=position)
+            place = None if position is None else self.policy.rungs.index(rung)
+            result = replace(await self._follow(rung, question, deadline, attempts), position=position, rung=place)
         finally:  # who leaves has been worked for
             self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]

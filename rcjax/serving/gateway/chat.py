@@ -175,7 +175,7 @@ class Conversation:
             self.metrics.followed(served.name, served.cascade.billing)
         if result.status == "failed":
             raise upstream_error(result.failure, _problem(result))
-        outcome = {name: getattr(result, name) for name in ("status", "model", "confidence", "position")}
+        outcome = {name: getattr(result, name) for name in ("status", "model", "confidence", "position", "rung")}
         sending.account = replace(sending.account, calls=result.calls, **outcome)
         await sending.rest(result.completion, result.text, result.usage, judged=True)
 

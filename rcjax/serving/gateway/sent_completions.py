@@ -47,6 +47,8 @@ class Account:
     """Calibrated, of the answer."""
     position: float | None = None
     """Where on its ladder the policy stood; None for a policy of one rung."""
+    rung: int | None = None
+    """By which rung it went, from 0 on; None for a policy of one rung."""
     not_judged: tuple[str, ...] = ()
     """Why the answer is not judged."""
     changed: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class Account:
             "x-rcjax-policy-hash": [self.digest],
             "x-rcjax-confidence": [None if self.confidence is None else f"{self.confidence:.6f}"],
             "x-rcjax-position": [None if self.position is None else f"{self.position:.4g}"],
+            "x-rcjax-rung": [None if self.rung is None else str(self.rung)],
             "x-rcjax-cost": [f"{self._cost:.12g}" if ended else None],
             "x-rcjax-not-judged": self.not_judged,
             "x-rcjax-changed": self.changed,
@@ -89,6 +92,7 @@ class Account:
             "policy_hash": self.digest,
             "confidence": self.confidence,
             "position": self.position,
+            "rung": self.rung,
             "cost": self._cost,
             "not_judged": list(self.not_judged),
             "changed": list(self.changed),

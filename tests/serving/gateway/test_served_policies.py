@@ -193,6 +193,7 @@ def test_a_service_follows_its_bill_and_goes_on_with_it():
             reply = service.post(body, x_rcjax_query=str(query))
             costs.append(float(reply.headers["x-rcjax-cost"]))
             positions.append(float(reply.headers["x-rcjax-position"]))
+            assert ladder.rungs[int(reply.headers["x-rcjax-rung"])].models == (reply.json["model"],)
         page = service.get("/metrics").body.decode()
     balance = float(re.search(r'rcjax_bill_balance{policy="policy"} (\S+)', page)[1])
     assert balance == pytest.approx(40 * 1.55e-5 - sum(costs), rel=1e-6)
