@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import shown
 
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
+
+
+_LACKING = "lacking answers"
 
 
 _GRADES = ("fine", "doubtful", "bad")
@@ -131,8 +135,8 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     for verdict in ("bad", "doubtful"):
         for check in checks:
             if check["verdict"] == verdict:
-                hang(screen, f"{_DRIFT[verdict]:<9}", check["advice"])
-    screen.print(_checks_table(checks, noun, _DRIFT))
+                hang(screen, f"{_word(check):<9}", check["advice"])
+    screen.print(_checks_table(checks, noun, _word))
     level = f"{100 * facts['alarm']:.4g} %"
     chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
     unclear = "so far beyond its limit that more data must tell whether chance explains it"
@@ -149,12 +153,19 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
         next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
 
 
+def _word(check: Mapping[str, Any]) -> str:
+    """The verdict on a check of a policy in a word."""
+    return "biased" if check["name"] == _LACKING else _DRIFT[check["verdict"]]
+
+
 def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
     """What is known of a policy, in a line: what has drifted, else what is unclear."""
     number = {verdict: sum(check["verdict"] == verdict for check in checks) for verdict in _GRADES}
     every, unclear = count(len(checks), "check"), number["doubtful"]
     verb = "is" if unclear == 1 else "are"
     open_ = f"{unclear} {verb} unclear"
+    if any(check["name"] == _LACKING for check in checks):
+        return f"no fair sample: nothing of it is certain, whatever the other {len(checks) - 1} checks say"
     if number["bad"]:
         return f"{number['bad']} of {every}: DRIFTED{f'; {open_}' if unclear else ''}"
     if not unclear:
@@ -192,14 +203,16 @@ def _upwards(check: Mapping[str, Any]) -> bool:
     return high > low
 
 
-def _checks_table(checks: Sequence[Mapping[str, Any]], noun: str, verdicts: Mapping[str, str] | None = None) -> Table:
-    """A row for each check, in the words of a mapping of verdicts where there is one."""
+def _checks_table(
+    checks: Sequence[Mapping[str, Any]], noun: str, word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict")
+) -> Table:
+    """A row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit")
     for column in table.columns[1:3]:
         column.justify = "left"
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        verdict = "by chance" if _by_chance(check) else (verdicts or {}).get(check["verdict"], check["verdict"])
+        verdict = "by chance" if _by_chance(check) else word(check)
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check_name(check["name"], noun), check["subject"], figure, p, _check_limit(check))
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,7 @@ from rcjax.cli.option_records import with_options
 from rcjax.cli.options import AsJson, LogFile, Reading
 
 if TYPE_CHECKING:
-    from rcjax.logs.log import Log
-    from rcjax.tuning.retune import RetuningGain
+    pass
 
 
 @with_options
@@ -32,13 +31,15 @@ def retune(
         bool | None, typer.Option("--bands/--no-bands", help="Intervals by the bootstrap. [default: as before]")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Write it even where queries left out do not show that it is no worse.")
+        bool,
+        typer.Option("--anyway", help="Write it even where it is not shown to be better, or the log is biased."),
     ] = False,
     json_: AsJson = False,
 ) -> None:
     """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes.
 
-    It is written where it does no worse than POLICY on queries that it was not tuned on; else the exit status is 1.
+    It is written where it does better than POLICY on queries that it was not tuned on, and keeps its promise on those
+    that POLICY carries, too; else, and where over 5 % of the queries lack an answer, the exit status is 1.
     """
     how = reading.options()
     require_distinct([("--out", out)], reading.inputs(log))  # it may be the file of POLICY
@@ -50,7 +51,8 @@ def retune(
         require_writable(out)
         start_jax()
         import rcjax
-        from rcjax.tuning.retune import held_out_gain
+        from rcjax.diagnostics.replacement import why_not
+        from rcjax.tuning.retune import held_out_gain, why_untested
 
         reading.require_plausible()
         steps = Steps(3)
@@ -66,10 +68,11 @@ def retune(
                 name: plain_replay(subject, fresh) if name == "after" or comparable else None
                 for name, subject in (("before", old), ("after", retuned.policy))
             }
-        remarks, unshown = _what_is_shown(old, fresh, gain)
-        if out and unshown and not anyway:
-            advice = "log more queries, or write it all the same with --anyway"
-            problem: Exception | None = ValueError(f"{out}: not written: {unshown}: {advice}")
+        reasons = why_not(old, retuned.policy, fresh, gain)
+        untested = [f"whether it gains was not tested: {why_untested(old, fresh)[0]}"] if gain is None else []
+        if out and reasons and not anyway:
+            advice = "keep the policy in service, or write it all the same with --anyway"
+            problem: Exception | None = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
         else:
             problem = attempt(partial(retuned.policy.save, out)) if out else None
         written = None if problem else out
@@ -78,27 +81,9 @@ def retune(
             "policy": retuned.policy.to_json(),
             "replayed": replays,
             "gain": None if gain is None else plain(gain.to_json()),
-            "remarks": [*retuned.remarks, *remarks],
+            "reasons_against": reasons,
+            "remarks": [*retuned.remarks, *(reasons or untested)],
         }
         show = partial(show_retuning, fresh.describe(), document, written, fresh.counted.noun, done=problem is None)
         files = {"written": str(written)} if written else {}
         conclude(document | files, show, as_json=json_, problem=problem)
-
-
-def _what_is_shown(old: Any, fresh: Log, gain: RetuningGain | None) -> tuple[tuple[str, ...], str | None]:
-    """(remarks on what was not tested; why it is not shown that the new policy is no worse, in words, or None)."""
-    from rcjax._base.wording import percent
-    from rcjax.tuning.retune import why_untested
-
-    if gain is None:
-        why, mendable = why_untested(old, fresh)
-        untested = f"whether it gains on queries left out was not tested: {why}"
-        return (untested,), (untested if mendable else None)
-    if gain.not_worse:
-        return (), None
-    more, spread = (
-        (percent(-gain.share), percent(gain.gain.se / gain.loss))
-        if gain.loss > 0
-        else (f"{-gain.gain.mean:.3g}", f"{gain.gain.se:.3g}")
-    )
-    return (), f"on queries left out policies tuned again raise {fresh.counted.noun} + λ·cost by {more} ± {spread}"

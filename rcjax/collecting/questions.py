@@ -40,7 +40,7 @@ TAKEN = (
         "grade",
     ),
     *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key", "question_digest", "system_digest"),
-    "likeliest",
+    *("likeliest", "prompt_digest"),
 )
 
 _SYSTEM = ("system", "developer")

@@ -21,12 +21,14 @@ from rcjax._base.wording import count
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import (
     judge_all,
+    judge_lacking,
     judge_models,
     judge_policy,
     tell_cheaper,
     tell_followed,
     tell_seconds,
 )
+from rcjax.diagnostics.replacement import share_lacking, tell_lacking
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
@@ -187,6 +189,7 @@ def check_policy(
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
     raw = [*judge_models(rows, log.counted), *judge_policy(error, cost, gain, log.counted)]
+    lacking = judge_lacking(share_lacking(log, policy.models), tell_lacking(log, policy.models))
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -199,7 +202,7 @@ def check_policy(
         retuning=None if gain is None else gain.to_json() | {"p_value": gain.p_value},
         followed=followed,
         seconds=seconds,
-        checks=tuple(judge_all(raw, alarm, unlabelled, len(now.wrong))),
+        checks=(*lacking, *judge_all(raw, alarm, unlabelled, len(now.wrong))),
         unlabelled=unlabelled,
         counted=log.counted,
         remarks=(*_remarks(policy, new, shared, gain, retuning), *money, *tell_seconds(seconds)),
@@ -384,11 +387,8 @@ def _standard_error(values: np.ndarray, n: int) -> float:
 def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: RetuningGain | None, retuning: bool) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
-    if not log.complete.all():
+    if not log.complete.all() and tell_lacking(log, log.models) is None:
         missing = log.n_queries - int(log.complete.sum())
-        yield (
-            f"{missing:,} of {log.n_queries:,} queries lack the answer of some model: the check is right if that does "
-            "not depend on the query, and not if models were asked only where others were unsure"
-        )
+        yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
     if retuning and gain is None:
         yield f"whether tuning again would gain was not tested: {why_untested(policy, log)[0]}"

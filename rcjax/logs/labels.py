@@ -300,14 +300,16 @@ class UsableCalls:
     """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
     Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
-    all models (where the log has a column shadow), and answers to a query that the model had answered before (with a
-    column sample: of the same number). `ways` knows how models were asked.
+    all models (where the log has a column shadow), queries that ask what an earlier one did (by `prompt_digest`), and
+    answers to a query that the model had answered before (with a column sample: of the same number). `ways` knows how
+    models were asked.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, int] = {}
         self.ways = WaysOfAsking()
         self._answered = Matrices()
+        self._asked_first: dict[str, str] = {}  # the query that asked something first, by the digest
         self._shadowed = self._any_shadow = False
 
     def keep(self, rows: Rows) -> Rows:
@@ -332,6 +334,7 @@ class UsableCalls:
             deferred = rows.frame["shadow"].fill_null("") != "true"
             rows = self._drop(rows, deferred, "of queries that did not go to all models")
             self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
+        rows = self._drop(rows, self._asked_again(rows), "of queries that ask what an earlier one did")
         if not rows.frame.height:
             return rows
         require_models(rows)
@@ -339,6 +342,18 @@ class UsableCalls:
         apart = _samples_apart(rows)
         again = self._answered.repeated(apart, self._answered.cells_of(apart))
         return self._drop(rows, pl.Series(again), "repeated answers")
+
+    def _asked_again(self, rows: Rows) -> pl.Series:
+        """Of which rows another query has asked the same before: a probe, or a flood, is one question."""
+        import polars as pl
+
+        if "prompt_digest" not in rows.frame.columns:
+            return pl.Series([False] * rows.frame.height, dtype=pl.Boolean)
+        pairs = zip(*rows.frame.select("query", "prompt_digest"), strict=True)
+        first = self._asked_first
+        return pl.Series(
+            [bool(said) and first.setdefault(said, query) != query for query, said in pairs], dtype=pl.Boolean
+        )
 
     def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
         self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())

@@ -96,6 +96,8 @@ class Log(Cells):
     reference: Reference | None = None
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
     `correct` says whether an answer is the reference's. None where right and wrong are known."""
+    unreferenced: int = 0
+    """Queries of what was read that are left out, as the reference gave no answer."""
     errors: Log | None = None
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""

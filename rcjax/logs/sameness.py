@@ -85,8 +85,8 @@ class Sameness:
             held.add("said", None)
             held.put(cells, said=rows.frame[column].to_numpy())
 
-    def settle(self, held: Matrices, name: str) -> Reference:
-        """Put what is the same beside the labels, as the verdicts of a judge; what is counted then.
+    def settle(self, held: Matrices, name: str) -> tuple[Reference, int]:
+        """Put what is the same beside the labels, as the verdicts of a judge; what is counted, how many lack it.
 
         Queries that the reference did not answer are left out, with a warning that counts them. Raises `LogError` where
         the log has no reference, or no answers to compare.
@@ -110,7 +110,7 @@ class Sameness:
         counts = self.reference.counts or ("errors" if labelled else "differences")
         held.add(JUDGED_SAME, math.nan)
         held.take(JUDGED_SAME)[:] = np.where(held.take("row") >= 0, same, math.nan)
-        return dataclasses.replace(self.reference, counts=counts)
+        return dataclasses.replace(self.reference, counts=counts), int(lost.sum())
 
     def _compared(self, held: Matrices, name: str) -> tuple[np.ndarray, np.ndarray]:
         """((n, k) 1 for answers that are the reference's, 0 for others, NaN where that is unknown, (n,) whether the

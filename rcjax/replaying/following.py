@@ -45,7 +45,8 @@ class Rungs(NamedTuple):
         """Of the queries of a log that all models of a ladder have answered. LogError as `replay` raises it."""
         log = corrected_log(as_tuned(policy, log).select(policy.models))
         walks = [walk_log(rung, log.take(log.complete)) for rung in policy.rungs]
-        return cls(policy.costs, *(np.stack([walk[place] for walk in walks]) for place in range(3)))
+        rows = zip(*((walk.wrong, walk.refused, walk.spent) for walk in walks), strict=True)
+        return cls(policy.costs, *map(np.stack, rows))
 
     def at(self, position: float, query: int) -> list[float]:
         """Whether a query is answered wrongly, whether it is refused, and what it costs: expected at a position."""

@@ -29,6 +29,8 @@ LOGGED = ("written", "lost", "cut")
 #: Bytes of a line, besides what was asked.
 LONGEST = 65_536
 
+_DIGITS = 16  # of the hash of a prompt, by which equal ones are known and count once
+
 #: How the error of an answer begins that was set aside, as something else is asked for now.
 ASKED_ANEW = "asked anew"
 
@@ -99,7 +101,8 @@ class CallLog:
     Threads, and processes of one machine, may write to one file. A line that a kill or a full disk left unfinished
     stays as it is: the next call goes on a line of its own, and readers skip what is unfinished. Neither keys nor
     headers get into the log; the answers do unless `answers=False`, and what was asked only with `prompts=True`, as
-    JSON in a text. Besides that a line has 64 KB at most: of texts that would make it longer a digest stands there.
+    JSON in a text; of it a hash does, so that equal questions count once. Besides that a line has 64 KB at most: of
+    texts that would make it longer a digest stands there.
 
     Where another programme renames or removes the file, such as logrotate, the next line goes to a new one.
 
@@ -140,8 +143,11 @@ class CallLog:
         if is_cut:
             row = {name: value if name == "asked" else _shortened(value) for name, value in row.items()}
             line = json.dumps(row, allow_nan=False)
-        if self.prompts and messages is not None:
-            line = json.dumps({**row, "prompt": json.dumps(messages, default=str)}, allow_nan=False)
+        if messages is not None:
+            prompt = json.dumps(messages, default=str)
+            row["prompt_digest"] = hashlib.sha256(prompt.encode()).hexdigest()[:_DIGITS]
+            row |= {"prompt": prompt} if self.prompts else {}
+            line = json.dumps(row, allow_nan=False)
         self._lines.append(line.encode() + b"\n")
         return is_cut
 

@@ -43,6 +43,9 @@ _FEWEST_QUERIES = 50
 _ROUNDING = 1e-9  # of a loss
 
 
+_CHANCE = 0.05
+
+
 _IN_SERVICE, _AGAIN = "in service", "again"  # arms
 
 
@@ -140,12 +143,14 @@ class RetuningGain:
         return self.gain.mean / self.loss if self.loss > 0 else 0.0
 
     @property
-    def not_worse(self) -> bool:
-        """Whether it is shown, to one standard error, that the new policies are not worse by more than one.
+    def better(self) -> bool:
+        """Whether chance does not explain the gain: the lower end of its 90 % interval is above 0."""
+        return self.gain.mean > _ROUNDING * self.loss and _above_zero(self.gain) < _CHANCE
 
-        That is where the lower end of gain ± se is not below −se: where they do no worse on the queries left out.
-        """
-        return self.gain.mean >= -_ROUNDING * self.loss
+    @property
+    def worse(self) -> bool:
+        """Whether chance does not explain the loss."""
+        return self.gain.mean < -_ROUNDING * self.loss and _above_zero(Gain(-self.gain.mean, self.gain.se)) < _CHANCE
 
     @property
     def p_value(self) -> float:

@@ -55,8 +55,8 @@ def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     assert "raises error + λ·cost by 0.9 ± 18.9 %" in result.stdout
     assert "Policy written" not in result.stdout
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {out}: not written: on queries left out policies tuned again raise error + λ·cost")
-    assert "by 0.9 % ± 18.9 %" in line
+    assert line.startswith(f"error: {out}: not written: it is not shown to be better: on queries left out policies")
+    assert "raise error + λ·cost by 0.9 ± 18.9 %" in line
     assert "--anyway" in line
     document = json.loads(retune(folder, "few.csv", "--out", out, "--json").stdout)
     assert (document["error"]["kind"], "written" in document, out.exists()) == ("data", False, False)
@@ -70,3 +70,10 @@ def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
     assert "was not tested: fewer than 50 queries have the answers of all models" in " ".join(result.stdout.split())
     assert "--anyway" in result.stderr
     assert retune(folder, "fewer.csv", "--out", out, "--anyway").exit_code == 0
+
+
+def test_better_and_worse_are_what_chance_does_not_explain():
+    before = Gain(float("nan"), 0.0)
+    for mean, told in ((0.017, (True, False)), (0.016, (False, False)), (0.0, (False, False)), (-0.017, (False, True))):
+        gain = RetuningGain(0.2, Gain(mean, 0.01), before, 1.0, 100)
+        assert (gain.better, gain.worse) == told, mean

@@ -161,15 +161,18 @@ def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
 
 
 def test_where_models_were_not_asked_a_remark_says_what_that_means(policy, logs):
-    fresh = logs[1]
-    answered = np.ones((N, 2), bool)
-    answered[:30, 1] = False
-    some = dataclasses.replace(
-        fresh, answered=jnp.asarray(answered), logprob=jnp.where(jnp.asarray(answered), fresh.logprob, jnp.nan)
-    )
-    found = check(policy, some)
+    def without(some):
+        answered = jnp.ones((N, 2), bool).at[:some, 1].set(False)
+        logprob = jnp.where(answered, logs[1].logprob, jnp.nan)
+        return dataclasses.replace(logs[1], answered=answered, logprob=logprob)
+
+    found = check(policy, without(30))
     assert (found.n, [row["answers"] for row in found.models]) == (N - 30, [N, N - 30])
-    assert found.remarks[0].startswith("30 of 300 queries lack the answer of some model")
+    assert drifted(found) == {"lacking answers"}
+    assert "30 of 300 queries lack an answer, most often that of llama3.1-70b" in found.checks[0].advice
+    found = check(policy, without(12))
+    assert found.remarks[0] == "12 of 300 queries lack the answer of some model, and do not count"
+    assert not found.drifted
 
 
 def test_everything_is_json(policy, logs):

@@ -187,8 +187,8 @@ def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):
 def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
     found = rcjax.check_policy(ladder, logs[1], retuning=False)
     seen, before = (rcjax.replay(ladder, log) for log in (logs[1], logs[0]))
-    assert found.error["seen"] == pytest.approx(float(seen.error))
-    assert found.cost["seen"] == pytest.approx(float(seen.cost))
+    assert found.followed["error_tuned"] == pytest.approx(float(seen.error))
+    assert found.cost["seen"] == pytest.approx(float(seen.spent))
     assert found.error["tuned"] == pytest.approx(float(before.error))
     assert found.cost["expected"] == pytest.approx(ladder.expected["cost"])
     assert (found.policy_models, found.drifted) == (ladder.models, False)
