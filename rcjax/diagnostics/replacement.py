@@ -111,7 +111,7 @@ def breaks_limit(policy: AnyPolicy, log: Log) -> bool:
     A ladder that follows its bill keeps to its budget.
     """
     spec = recorded_tuning(policy).spec
-    if policy.budget is None and spec.budget is not None:
+    if spec.budget is not None and not policy.follows:
         seen = replay(policy, log)
         return float(seen.spent) - _Z * float(np.nan_to_num(seen.spent_se)) > spec.budget
     return spec.max_error is not None and float(error_interval(replay(policy, log), log)[0]) > spec.max_error
