@@ -214,8 +214,7 @@ def compare_frontiers(new: rcjax.Frontier, old: rcjax.Frontier, test: rcjax.Log)
 
 def _by_budgets(frontier: rcjax.Frontier, error: np.ndarray, low: float, high: float) -> float:
     """Mean error, over budgets between two costs, of the policy that each gets: one that costs as much or less."""
-    kept = 0.0 if frontier.reserve is None else np.asarray(frontier.reserve, float)
-    cost = np.unique([np.asarray(frontier.cost, float), np.asarray(frontier.cost, float) + kept])
+    cost = np.unique(np.asarray(frontier.cost, float))
     knots = np.concatenate([[low], cost[(cost > low) & (cost < high)], [high]])
     chosen = [frontier.choose(budget=float(budget)) for budget in knots[:-1]]
     return float((error[chosen] * np.diff(knots)).sum() / (high - low))

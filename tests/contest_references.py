@@ -7,7 +7,6 @@ import numpy as np
 from selection_references import logistic
 
 from rcjax.frontier.policies import ABSTAIN, NOBODY
-from rcjax.tuning.choices import RESERVE
 
 
 class Pair(NamedTuple):
@@ -18,7 +17,6 @@ class Pair(NamedTuple):
     threshold: float
     error: float
     cost: float
-    reserve: float
     counted: float
 
 
@@ -51,7 +49,7 @@ def every_policy(log, train, blend):
     for j in range(k):
         rows = np.flatnonzero(train[:, j])
         error = 1 - correct[rows, j].mean()
-        policies.append(Pair(j, j, 0.0, error, charge[rows, j].mean(), 0.0, error))
+        policies.append(Pair(j, j, 0.0, error, charge[rows, j].mean(), error))
     for i, j in crossed:
         rows = np.flatnonzero(train[:, i] & train[:, j])
         phi, mine, theirs = confidence[rows, i], correct[rows, i].astype(float), correct[rows, j].astype(float)
@@ -61,25 +59,47 @@ def every_policy(log, train, blend):
         second = (1 - a - b) * theirs + a * likely["theirs"] + b * likely["crossed"]
         for low, high in itertools.pairwise(np.unique(phi)):
             asks = phi <= (low + high) / 2
-            bill = charge[rows, i] + np.where(asks, charge[rows, j], 0.0)
             # A first model that has answered more queries than the pair has costs what all of these cost.
             cost = policies[i].cost + np.where(asks, charge[rows, j], 0.0).mean()
             error, counted = (1 - np.where(asks, *both).mean() for both in ((second, first), (theirs, mine)))
-            spread = bill.std() / np.sqrt(len(rows))
-            policies.append(Pair(i, j, (low + high) / 2, error, cost, RESERVE * spread, counted))
+            policies.append(Pair(i, j, (low + high) / 2, error, cost, counted))
     return policies
 
 
-def best_for(policies, lam=None, budget=None, max_error=None):
-    """The one with the least error + λ·cost; the least error whose bill, and what is kept in hand, a budget pays; or
-    the least bill of those that err so often at most, and where none does, the least error."""
+def useful(policies, k):
+    """Of every policy of k models those than which no single model errs less and costs less, as counted."""
+    return [
+        own
+        for place, own in enumerate(policies)
+        if place < k or not any(o.counted < own.counted - 1e-12 and o.cost < own.cost for o in policies[:k])
+    ]
+
+
+def best_for(error, cost, lam=None, budget=None, max_error=None):
+    """The place of the least error + λ·cost; of the least error that a budget pays, or of what is cheapest; or of the
+    least cost of what errs so often at most, or of the least error."""
     if lam is not None:
-        return min(policies, key=lambda own: own.error + lam * own.cost)
-    if max_error is not None:
-        within = [own for own in policies if own.error <= max_error]
-        return min(within, key=lambda own: own.cost) if within else min(policies, key=lambda own: own.error)
-    within = [own for own in policies if own.cost + own.reserve <= budget]
-    return min(within, key=lambda own: own.error) if within else min(policies, key=lambda own: own.cost + own.reserve)
+        return int((error + lam * cost).argmin())
+    limited, least, limit = (error, cost, max_error) if budget is None else (cost, error, budget)
+    fits = np.flatnonzero(limited <= limit)
+    return int(fits[least[fits].argmin()] if fits.size else limited.argmin())
+
+
+def mix_for(error, cost, lam=None, budget=None, max_error=None):
+    """[(share, place)] of the mixture of two that is the best there is for a target, among all twos."""
+    if lam is not None:
+        return [(1.0, best_for(error, cost, lam=lam))]
+    limited, least, limit = (error, cost, max_error) if budget is None else (cost, error, budget)
+    # What is cheapest, or errs least, of equal ones the better; and what no limit needs to go beyond.
+    end, beyond = np.lexsort((least, limited))[0], np.lexsort((limited, least))[0]
+    for place, there in ((end, limit <= limited[end]), (beyond, limit >= limited[beyond])):
+        if there:
+            return [(1.0, int(place))]
+    low, high = np.flatnonzero(limited <= limit), np.flatnonzero(limited > limit)
+    share = (limit - limited[low])[:, None] / (limited[high] - limited[low][:, None])
+    figure = (1 - share) * least[low][:, None] + share * least[high]
+    row, column = np.unravel_index(figure.argmin(), figure.shape)
+    return [(1 - share[row, column], int(low[row])), (share[row, column], int(high[column]))]
 
 
 def follow_bill(policy, confidence, correct, charge):
@@ -100,7 +120,7 @@ def dealt(complete, folds, seed):
 
 
 def by_folds(log, targets, blend, folds, seed):
-    """(wrong (2, T, m), charge (2, T, m), told (2, T)) of single models, and of pairs too: a loop over the folds.
+    """(wrong (2, T, m), charge (2, T, m), told (2, T)) of single models, and of ladders of pairs, by a loop over folds.
 
     m complete queries; T prices, then budgets, then limits on the error. `told` is what the queries of the choice say,
     over the folds as they have complete queries.
@@ -115,13 +135,16 @@ def by_folds(log, targets, blend, folds, seed):
         out = fold == number
         train = answered & ~out[:, None]
         confidence, _ = calibrated(log, train)
-        every = every_policy(log, train, blend)
-        for arm, among in enumerate((every[:k], every)):
+        every = useful(every_policy(log, train, blend), k)
+        for arm, (among, choose) in enumerate(((every[:k], best_for), (every, mix_for))):
+            error, cost = np.array([own[3:5] for own in among]).T
             for place, target in enumerate(wanted):
-                own = best_for(among, **target)
-                followed = follow_bill(own, confidence, correct, charge)
-                wrong[arm, place, out], money[arm, place, out] = (figure[out] for figure in followed)
-                told[arm, place] += own.error * (out & complete).sum() / complete.sum()
+                mixed = choose(error, cost, **target)
+                for share, own in mixed if arm else [(1.0, mixed)]:
+                    followed = follow_bill(among[own], confidence, correct, charge)
+                    wrong[arm, place, out] += share * followed[0][out]
+                    money[arm, place, out] += share * followed[1][out]
+                    told[arm, place] += share * error[own] * (out & complete).sum() / complete.sum()
     return wrong[..., complete], money[..., complete], told
 
 

@@ -73,7 +73,7 @@ def centred(expected: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 8)):
-    """(error, cost, standard error of the cost, error by the labels alone) of a pair that passes queries on.
+    """(error, cost, error by the labels alone) of a pair that passes queries on.
 
     `rows` is (confidence, crossed, correct, present, charge), passed (n,) how likely a query is passed on; blend, the
     weights of what j's own confidence tells, and of what that of i does.
@@ -87,10 +87,7 @@ def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 
     second = (1 - own - other) * y_j + own * centred(confidence[both, j], y_j)
     second = second + other * centred(crossed[i, j][both], y_j)
     error, counted = (1 - ((1 - asked) * a + asked * b).mean() for a, b in ((first, second), (y_i, y_j)))
-    short, long = spent[both, i], spent[both, i] + spent[both, j]
-    bill, square = ((1 - asked) * short**m + asked * long**m for m in (1, 2))
-    deviation = np.sqrt(max(square.mean() - bill.mean() ** 2, 0.0) / both.sum())
-    return error, spent[present[:, i], i].mean() + (asked * spent[both, j]).mean(), deviation, counted
+    return error, spent[present[:, i], i].mean() + (asked * spent[both, j]).mean(), counted
 
 
 def judge(confidence, crossed, correct, present, charge, blend=(3 / 8, 3 / 8)):

@@ -20,19 +20,6 @@ def part(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def replaced(tree: Any, others: Any, where: np.ndarray) -> Any:
-    """A batched pytree of numpy's arrays with the entries of others where a mask of the leading axis is true.
-
-    >>> replaced({"mean": np.zeros((2, 3))}, {"mean": np.ones((2, 3))}, np.array([False, True]))["mean"].tolist()
-    [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
-    """
-
-    def one(mine: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.where(where.reshape(-1, *[1] * (mine.ndim - 1)), other, mine)
-
-    return jax.tree.map(one, tree, others)
-
-
 def stack(trees: Sequence[Any]) -> Any:
     """Pytrees of one shape as a batch of them, of numpy's arrays.
 

@@ -101,7 +101,8 @@ def show_policy(
     level = expected.get("level")
     sure = f"   ({100 * level:.4g} % interval " if level else ""
     errors = f"{sure}{between([expected['error_low'], expected['error_high']])})" if level else ""
-    costs = f"{sure}{'–'.join(money.show(expected[end]) for end in ('cost_low', 'cost_high'))})" if level else ""
+    ends = [money.show(expected[end]) for end in ("cost_low", "cost_high") if end in expected]
+    costs = f"{sure}{'–'.join(ends)})" if ends else ""
     heads = [f"expected {counted.noun}", "expected cost", "without answer"]
     of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
     screen.print(f"{of_error} {percent(expected['error'])}{errors}")

@@ -19,28 +19,24 @@ def point_for(
     target: Target,
     cost: np.ndarray,
     penalty: np.ndarray,
-    reserve: np.ndarray | None,
     abstain_price: float | None,
     counted: Counted = ERRORS,
 ) -> int:
     """The place of the point that meets a target.
 
     Args:
-        target: a budget: the least error whose cost keeps to it with the reserve in hand, or where none does, without;
+        target: a budget: the least error whose cost keeps to it;
             a limit on the error: the least cost that keeps to it; a price: the least error + λ·cost.
         cost: (L,) money per query.
         penalty: (L,) errors, and refusals at their price.
-        reserve: (L,) money that a budget keeps in hand; None: nothing.
         abstain_price: what a refusal counts, in errors; None where there are none.
         counted: what errors are, in words.
 
     Raises InfeasibleError where no point meets it.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
-    >>> point_for(Target("budget", 2.5), cost, error, None, None)
+    >>> point_for(Target("budget", 2.5), cost, error, None)
     1
-    >>> point_for(Target("budget", 2.1), cost, error, np.array([0.0, 0.2, 0.2]), None)
-    0
     """
     value, limit = target.value, target.value * (1 + 1e-9)
     if target.name == "budget":
@@ -48,9 +44,7 @@ def point_for(
             raise InfeasibleError(
                 f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
             )
-        needed = cost if reserve is None else cost + reserve
-        needed = needed if (needed <= limit).any() else cost
-        return int(np.lexsort((cost, np.where(needed <= limit, penalty, np.inf)))[0])
+        return int(np.lexsort((cost, np.where(cost <= limit, penalty, np.inf)))[0])
     if target.name == "max_error":
         if not (penalty <= limit).any():
             refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"

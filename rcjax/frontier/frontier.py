@@ -48,7 +48,7 @@ FORMAT = "rcjax-frontier"
     jax.tree_util.register_dataclass,
     data_fields=(
         *("lam", "error", "cost", "status", "policies"),
-        *("model", "bands", "abstain_price", "abstention", "seconds", "reserve"),
+        *("model", "bands", "abstain_price", "abstention", "seconds"),
     ),
     meta_fields=("search", "chain", "compare"),
 )
@@ -89,8 +89,6 @@ class Frontier:
     """How the answers of its log were compared, for policies that compare answers."""
     seconds: Seconds | None = None
     """(L,) how long queries wait, where the log tells (`rcjax.tune` adds it); None where that is not known."""
-    reserve: jax.Array | None = None
-    """(L,) money per query that a budget keeps in hand, as a bill is known but roughly; None: nothing."""
 
     @property
     def thresholds(self) -> jax.Array | None:
@@ -207,8 +205,7 @@ class Frontier:
         return dataclasses.replace(self, bands=bands)
 
     def _choose(self, target: Target) -> int:
-        reserve = None if self.reserve is None else np.asarray(self.reserve, float)
-        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float), reserve
+        figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         return point_for(target, *figures, None if self.abstention is None else self.abstain_price, self.counted)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
@@ -290,7 +287,7 @@ class Frontier:
 
     def _host(self) -> dict[str, Any]:
         """The points as numpy's arrays by name, copied from the device once."""
-        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention", "reserve")}
+        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention")}
         policies = {field.name: getattr(self.policies, field.name) for field in dataclasses.fields(self.policies)}
         return jax.tree.map(np.asarray, figures | policies)
 

@@ -4,9 +4,6 @@ import dataclasses
 import os
 from typing import Any, cast
 
-import jax
-import numpy as np
-
 from rcjax._base import json_checks as check
 from rcjax.frontier.bands import bands_from_json
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
@@ -41,9 +38,6 @@ def frontier_from_json(data: Any) -> Frontier:
         abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
         compare=check.optional(data.get("compare"), "compare", _comparison),
     )
-    reserve = [point["reserve"] for point in data["frontier"] if "reserve" in point]
-    if reserve:
-        frontier = dataclasses.replace(frontier, reserve=jax.device_put(np.array(reserve)))
     frontier = dataclasses.replace(frontier, seconds=seconds_from_json(data["frontier"]))
     if "bands" not in data:
         return frontier

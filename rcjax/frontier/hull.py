@@ -60,6 +60,15 @@ def thinned(cost: np.ndarray, error: np.ndarray, most: int, tolerance: float = 0
     return thinned(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
 
 
+def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
+    """(P, R) the shares of the queries that go by each of R rungs at positions (P,) of a ladder.
+
+    >>> position_weights(np.array([0.0, 1.25]), 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.75, 0.25]]
+    """
+    return np.maximum(0.0, 1 - np.abs(positions[:, None] - np.arange(count)))
+
+
 def _deepest(cost: np.ndarray, error: np.ndarray) -> float:
     """How far points lie below the line between the first and the last of them."""
     return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())

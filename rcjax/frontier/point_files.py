@@ -40,9 +40,6 @@ def _point_to_json(names: tuple[str, ...], arrays: Mapping[str, Any], index: int
     data: dict[str, Any] = {name: kind(arrays[name][index]) for name, kind in _FIGURES.items()}
     if arrays.get("abstention") is not None:
         data["abstention"] = float(arrays["abstention"][index])
-    if arrays.get("reserve") is not None:
-        data["supported"] = data["status"] != PointStatus.INTERPOLATED
-        data["reserve"] = float(arrays["reserve"][index])
     data["models"] = [names[j] for j in members]
     if arrays["thresholds"] is not None:
         for name in ("thresholds", "refusals"):
@@ -64,7 +61,7 @@ def points_from_json(names: tuple[str, ...], points: Any) -> Points:
     Either all points have thresholds or all have rules. ValueError names the place of what cannot be right.
     """
     checked = check.sequence(points, "frontier", partial(_point, names=names))
-    for name in ("rules", "refusals", "abstention", "reserve"):
+    for name in ("rules", "refusals", "abstention"):
         for row, point in enumerate(checked):
             alike = (name in point) == (name in checked[0])
             check.require(alike, f"frontier[{row}].{name}", "must be there in all points or in none", point.get(name))
@@ -91,8 +88,6 @@ def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
     checks: dict[str, Any] = {"lam": _price, "cost": check.amount, "error": _expected, "status": _status}
     if "abstention" in data:
         checks["abstention"] = _expected
-    if "reserve" in data:
-        checks["reserve"] = check.amount
     if "rules" in data:
         checks["rules"] = partial(check_rules, models=models)
     else:

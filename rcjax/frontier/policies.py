@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._core.batching import part, replaced
+from rcjax._core.batching import part
 
 #: The action of a model that gives no answer: no position of a model.
 ABSTAIN = -1
@@ -126,12 +126,6 @@ class Policies:
     def on_host(self) -> "Policies":
         """The same in numpy's arrays."""
         return jax.tree.map(np.asarray, self)
-
-
-def either(policies: Policies, others: Policies, where: np.ndarray) -> Policies:
-    """(L,) those of `policies` at some places, bool, and others elsewhere, in numpy's arrays."""
-    policies, others = of_one_kind(policies, others)
-    return replaced(others, policies, where)
 
 
 def of_one_kind(*several: Policies) -> tuple[Policies, ...]:

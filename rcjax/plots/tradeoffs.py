@@ -8,7 +8,6 @@ from matplotlib import patheffects
 
 from rcjax._base.wording import Money, choose_unit
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import PointStatus
 from rcjax.policy.counted import ERRORS
 
 if TYPE_CHECKING:
@@ -22,13 +21,7 @@ BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC
 _NAME = 8  # points, the size of a name in a figure
 
 
-_MOST_DOTS = 60  # on a line
-
-
 _CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price"}
-
-
-_GAP: dict[str, Any] = {"s": 9, "linewidths": 0.6, "zorder": 2.5, "label": "best for a budget only"}
 
 
 def plot_error_cost(
@@ -62,10 +55,9 @@ def plot_error_cost(
 def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> None:
     """A frontier as it was estimated, with the intervals for the error where it has bands.
 
-    Where it has points in gaps, that no price of an error leads to, dots mark its points: full ones those that a price
-    leads to, the corners of its convex hull, and small light ones those between, which are for budgets and limits on
-    the error. `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where
-    they are large.
+    Of a frontier of `select_frontier`, dots mark its points, the corners of its hull; between two of them stands a
+    ladder. `single` gives (cost, error) of each model on its own. Costs per million queries, or per thousand where they
+    are large.
     """
     order, money = np.lexsort((-np.asarray(frontier.error), np.asarray(frontier.cost))), _unit(frontier.cost, single)
     cost = money.scale * np.asarray(frontier.cost, float)[order]
@@ -75,18 +67,9 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
         ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
     error = np.asarray(frontier.error)[order]
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
-    gap = np.asarray(frontier.status)[order] == PointStatus.INTERPOLATED
-    if gap.any():
-        for some, style in ((~gap, _CORNER | {"color": BLUE}), (gap, _GAP | {"facecolor": "white", "edgecolor": BLUE})):
-            dots = _thinned(np.flatnonzero(some))
-            how: dict[str, Any] = style
-            ax.scatter(cost[dots], error[dots], **how)
+    if frontier.search == "selected":
+        ax.scatter(cost, error, color=BLUE, **_CORNER)
     _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
-
-
-def _thinned(dots: np.ndarray) -> np.ndarray:
-    """At most so many of the dots, as they would hide each other."""
-    return dots[np.unique(np.linspace(0, max(dots.size - 1, 0), min(_MOST_DOTS, dots.size)).round().astype(int))]
 
 
 def _unit(cost: Any, single: Mapping[str, tuple[float, float]] | None) -> Money:

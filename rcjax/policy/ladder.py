@@ -27,6 +27,8 @@ _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
     *("money", "seconds", "seconds_low", "seconds_high"),  # quantiles do not add up: a replay tells them
 )
+#: What is open of a bill that is not followed; one that is followed is kept.
+_OPEN = ("cost_low", "cost_high")
 #: What the rungs of a file share, and what each has of its own.
 _PLACE = ("position", "budget", "follows", "period")
 _SHARED, _OWN = ("calibrations", "cost", "prices"), ("models", "rules", "expected", "agreements")
@@ -176,12 +178,17 @@ class Ladder(AnyPolicy):
     def expected(self) -> Mapping[str, float | None]:
         """What the tuning promised: figures of the rungs on either side, weighted by the position.
 
-        `"lam"` is the errors saved per unit of money between them, refusals at their price, and `"error_cost"` 1/lam.
+        For a budget the bill is kept by following it, so that there is an interval for the error alone. `"lam"` is the
+        errors saved per unit of money between them, refusals at their price, and `"error_cost"` 1/lam.
         None for what a rung does not tell.
         """
-        low, *above = (policy.expected for policy in self.policies)
+        open_too = () if self.budget is None else _OPEN
+        low, *above = (
+            {name: figure for name, figure in policy.expected.items() if name not in open_too}
+            for policy in self.policies
+        )
         if not above:
-            return low
+            return MappingProxyType(low)
         high, share = above[0], self.position % 1
         means: dict[str, float | None] = {}
         for name in _MEANS:

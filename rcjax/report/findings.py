@@ -33,7 +33,7 @@ class Against:
     cost: float
     """Its mean cost, in money per query."""
     at_its_cost: int | None
-    """The point that a budget of its cost gets, with what is kept in hand; None where each costs more."""
+    """The point that errs least for a budget of its cost; None where each costs more."""
     at_its_error: int | None
     """The cheapest point among those that err no more often; None where each errs more."""
 
@@ -241,8 +241,7 @@ def compare(frontier: Frontier, j: int, error: float) -> Against:
     """A frontier against its model j alone, which errs so often."""
     errors, costs = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
     cost = float(np.asarray(frontier.model.cost)[j])
-    needed = costs if frontier.reserve is None else costs + np.asarray(frontier.reserve, float)
-    affordable, good = needed <= cost * (1 + _TIES), errors <= error + _TIES
+    affordable, good = costs <= cost * (1 + _TIES), errors <= error + _TIES
     at_cost = int(np.argmin(np.where(affordable, errors, np.inf))) if affordable.any() else None
     at_error = int(np.argmin(np.where(good, costs, np.inf))) if good.any() else None
     return Against(frontier.models[j], error, cost, at_cost, at_error)

@@ -27,7 +27,6 @@ from rcjax._base.wording import (
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.diagnostics.verdicts import SCOPES, Check
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.points import PointStatus
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier
@@ -76,7 +75,6 @@ def context(report: Findings) -> dict[str, Any]:
         "points": points,
         "rows": [points[i] for i in _shown(report.frontier)],
         "start": start,
-        "gaps": bool((np.asarray(report.frontier.status) == PointStatus.INTERPOLATED).any()),
         "timed": report.frontier.seconds is not None,
         "second_cost": report.log.second_cost and f"${report.log.second_cost:.4g}",
         "compares": report.frontier.policies.agreements is not None,
@@ -195,16 +193,14 @@ def _waits(expected: Mapping[str, Any]) -> dict[str, str]:
 def _target(report: Findings, index: int) -> str:
     """The target by which `rcjax tune` chooses a point; empty where none of the report's kind does.
 
-    Another kind would not do: the errors of cascades are corrected for the kind that they were tuned for. A budget
-    keeps money in hand for a cascade, and none for a single model.
+    Another kind would not do: the errors of cascades are corrected for the kind that they were tuned for.
     """
     frontier, asked = report.frontier, report.target
     if asked is not None and index == report.chosen:
         return _option(report.log, asked)
     kind, lam = report.selection.target, float(np.asarray(frontier.lam)[index])
-    reserve = 0.0 if frontier.reserve is None else float(np.asarray(frontier.reserve)[index])
     values = {  # so much above them that seven digits cut off nothing
-        "budget": (float(np.asarray(frontier.cost)[index]) + reserve) * (1 + 1e-6),
+        "budget": float(np.asarray(frontier.cost)[index]) * (1 + 1e-6),
         "max_error": float(np.asarray(frontier.penalty)[index]) * (1 + 1e-6),
         "error_cost": 1 / lam if lam > 0 else math.inf,
         "lam": lam,
@@ -231,12 +227,10 @@ def _option(log: Log, target: Target) -> str:
 
 
 def _verdict(report: Findings, index: int) -> str:
-    """What to do, by the target of the report, or a point's own: its price, or in a gap, where none leads, its cost."""
-    frontier = report.frontier
+    """What to do, by the target of the report, or at the price of the point."""
     if report.target and index == report.chosen:
         return report.selection.verdict(index, report.target.to_json())
-    gap = int(np.asarray(frontier.status)[index]) == PointStatus.INTERPOLATED
-    return report.selection.verdict(index, {"budget": float(np.asarray(frontier.cost)[index])} if gap else {})
+    return report.selection.verdict(index)
 
 
 def _sorted(checks: Sequence[Check]) -> list[Check]:

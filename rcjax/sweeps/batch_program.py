@@ -34,9 +34,8 @@ from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
-from rcjax.tuning.choices import as_cascades, best_candidates
 from rcjax.tuning.judging import AS_USUAL
-from rcjax.tuning.label_candidates import judge
+from rcjax.tuning.label_candidates import as_cascades, judge
 
 _AXIS = "problems"
 
@@ -220,7 +219,7 @@ def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
         column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered)
     )
     trial = judge(fit.calibrators, (logprob, correct, answered), fit.cost, AS_USUAL)
-    best = best_candidates(trial, lam, jnp)
+    best = (trial.error + lam[:, None] * trial.cost).argmin(-1)
     expected = Outcomes(trial.error[best], trial.cost[best], jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
 

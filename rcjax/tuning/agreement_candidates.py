@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 
 from rcjax._core.batching import map_entries, part
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import (
     ALWAYS_ANSWER,
@@ -61,8 +60,6 @@ class Agreeing:
     """(C,) estimated, a refusal at its price; inf for a threshold that parts no queries."""
     cost: Any
     """(C,) of the queries, each at what its path costs"""
-    cost_se: Any
-    """(C,) standard error of the cost"""
     abstention: Any
     """(C,) share of the queries that get no answer."""
     refusal: Any
@@ -107,7 +104,6 @@ def agreeing(rows: CandidateRows, answer: jax.Array, judging: Judging) -> Agreei
         fallback=jnp.repeat(figures.fallback, count),
         error=figures.error.reshape(-1),
         cost=figures.cost.reshape(-1),
-        cost_se=figures.cost_se.reshape(-1),
         abstention=figures.refused.reshape(-1),
         refusal=jnp.repeat(refused[triples.third], count),
     )
@@ -134,7 +130,6 @@ class _Figures:
     threshold: jax.Array  # (M,)
     error: jax.Array  # (M,) a refusal at its price; inf where the threshold parts no queries
     cost: jax.Array  # (M,)
-    cost_se: jax.Array  # (M,)
     refused: jax.Array  # (M,)
     fallback: jax.Array  # ()
 
@@ -157,19 +152,15 @@ def _judge(evidence: _Evidence, at: Models, most: int) -> _Figures:
     by_second = blended(at.second, second_right(log, at, counts, equal))
     by_third = blended(at.third, third_right(log, at, counts, differ))
     right = jnp.where(settled, by_second, jnp.where(refuses, evidence.worth, by_third))
-    start = charge[:, at.first]
     beyond = charge[:, at.second] + jnp.where(~settled, charge[:, at.third], 0.0)
 
     cuts = spread_cuts(first, counts, most)
     passed_on, everyone = partial(cuts.means_below, present=counts), partial(cuts.mean, present=counts)
     wrong = everyone(1 - alone, empty=1.0) - passed_on(right - alone)
-    cost = everyone(start) + passed_on(beyond)
-    squares = everyone(start**2) + passed_on(beyond**2 + 2 * start * beyond)
     return _Figures(
         threshold=cuts.threshold,
         error=jnp.where(cuts.parts | cuts.every, wrong, jnp.inf),
-        cost=cost,
-        cost_se=jnp.sqrt(divide(jnp.maximum(squares - cost**2, 0.0), cuts.count)),
+        cost=everyone(charge[:, at.first]) + passed_on(beyond),
         refused=passed_on(~settled & refuses),
         fallback=fallback,
     )

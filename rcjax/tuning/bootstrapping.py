@@ -32,7 +32,15 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import walk
-from rcjax.tuning.intervals import mean_of_known, quantiles, sample_noise, search_luck, threshold_intervals
+from rcjax.tuning.choices import RUNGS
+from rcjax.tuning.intervals import (
+    for_money,
+    mean_of_known,
+    quantiles,
+    sample_noise,
+    search_luck,
+    threshold_intervals,
+)
 from rcjax.tuning.replicates import Again, Replicates, tune_again
 
 _ROUND = 16
@@ -50,7 +58,7 @@ _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 def draw_bands(
     frontier: Frontier,
     log: Log,
-    again: Callable[[Frontier, Log, np.ndarray], Again],
+    again: Callable[[Frontier, Log, np.ndarray | None], Again],
     *,
     replicates: int = 200,
     level: float = 0.9,
@@ -61,7 +69,7 @@ def draw_bands(
 
     Args:
         frontier, log, replicates, level, refit, seed: as `bootstrap` takes them.
-        again: how some of its points are tuned again.
+        again: how some of its points are tuned again, or by the labels, where no points are given, the ladder.
     """
     if replicates < 20:
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
@@ -82,7 +90,7 @@ def draw_bands(
         return _bands(frontier, log, _Replayed(points, fixed, twice, again=False), level)
     draws = np.random.default_rng(seed).integers(0, log.n_queries, (replicates, log.n_queries))
     weights = np.stack([np.bincount(draw, minlength=log.n_queries) for draw in draws]) * log.complete
-    tuned = tune_again(again(frontier, log, points), log, draws)
+    tuned = tune_again(again(frontier, log, None if frontier.search == "selected" else points), log, draws)
     # One after the other, as both are of one shape: one programme.
     weights, tuned = weights.astype(log.cost.dtype), jax.tree.map(np.asarray, tuned)
     rows, (weights,) = fill_up(*_rows(corrected)), fill_up(weights, axis=1)
@@ -112,13 +120,9 @@ def _rows(log: Log) -> tuple[jax.Array, ...]:
 
 def _spread(frontier: Frontier) -> np.ndarray:
     """(G,) positions of at most so many points, evenly along the frontier; some repeat, so that few numbers G occur."""
-    points = np.arange(len(frontier.lam))
-    if frontier.search != "selected":  # of one λ there is one policy
-        points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])
-    if len(points) == 1:
-        return points
-    size = min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
-    return points[np.linspace(0, len(points) - 1, size).round().astype(int)]
+    points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # of one λ there is one policy
+    size = RUNGS if frontier.search == "selected" else min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
+    return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 
 def _as_they_are(frontier: Frontier, points: np.ndarray, replicates: int) -> Replicates:
@@ -224,16 +228,24 @@ def _count(
 def _bands(frontier: Frontier, log: Log, replicates: _Replayed, level: float) -> Bands:
     """The intervals around every point: what lies between those that replicates have is interpolated."""
     points, tuned, outcomes, again = replicates
-    replayed = replay(frontier, log)
-    bill = replayed.spent if frontier.search == "selected" else replayed.cost  # as the frontier's own costs are
+    replayed, selected = replay(frontier, log), frontier.search == "selected"
+    bill = replayed.spent if selected else replayed.cost  # as the frontier's own costs are
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # queries that have one
     lam = np.asarray(frontier.lam, float)
     everywhere, replicated = np.arange(len(lam), dtype=float), points.astype(float)
+    policies, bills = tuned.policies, outcomes.cost
+    if selected:  # a budget is kept by moving along the ladder: each replicate on its own
+        money = np.asarray(frontier.cost, float)[points]
+        nearest = np.abs(bills[1, :, None, :, 1] - money[:, None]).argmin(-1)
+        policies = jax.tree.map(lambda leaf: leaf[np.arange(len(leaf))[:, None], nearest], policies)
+        followed = [for_money(part(outcomes, one), money) for one in (0, 1)]
+        outcomes = jax.tree.map(lambda *figures: np.stack(figures), *followed)
     ends = []
     for figure, on_log in zip(outcomes, (replayed.error, bill, replayed.abstention), strict=True):
-        noise = np.stack([np.interp(everywhere, replicated, row) for row in sample_noise(figure[0])])
-        moved = np.asarray(on_log, float) + np.interp(everywhere, replicated, search_luck(*figure))
-        if figure is outcomes.wrong and again and frontier.search == "selected":
+        fixed, own = (bills[0], bills[0]) if figure is outcomes.cost and selected else figure
+        noise = np.stack([np.interp(everywhere, replicated, row) for row in sample_noise(fixed)])
+        moved = np.asarray(on_log, float) + np.interp(everywhere, replicated, search_luck(fixed, own))
+        if figure is outcomes.wrong and again and selected:
             # By cross-validation these have told their luck as well: of two estimates the mean is nearer.
             moved = (moved + np.asarray(frontier.error, float)) / 2
         ends.append(moved[:, None] + quantiles(noise, labels, level))
@@ -244,12 +256,12 @@ def _bands(frontier: Frontier, log: Log, replicates: _Replayed, level: float) ->
     refusing = frontier.abstain_price is not None
     loss = part(outcomes, 1).loss(lam[points][:, None], frontier.abstain_price)
     nearest = np.abs(replicated - everywhere[:, None]).argmin(1)
-    cascades, frequency = frequencies(np.asarray(tuned.policies.members), frontier.models)
+    cascades, frequency = frequencies(np.asarray(policies.members), frontier.models)
     figures: dict[str, Any] = {
         "error": np.clip(error, 0.0, 1.0),
         "cost": np.maximum(cost, 0.0),
         "abstention": np.clip(abstention, 0.0, 1.0) if refusing else None,
-        "thresholds": threshold_intervals(frontier, tuned.policies, tuned.calibrators, level)[nearest],
+        "thresholds": threshold_intervals(frontier, policies, tuned.calibrators, level)[nearest],
         "optimism": np.interp(everywhere, replicated, mean_of_known(loss[..., 2] - loss[..., 1])),
         "frequency": frequency[nearest],
     }

@@ -12,13 +12,14 @@ import jax
 import numpy as np
 
 from rcjax._core.size_classes import fill_up
+from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.prices import lam_range
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import expected_log, expected_right, expected_without, is_whole
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.choices import ArmChoice, Targets, choose, judge_all
+from rcjax.tuning.choices import Choice, Targets, choose, choose_one, judge_all, together
 from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Luck
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.judging import Judging
@@ -101,24 +102,24 @@ def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
     transform, values = field.model.calibrators.transform, field.model.calibrators.values
     calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform, values=values)
-    by_name = _choices(calibrators, (*rows, log.answer if ANSWERS in arms else None), field)
-    choices = [by_name[arm] for arm in arms]
-    policies = [choice.policies for choice in choices]
+    answer = log.answer if ANSWERS in arms else None
+    pairs, answers = judge_all(calibrators, (*rows, answer), field.charge, field.judging)
+    by_name = {MODELS: choose_one(pairs.take(np.flatnonzero(pairs.alone)), field.targets)}
+    by_name[PAIRS] = choose(pairs, field.targets)
+    by_name[ANSWERS] = choose(pairs if answers is None else together(pairs, answers), field.targets)
+    choices = [by_name[arm].filled() for arm in arms]
     expected: Sequence[np.ndarray | None] = [None] * len(arms)
     if ANSWERS in arms:  # what is gained by comparing answers is told by what is expected
-        expected = [*expected_on_log(calibrators, rows, log, [one.comparing() for one in policies])]
-    answers = (partial(answer_log, calibrators, one) for one in policies)
-    return [Entry(*figures) for figures in zip(answers, (choice.error for choice in choices), expected, strict=True)]
+        told = expected_on_log(calibrators, rows, log, [choice.rungs.policies.comparing() for choice in choices])
+        expected = [choice.weights @ wrong for choice, wrong in zip(choices, told, strict=True)]
+    answered = (partial(_answer_log, calibrators, choice) for choice in choices)
+    return [Entry(*figures) for figures in zip(answered, (choice.error for choice in choices), expected, strict=True)]
 
 
-def _choices(calibrators: Calibrator, rows: Any, field: _Field) -> dict[str, ArmChoice]:
-    """What each arm chooses, by its name, by the labels of `rows`, as `judge_all` takes them."""
-    targets, k = field.targets, len(field.model.models)
-    pairs, answers = judge_all(calibrators, rows, field.charge, field.judging)
-    alone = np.arange(pairs.error.shape[-1]) < k
-    models = dataclasses.replace(pairs, error=np.where(alone, pairs.error, np.inf))
-    choices = {MODELS: choose(models, None, targets, k), PAIRS: choose(pairs, None, targets, k)}
-    return choices if answers is None else choices | {ANSWERS: choose(pairs, answers, targets, k)}
+def _answer_log(calibrators: Calibrator, choice: Choice, *of: Any) -> Outcomes:
+    """(T, n) what becomes of the queries of a log where targets stand."""
+    outcomes = answer_log(calibrators, choice.rungs.policies, *of)
+    return Outcomes(*(choice.weights @ np.asarray(figure, float) for figure in outcomes))
 
 
 def _compared(losses: Losses, alone: np.ndarray) -> Comparison:

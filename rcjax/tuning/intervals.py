@@ -11,6 +11,7 @@ from jax.scipy import special
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator
 
@@ -18,6 +19,29 @@ _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those 
 
 
 _LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
+
+
+def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
+    """(B, M, 3) what becomes of queries under B ladders that follow their bills, for so much money per query (M,).
+
+    Args:
+        rungs: (B, R, 3) what becomes of three sets of queries by each rung: the position on each set is where the
+            rungs cost the money there, the dearest or the cheapest rung where none does.
+        money: (M,)
+
+    >>> wrong, bill = np.array([[[0.4] * 3, [0.2] * 3]]), np.array([[[1.0] * 3, [3.0, 2.0, 5.0]]])
+    >>> for_money(Outcomes(wrong, bill, 0 * bill), np.array([2.0])).wrong.round(2).tolist()
+    [[[0.3, 0.2, 0.35]]]
+    """
+    order = np.argsort(rungs.cost, axis=1)
+    ordered = [np.moveaxis(np.take_along_axis(np.asarray(figure, float), order, 1), 2, 1) for figure in rungs]
+    costs = ordered[1].reshape(-1, order.shape[1])
+
+    def at(figure: np.ndarray) -> np.ndarray:
+        rows = [np.interp(money, cost, row) for cost, row in zip(costs, figure.reshape(costs.shape), strict=True)]
+        return np.moveaxis(np.array(rows).reshape(len(order), 3, len(money)), 1, 2)
+
+    return Outcomes(*map(at, ordered))
 
 
 def sample_noise(fixed: np.ndarray) -> np.ndarray:

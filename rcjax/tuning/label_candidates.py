@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import map_entries
+from rcjax._core.batching import map_entries, part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ALWAYS_ANSWER
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
 from rcjax.tuning.judging import AS_USUAL, Judging, centred, cross_calibrate
@@ -45,7 +45,6 @@ class Candidates:
     threshold: jax.Array  # (C,) calibrated confidence up to which it is; ALWAYS_ANSWER for a single model
     error: jax.Array  # (C,) estimated, a refusal at its price; inf for a threshold that parts no queries
     cost: jax.Array  # (C,) of the queries, each at what its path costs
-    cost_se: jax.Array  # (C,) standard error of the cost
     counted: jax.Array  # (C,) the error by the labels alone
     refused: jax.Array | None = None  # (C,) confidence up to which the last model refuses; None: none does
     abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
@@ -99,7 +98,6 @@ class CandidateRows:
             second=blended,
             first_label=first_label,
             second_label=second_label,
-            first_charge=charge[:, left],
             second_charge=charge[:, right],
             present=present,
             refuses=refuses,
@@ -116,8 +114,7 @@ class _Pair:
     second: jax.Array  # (n,) likewise; what a refusal is worth, where it refuses
     first_label: jax.Array  # (n,)
     second_label: jax.Array  # (n,) likewise
-    first_charge: jax.Array  # (n,) money
-    second_charge: jax.Array  # (n,)
+    second_charge: jax.Array  # (n,) money of the second
     present: jax.Array  # (n,) whether the query counts
     refuses: jax.Array | None  # (n,) whether the second refuses; None: it never does
 
@@ -152,13 +149,12 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
 
 def _single_models(rows: CandidateRows, judging: Judging) -> dict[str, jax.Array]:
     """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are, but for refusals."""
-    cost, cost_se = _bills(rows)
-    error, refusing = _errors(rows), {}
+    cost, error, refusing = _bills(rows), _errors(rows), {}
     ends = jnp.full_like(cost, ALWAYS_ANSWER)
     if judging.refusal is not None:
         level, gain, share = refusals(rows, judging)
         error, refusing = error - gain, {"refused": level, "abstention": share}
-    return {"threshold": ends, "error": error, "counted": error, "cost": cost, "cost_se": cost_se, **refusing}
+    return {"threshold": ends, "error": error, "counted": error, "cost": cost, **refusing}
 
 
 def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -192,14 +188,12 @@ def _errors(rows: CandidateRows) -> jax.Array:
     return jnp.where(answered > 0, 1 - divide((rows.present * rows.correct).sum(0), answered, 0.5), jnp.inf)
 
 
-def _bills(rows: CandidateRows) -> tuple[jax.Array, jax.Array]:
-    """(mean, standard error), each (k,), of what the answers of each model cost; of one without answers, as charged."""
+def _bills(rows: CandidateRows) -> jax.Array:
+    """(k,) the mean of what the answers of each model cost; of one without answers, as charged."""
     charge = jnp.broadcast_to(rows.charge, rows.confidence.shape)
     count = rows.present.sum(0)
     mean = jnp.where(rows.present, charge, 0.0).sum(0) / jnp.maximum(count, 1)
-    mean = jnp.where(count > 0, mean, charge.mean(0))
-    spread = jnp.where(rows.present, (charge - mean) ** 2, 0.0).sum(0)
-    return mean, jnp.sqrt(spread) / jnp.maximum(count, 1)
+    return jnp.where(count > 0, mean, charge.mean(0))
 
 
 def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
@@ -221,18 +215,12 @@ def _at_thresholds(pair: _Pair) -> dict[str, Any]:
 def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:
     """Figures of one pair at M thresholds: queries below a cut are passed on; the cost is that of the second model."""
     passed_on, everyone = partial(cuts.means_below, present=pair.present), partial(cuts.mean, present=pair.present)
-    first, second = pair.first_charge, pair.second_charge
-    cost = passed_on(second)
-    # The mean and the mean square of what a query costs: of the first model always, of the second if passed on.
-    mean = everyone(first) + cost
-    squares = everyone(first**2) + passed_on(second**2 + 2 * first * second)
     wrong = everyone(1 - pair.first_label, empty=1.0)
     return {
         "threshold": cuts.threshold,
         "error": jnp.where(cuts.parts, wrong - passed_on(pair.second - pair.first), jnp.inf),
         "counted": jnp.where(cuts.parts, wrong - passed_on(pair.second_label - pair.first_label), jnp.inf),
-        "cost": cost,
-        "cost_se": jnp.sqrt(divide(jnp.maximum(squares - mean**2, 0.0), cuts.count)),
+        "cost": passed_on(pair.second_charge),
     }
 
 
@@ -267,3 +255,23 @@ def judge_log(
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     return _judge_filled(calibrators, tuple(fill_up(*rows)), money, judging)
+
+
+def as_cascades(trial: Candidates, indices: Any, k: int, xp: Any = jnp) -> Policies:
+    """(L,) some of the candidates, as policies over k models.
+
+    Args:
+        trial: all candidates.
+        indices: (L,) which of them.
+        k: the number of models.
+        xp: jax.numpy, or numpy outside of a jitted function.
+    """
+    chosen = part(trial, indices)
+    everyone = np.arange(k)
+    is_first, is_second = (model[:, None] == everyone for model in (chosen.first, chosen.second))
+    alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
+    thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
+    if chosen.refused is not None:
+        refusals = xp.where(is_second, chosen.refused[:, None], NEVER_REFUSE)
+        return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
+    return Policies.of_cascades(thresholds, members, xp=xp)

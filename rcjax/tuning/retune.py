@@ -27,7 +27,7 @@ from rcjax.replaying.replay import as_tuned, walk_log
 from rcjax.tuning.choices import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
-from rcjax.tuning.replicates import again_by_labels, tune_again
+from rcjax.tuning.replicates import tune_again
 from rcjax.tuning.searches import searched_by
 from rcjax.tuning.tune import tune_in_stages
 
@@ -236,10 +236,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
     frontier = _one_point(policy, by.fit(log, spec), spec, lam)
     require_answers(frontier.policies, log)
     draws = np.stack([rows[: min(map(len, others))] for rows in others])
-    point = np.array([0])
-    labels = spec.search == "selected"
-    again = again_by_labels(frontier, log, point, by_price=True) if labels else by.again(frontier, log, point)
-    tuned = tune_again(again, log, draws)
+    tuned = tune_again(by.again(frontier, log, np.array([0])), log, draws)
     return [Entry(partial(answer_log, *part(tuned, number))) for number in range(_FOLDS)]
 
 

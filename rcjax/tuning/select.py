@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, Policies
@@ -26,21 +26,16 @@ from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target, TargetName
+from rcjax.tuning.choices import Table, judge_all, together
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import cross_validate
-from rcjax.tuning.label_weights import judging_of
+from rcjax.tuning.label_weights import charges, judging_of
 from rcjax.tuning.replicates import Again, again_by_labels
 from rcjax.tuning.resampling import require_queries, sample_queries
 from rcjax.tuning.seconds_limit import SecondsFilter
-from rcjax.tuning.trials import (
-    AgreementTrial,
-    Trial,
-    all_trials,
-    judge_pairs,
-    raised_by_luck,
-    undominated,
-)
 from rcjax.tuning.verdict import tell_choice
+
+_FINE = 400  # λ at which policies that go by agreement are taken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +71,11 @@ def select_frontier(
 
     Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Policies that
     go by whether answers agree, where the log tells answers, are used only where they earn it on the queries of folds
-    that were left out (`Comparison.agreeing`). The frontier holds the policies that no other beats in error and cost:
-    the corners of their convex hull (`PointStatus.CONVERGED`), which some λ leads to, and between them what budgets and
-    limits on the error can have there (`PointStatus.INTERPOLATED`). `Frontier.cost` is the bill of the log's queries.
+    that were left out (`Comparison.agreeing`). The frontier holds the corners of the lower hull, each of which is the
+    best at some λ; between two of them stands a ladder. `Frontier.cost` is the bill of the log's queries.
     `Frontier.error` is counted for single models; of others it is raised by how much better the best for such a target
-    look on the queries that they were chosen on than on folds that were left out. A budget keeps `Frontier.reserve` in
-    hand. Of more than 50,000 queries, so many are taken at random for that and for the contest.
+    look on the queries that they were chosen on than on folds that were left out. Of more than 50,000 queries, so many
+    are taken at random for that and for the contest.
 
     Args:
         log: the log to learn from.
@@ -112,8 +106,8 @@ def select_frontier(
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
-    points, comparison = _search(log, model, how)
-    return Selection(_assemble(model, points, how.abstain_price, log.compare), comparison, target)
+    table, prices, comparison = _search(log, model, how)
+    return Selection(_assemble(model, table, prices, how.abstain_price, log.compare), comparison, target)
 
 
 class SearchedBy(NamedTuple):
@@ -123,8 +117,8 @@ class SearchedBy(NamedTuple):
     """What it learns from a log first."""
     find: Callable[[Log, Fitted, Spec, SecondsFilter | None], tuple[Frontier, Selection | None]]
     """The frontier of what was learnt, with what its policies were compared with, where they were."""
-    again: Callable[[Frontier, Log, np.ndarray], Again]
-    """How some points (G,) of a frontier are tuned again on a draw."""
+    again: Callable[[Frontier, Log, Any], Again]
+    """How some points (G,) of a frontier are tuned again on a draw; by the labels, its ladder where none are given."""
 
 
 def _calibrated(log: Log, spec: Spec) -> Fitted:
@@ -151,72 +145,64 @@ class _How(NamedTuple):
     admits: Callable[[Policies, Fitted], np.ndarray] | None
     target: TargetName
 
-    def admitted(self, trial: Trial, model: Fitted) -> np.ndarray:
-        """The positions of the policies that may be chosen from."""
-        if self.admits is None or not len(trial.cost):
-            return np.arange(len(trial.cost))
-        return np.flatnonzero(self.admits(trial.policies, model))
 
-
-class _Points(NamedTuple):
-    """Policies of a frontier, L of them."""
-
-    trial: Trial
-    lam: np.ndarray
-    status: np.ndarray
-
-
-class _Earned(NamedTuple):
-    """The policies that have earned a place."""
-
-    pairs: Trial
-    """Single models and pairs."""
-    agreeing: AgreementTrial | None
-    """Policies that go by whether answers agree; None where these have earned no place."""
-
-    def admitted(self, how: _How, model: Fitted) -> "_Earned":
-        """Those that may be chosen from."""
-        agreeing = self.agreeing and self.agreeing.only(how.admitted(self.agreeing.trial, model))
-        return _Earned(self.pairs.take(how.admitted(self.pairs, model)), agreeing)
-
-    def together(self, n: int) -> Trial:
-        """One after the other, judged on n queries."""
-        return self.pairs if self.agreeing is None else all_trials(self.pairs, self.agreeing.near_best(self.pairs, n))
-
-    def best(self, lam: np.ndarray) -> Trial:
-        """(L,) for each price the best pair, or what beats it by agreement."""
-        best = self.pairs.take(np.argmin(self.pairs.loss(lam), axis=1))
-        return best if self.agreeing is None else self.agreeing.better(best, lam)
-
-
-def _search(log: Log, model: Fitted, how: _How) -> tuple[_Points, Comparison]:
-    """The policies that earn their place on a log of the model's models, and what they were compared with."""
+def _search(log: Log, model: Fitted, how: _How) -> tuple[Table, np.ndarray, Comparison]:
+    """(the policies that earn their place on a log of the model's models, their λ, what they were compared with)."""
     refusal = refusal_at(how.abstain_price, log.cost.dtype)
     sample = sample_queries(log, how.seed)
     judging = judging_of(sample, model.calibrators.transform, refusal)
     comparison = cross_validate(sample, model, judging, how.folds, how.seed)
-    log = expected_log(log)
-    earned = _Earned(judge_pairs(log, model, judging), AgreementTrial.of(log, model, comparison, judging))
-    earned = earned if how.admits is None else earned.admitted(how, model)
-    if how.lam is None:
-        trial = raised_by_luck(earned.together(log.n_queries), comparison, how.target)
-        return _Points(*undominated(trial)), comparison
-    trial = raised_by_luck(earned.best(how.lam), comparison, how.target)
-    return _Points(trial, how.lam, np.full(len(how.lam), PointStatus.CONVERGED)), comparison
+    log, earned = expected_log(log), comparison.agreeing
+    rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
+
+    def admitted(policies: Policies) -> np.ndarray:
+        return how.admits(policies, model) if how.admits else np.ones(len(policies.first), bool)
+
+    table, answers = judge_all(model.calibrators, rows, charges(log), judging, admitted if how.admits else None)
+    if answers is not None:
+        grid = np.geomspace(comparison.lam[0], comparison.lam[-1], _FINE)
+        table = together(table, answers.best(grid[earned[comparison.nearest(grid)]]))
+    table = raised_by_luck(table, comparison, how.target)
+    corners = table.take(lower_hull(table.cost, table.error)[::-1])
+    if how.lam is not None:
+        return corners.best(how.lam), how.lam, comparison
+    return corners, _prices(corners), comparison
 
 
-def _assemble(model: Fitted, points: _Points, price: float | None, compare: Any) -> Frontier:
+def raised_by_luck(table: Table, comparison: Comparison, target: TargetName) -> Table:
+    """Policies, but for single models with errors that are raised by the luck of their choice (`Comparison.luckier`).
+
+    Args:
+        table: the policies.
+        comparison: what the contest has shown.
+        target: the kind of target that they are to be chosen for.
+    """
+    agreements = table.policies.agreements
+    compares = False if agreements is None else agreements.compares.any(-1)
+    luck = np.where(compares, comparison.luckier(target, True), comparison.luckier(target, False))
+    return table._replace(error=np.clip(table.error + np.where(table.alone, 0.0, luck), 0.0, 1.0))
+
+
+def _prices(corners: Table) -> np.ndarray:
+    """(L,) a λ at which each corner of a hull, the dearest first, is the best: amid the slopes on either side."""
+    slopes = -np.diff(corners.error) / np.diff(corners.cost)
+    if not slopes.size:
+        return np.where(corners.cost > 0, 1 / np.where(corners.cost > 0, corners.cost, 1.0), 1.0)
+    around = np.concatenate([[slopes[0] / 4], slopes, [4 * slopes[-1]]])
+    return np.sqrt(around[:-1] * around[1:])
+
+
+def _assemble(model: Fitted, table: Table, lam: np.ndarray, price: float | None, compare: Any) -> Frontier:
     """The frontier of some policies; `price` is that of a refusal, `compare` how answers are compared."""
-    trial, dtype = points.trial, model.cost.dtype
-    chosen = trial.policies
+    chosen, dtype = table.policies, model.cost.dtype
     policies = Policies.of_cascades(
         np.where(chosen.members, chosen.thresholds, NEVER_ANSWER).astype(dtype),
         chosen.members,
-        None if price is None else chosen.refusals.astype(dtype),
+        None if chosen.refusals is None else chosen.refusals.astype(dtype),
         agreements=chosen.agreements,
     )
-    wrong = np.maximum(trial.penalty - (price or 0.0) * trial.abstention, 0.0)
-    lam, *figures = (np.asarray(figure, dtype) for figure in (points.lam, wrong, trial.cost, trial.abstention))
-    solved = Points(lam, points.status, Outcomes(*figures), policies)
-    frontier = make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)
-    return dataclasses.replace(frontier, reserve=jax.device_put(trial.reserve.astype(dtype)))
+    wrong = np.maximum(table.error - (price or 0.0) * table.abstention, 0.0)
+    lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, table.cost, table.abstention))
+    status = np.full(len(lam), PointStatus.CONVERGED)
+    solved = Points(lam, status, Outcomes(*figures), policies)
+    return make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)

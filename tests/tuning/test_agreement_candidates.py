@@ -21,7 +21,7 @@ from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.tuning import agreement_candidates as module
 from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.choices import Targets, choose, judge_all
+from rcjax.tuning.choices import judge_all, together
 from rcjax.tuning.comparison import COMPARING, Gain, Gains
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import CandidateRows
@@ -52,7 +52,7 @@ def random_log(seed, missing=0.1, unknown=0.15):
     return confidence, rng.uniform(0.1, 0.9, (len(pairs(K)), N)), correct, present, answer
 
 
-FIGURES = ("error", "cost", "cost_se", "abstention")
+FIGURES = ("error", "cost", "abstention")
 
 
 def charges_at_random(seed):
@@ -79,7 +79,7 @@ def shift(plain, labels):
 
 
 def by_definition(log, charge, triple, threshold):
-    """(error, cost, standard error of the cost, abstention) of one policy by agreement, by loops over the queries."""
+    """(error, cost, abstention) of one policy by agreement, by loops over the queries."""
     confidence, crossed, correct, present, answer = log
     cross = dict(zip(pairs(K), crossed, strict=True))
     i, j, third = triple
@@ -110,7 +110,7 @@ def by_definition(log, charge, triple, threshold):
         else:
             bills[-1] += charge[q, third]
             right += LABEL * correct[q, third] + (1 - LABEL) * later[q]
-    return 1 - right / len(rows), np.mean(bills), np.std(bills) / math.sqrt(len(rows)), 0.0
+    return 1 - right / len(rows), np.mean(bills), 0.0
 
 
 @pytest.mark.thorough
@@ -144,7 +144,6 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     places = np.flatnonzero(np.isfinite(trial.error))
     walked = outcomes(confidence, correct, charge, as_policies(trial, places, K, refusing), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
-    np.testing.assert_allclose(np.asarray(walked.cost).std(1) / math.sqrt(N), trial.cost_se[places], rtol=1e-7)
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
 
 
@@ -183,7 +182,8 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    return choose(*judge_all(calibrators, rows, charge, AS_USUAL), Targets(lam), np.shape(rows[0])[1]).policies
+    pairs, answers = judge_all(calibrators, rows, charge, AS_USUAL)
+    return (pairs if answers is None else together(pairs, answers)).best(lam).policies
 
 
 @pytest.mark.thorough

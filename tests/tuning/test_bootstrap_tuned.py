@@ -4,12 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from contest_references import best_for, every_policy
+from contest_references import best_for, every_policy, useful
 from selection_references import draws_of, make_log
 
 import rcjax
+from rcjax.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping as resampling
 from rcjax.tuning.by_model import again_by_model
+from rcjax.tuning.choices import RUNGS
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.replicates import again_by_labels, tune_again
 from rcjax.tuning.searches import bootstrap
@@ -39,21 +41,22 @@ def selected(log):
 
 @pytest.mark.thorough
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
-    """As a budget of what each point costs, and keeps in hand, would choose; or at the price of each."""
+    """The corners of the hull of all pairs and models; the nearest to each budget is what is counted."""
     frontier, bands = selected
     draws, blend = draws_of(0, N, B), judging_of(log, "generation").blend
-    budgets = (np.asarray(frontier.cost) + np.asarray(frontier.reserve)) * (1 + 1e-9)
-    policies = tune_again(again_by_labels(frontier, log, np.arange(6)), log, draws).policies
-    checked, frequency = 0, np.zeros((6, len(bands.cascades)))
+    policies = tune_again(again_by_labels(frontier, log, None), log, draws).policies
+    assert policies.first.shape == (B, RUNGS)
+    frequency = np.zeros((6, len(bands.cascades)))
     for b, draw in enumerate(draws):
-        every = every_policy(log.take(draw), np.ones((N, 2), bool), blend)
-        for g, budget in enumerate(budgets):
-            best = best_for(every, budget=budget)
-            assert_is(policies.take(b), g, best)
-            checked += best.first != best.second
+        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), blend), 2)
+        error, cost = np.array([own[3:5] for own in every]).T
+        corners = lower_hull(cost, error)
+        for rung in range(RUNGS):
+            assert_is(policies.take(b), rung, every[corners[min(rung, len(corners) - 1)]])
+        for g, budget in enumerate(np.asarray(frontier.cost)):
+            best = every[corners[np.abs(cost[corners] - budget).argmin()]]
             names = tuple(log.models[m] for m in sorted({best.first, best.second}))
             frequency[g, bands.cascades.index(names)] += 1 / B
-    assert checked > B
     np.testing.assert_allclose(bands.frequency, frequency, atol=1e-12)
 
 
@@ -61,16 +64,17 @@ def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
 def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log, selected):
     """A point without figures, as there is in a comparison at one price, is no budget of nothing."""
     frontier, _ = selected
-    bare = dataclasses.replace(frontier, cost=frontier.cost * 0, reserve=None)
+    bare = dataclasses.replace(frontier, cost=frontier.cost * 0)
     fold = np.arange(N) % 5
     draws = np.stack([np.flatnonzero(fold != number) for number in range(5)])
-    policies = tune_again(again_by_labels(bare, log, np.arange(6), by_price=True), log, draws).policies
+    policies = tune_again(again_by_labels(bare, log, np.arange(6)), log, draws).policies
     pairs = 0
     for b, draw in enumerate(draws):
         part = log.take(draw)
-        every = every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation").blend)
+        every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation").blend), 2)
+        error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
-            best = best_for(every, lam=price)
+            best = every[best_for(error, cost, lam=price)]
             assert_is(policies.take(b), g, best)
             pairs += best.first != best.second
     assert pairs > 5

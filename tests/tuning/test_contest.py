@@ -7,7 +7,7 @@ import agreement_logs
 import jax
 import numpy as np
 import pytest
-from contest_references import by_folds, columns, dealt, walk_by_hand
+from contest_references import best_for, by_folds, columns, dealt, mix_for, walk_by_hand
 from selection_references import make_log
 
 import rcjax
@@ -16,12 +16,11 @@ from rcjax.frontier.refusal import refusal_at
 from rcjax.model.fitting import fit_near
 from rcjax.tuning import cross_validation
 from rcjax.tuning.agreement_candidates import as_policies, judge_answers
-from rcjax.tuning.choices import RESERVE, as_cascades
 from rcjax.tuning.comparison import Luck
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
 from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, targets_of
 from rcjax.tuning.judging import Blend, Judging
-from rcjax.tuning.label_candidates import judge_log
+from rcjax.tuning.label_candidates import as_cascades, judge_log
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.resampling import deal_folds
 
@@ -173,50 +172,6 @@ def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
 # -- all arms, of whatever there is to choose from
 
 
-def cheapest_or_best(error, needed, budget):
-    """The place of the least error that a budget pays; of what is cheapest, where it pays none."""
-    fits = np.flatnonzero((needed <= budget) & np.isfinite(error))
-    return fits[error[fits].argmin()] if fits.size else np.where(np.isfinite(error), needed, np.inf).argmin()
-
-
-def cheapest_within(error, cost, limit):
-    """The place of the least bill of those that err so often at most; of the least error, where none does."""
-    fits = np.flatnonzero(error <= limit)
-    return fits[cost[fits].argmin()] if fits.size else error.argmin()
-
-
-def chosen_pairs(trial, allowed, targets, k):
-    """[(policies, place, error, cost)] for each target, of the candidates (C,) that are allowed, bool."""
-    error = np.where(allowed, trial.error, np.inf)
-    needed = trial.cost + np.where(trial.first == trial.second, 0.0, RESERVE * trial.cost_se)
-    whole = error
-    places = [(whole + lam * trial.cost).argmin() for lam in targets.lam]
-    places += [cheapest_or_best(error, needed, budget) for budget in targets.budgets]
-    places += [cheapest_within(error, trial.cost, limit) for limit in targets.errors]
-    policies = as_cascades(trial, np.array(places), k, np)
-    return [(policies, row, trial.error[place], trial.cost[place]) for row, place in enumerate(places)]
-
-
-def chosen_answers(trial, pairs, targets, k, refusing):
-    """The same of pairs and policies that compare answers: these where they are better, and paid for."""
-    best = []
-    for row, pair in enumerate(pairs[: -len(targets.errors)]):
-        price = row < len(targets.lam)
-        lam = targets.lam[row] if price else 0.0
-        needed = trial.cost + RESERVE * trial.cost_se
-        limit = np.inf if price else targets.budgets[row - len(targets.lam)]
-        loss = np.where(needed <= limit, trial.error + lam * trial.cost, np.inf)
-        place = loss.argmin()
-        own = as_policies(trial, np.array([place]), k, refusing), 0, trial.error[place], trial.cost[place]
-        best.append(own if loss[place] < pair[2] + lam * pair[3] else pair)
-    for limit, pair in zip(targets.errors, pairs[-len(targets.errors) :], strict=True):
-        place = cheapest_within(trial.error, trial.cost, limit)
-        own = as_policies(trial, np.array([place]), k, refusing), 0, trial.error[place], trial.cost[place]
-        keep = [one for one in (pair, own) if one[2] <= limit]
-        best.append(min(keep, key=lambda one: one[3]) if keep else min((pair, own), key=lambda one: one[2]))
-    return best
-
-
 def by_hand(log, model, judging, targets, folds, seed):
     """{arm: (penalty (T, m), charge (T, m), told (T,))} by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, charge = columns(log)
@@ -230,22 +185,41 @@ def by_hand(log, model, judging, targets, folds, seed):
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
         trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, rows, charge, judging))
-        may = np.ones_like(trial.error, bool)
-        allowed = {"models": np.broadcast_to(np.arange(may.shape[-1]) < k, may.shape), "pairs": may}
-        choices = {name: chosen_pairs(trial, own, targets, k) for name, own in allowed.items()}
-        if log.answer is not None and k > 2:
-            compared = judge_answers(fitted.calibrators, rows, charge, log.answer, judging)
-            choices["answers"] = chosen_answers(compared, choices["pairs"], targets, k, price is not None)
+        wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
+        wanted += [{"max_error": error} for error in targets.errors]
+        use = np.isfinite(trial.error)
+        if price is None:
+            beaten = (trial.counted[:k] < trial.counted[:, None] - 1e-9) & (trial.cost[:k] < trial.cost[:, None])
+            use &= ~beaten.any(1) | (trial.first == trial.second)
+        compared = judge_answers(fitted.calibrators, rows, charge, log.answer, judging)
+        both = [
+            (trial, np.flatnonzero(use), as_cascades),
+            (compared, np.flatnonzero(np.isfinite(compared.error)), None),
+        ]
+        among = {"models": both[:1], "pairs": both[:1], "answers": both}
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
-        codes = None if log.answer is None else np.asarray(log.answer)[part]
-        for name, picks in choices.items():
-            penalty, money, told = arms.setdefault(name, [np.zeros((len(picks), len(out))) for _ in range(2)] + [0.0])
-            for row, (policies, place, *_) in enumerate(picks):
-                walked = walk_by_hand(policies, place, confidence[part], right[part], charge[part], codes)
-                penalty[row, part], money[row, part] = walked[0] + (price or 0.0) * walked[2], walked[1]
-            arms[name][2] = told + np.array([own[2] for own in picks]) * part.sum() / complete.sum()
-    return {name: (penalty[:, complete], money[:, complete], told) for name, (penalty, money, told) in arms.items()}
+        codes = np.asarray(log.answer)[part]
+        for name, tables in among.items():
+            error, cost = (
+                np.concatenate([getattr(own, of)[rows] for own, rows, _ in tables]) for of in ("error", "cost")
+            )
+            error = np.where(np.arange(len(error)) < k, error, np.inf) if name == "models" else error
+            every = [(own, row, make) for own, rows, make in tables for row in rows]
+            penalty, money, told = arms.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
+            for row, target in enumerate(wanted):
+                mixed = [(1.0, best_for(error, cost, **target))] if name == "models" else mix_for(error, cost, **target)
+                for share, place in mixed:
+                    own, index, make = every[place]
+                    one = np.array([index])
+                    policies = make(own, one, k, np) if make else as_policies(own, one, k, price is not None)
+                    walked = walk_by_hand(policies, 0, confidence[part], right[part], charge[part], codes)
+                    penalty[row, part] += share * (walked[0] + (price or 0.0) * walked[2])
+                    money[row, part] += share * walked[1]
+                    told[row] += share * error[place] * part.sum() / complete.sum()
+    return {
+        name: (penalty[:, complete], money[:, complete], told[:, 0]) for name, (penalty, money, told) in arms.items()
+    }
 
 
 LOGS = {

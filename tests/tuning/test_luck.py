@@ -11,8 +11,9 @@ from tiers import examples
 
 from rcjax.frontier.policies import Agreements, Policies
 from rcjax.policy.targets import TargetName
+from rcjax.tuning.choices import Table
 from rcjax.tuning.comparison import Comparison, Gain, Gains, Luck
-from rcjax.tuning.trials import Trial, raised_by_luck
+from rcjax.tuning.select import raised_by_luck
 
 PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
 
@@ -24,7 +25,7 @@ def trial(compares=True):
     agreements.earlier[4, 1], agreements.differ[4, 1] = 0, 2
     policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements if compares else None)
     cost = np.arange(1.0, 7)
-    return Trial(PENALTY, cost, 0.1 * cost, np.zeros(6), policies)
+    return Table(PENALTY, cost, np.zeros(6), policies)
 
 
 def comparison(prices, budgets, errors=None):
@@ -50,18 +51,18 @@ def comparison(prices, budgets, errors=None):
 def test_luck_is_a_constant_for_each_kind_of_policy(target, prices, budgets, errors, pairs, comparing):
     own = trial(compares=len(prices) > 2)
     raised = raised_by_luck(own, comparison(prices, budgets, errors), target)
-    np.testing.assert_array_equal(raised.penalty[:2], PENALTY[:2])  # to the last bit
-    np.testing.assert_allclose(raised.penalty[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
-    assert raised.penalty[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
-    assert raised.penalty[5] == min(PENALTY[5] + pairs, 1.0)
-    for name in ("cost", "reserve", "abstention", "policies"):
+    np.testing.assert_array_equal(raised.error[:2], PENALTY[:2])  # to the last bit
+    np.testing.assert_allclose(raised.error[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
+    assert raised.error[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
+    assert raised.error[5] == min(PENALTY[5] + pairs, 1.0)
+    for name in ("cost", "abstention", "policies"):
         assert getattr(raised, name) is getattr(own, name)
 
 
 def test_of_one_model_there_is_nothing_to_raise():
     own, shown = trial(compares=False).take(np.array([0])), comparison((0.3,), (0.2,))
     for target in get_args(TargetName):
-        assert raised_by_luck(own, shown, target).penalty.tolist() == [0.30]
+        assert raised_by_luck(own, shown, target).error.tolist() == [0.30]
         assert shown.luckier(target, comparing=False) == 0.0
     assert dataclasses.replace(shown, luck=None).luckier("budget", True) == 0.0
 
@@ -71,7 +72,7 @@ def test_of_one_model_there_is_nothing_to_raise():
 def test_order_within_a_kind_stays(single, pairs, comparing, target):
     """No figure of luck turns one pair into a better one than another."""
     lucks = single, pairs, comparing
-    raised = raised_by_luck(trial(), comparison(lucks, lucks), target).penalty
+    raised = raised_by_luck(trial(), comparison(lucks, lucks), target).error
     assert raised[3] < raised[2]
     assert (raised >= PENALTY).all()
     assert (raised <= 1).all()

@@ -1,0 +1,58 @@
+"""What there is to choose from, and where targets stand in it: against the best mixture of two, among all twos."""
+
+import jax
+import numpy as np
+from contest_references import best_for, mix_for
+from hypothesis import given, settings, strategies as st
+from test_judging import K, gate, judged, random_rows
+from tiers import examples
+
+from rcjax.frontier.policies import Policies
+from rcjax.tuning.choices import RUNGS, Table, Targets, _useful, choose, choose_one
+from rcjax.tuning.judging import AS_USUAL
+
+
+def made(seed, count, levels):
+    """Policies of two models, with ties where there are few levels."""
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(1, levels, count) / levels
+    error = np.clip(np.exp(-3 * cost) + rng.integers(0, levels, count) / levels * 0.2, 0, 1)
+    policies = Policies.of_cascades(np.full((count, 2), 0.5), np.ones((count, 2), bool))
+    return Table(error, cost, np.zeros(count), policies)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]))
+def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
+    table = made(seed, count, levels)
+    targets = Targets(np.geomspace(0.01, 100, 9), np.linspace(-0.1, 1.1, 13), np.linspace(-0.1, 1.3, 15))
+    choice, one = choose(table, targets), choose_one(table, targets)
+    assert len(choice.rungs.cost) <= RUNGS
+    np.testing.assert_allclose(choice.weights.sum(1), 1, rtol=1e-12)
+    assert ((choice.weights > 0).sum(1) <= 2).all()
+    filled = choice.filled()
+    assert filled.weights.shape == (37, RUNGS)
+    np.testing.assert_allclose(filled.error, choice.error, rtol=1e-12)
+    wanted = [
+        {name: each} for name, values in zip(("lam", "budget", "max_error"), targets, strict=True) for each in values
+    ]
+    for target, weights, alone in zip(wanted, choice.weights, one.weights, strict=True):
+        error, cost = weights @ choice.rungs.error, weights @ choice.rungs.cost
+        mixed = mix_for(table.error, table.cost, **target)
+        best = sum(share * np.array([table.error[place], table.cost[place]]) for share, place in mixed)
+        if "lam" in target:
+            error, best = error + target["lam"] * cost, best @ [1, target["lam"]]
+        np.testing.assert_allclose(error if "lam" in target else (error, cost), best, rtol=1e-9, atol=1e-12)
+        assert alone.tolist() == np.eye(count)[best_for(table.error, table.cost, **target)].tolist()
+
+
+def test_what_a_single_model_beats_by_its_labels_is_no_candidate(float64):
+    """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
+    found = jax.tree.map(np.asarray, judged(random_rows(gate, 60, seed=8), AS_USUAL))
+    expected = []
+    for place, (error, counted, cost) in enumerate(zip(found.error, found.counted, found.cost, strict=True)):
+        beaten = any(found.counted[j] < counted and found.cost[j] < cost for j in range(K))
+        if np.isfinite(error) and (place < K or not beaten):
+            expected.append(place)
+    assert K + 3 < len(expected) < np.isfinite(found.error).sum()
+    assert _useful(found, K).tolist() == expected
