@@ -3,28 +3,27 @@
     python -m benchmarks.guarantee [--logs 1000] [--fits 100] [--data DIR [--splits 10] [--draws 20]]
 
 Sampled logs: held-out logs are drawn from the demo's model, which is known, so that the true error and cost of a
-policy are those on many more queries. `--logs` of them are certified with one frontier (judged by 10⁶ queries), and
-one each with `--fits` frontiers of their own training logs (200,000 queries). A promise is false where the policy
-chosen truly misses a target; at most 1 − confidence of the logs may lead to one. Beside `certify`: the cheapest policy
-that the model predicts to keep the target, and the cheapest that kept it on the held-out log.
+position on a ladder are those on many more queries. `--logs` of them are certified with one frontier (judged by 10⁶
+queries), and one each with `--fits` frontiers of their own training logs (200,000 queries). A promise is false where
+the position chosen truly misses a limit; at most 1 − confidence of the logs may lead to one. Beside `certify`: the
+cheapest position that is predicted to keep the limit, and the cheapest that kept it on the held-out log.
 
-Real logs, from pairs {name}_train.csv, {name}_test.csv and prices.toml in DIR, pooled: the frontier is fitted to 250
+Real logs, from pairs {name}_train.csv, {name}_test.csv and prices.toml in DIR, pooled: the default is tuned on 250
 queries drawn at random, `--splits` times, with targets of 1, 1.25 and 1.5 times the error of the best single model on
 them. The other queries are the population: its error is known exactly, and held-out logs are drawn from it with
-replacement, `--draws` times, which is what the guarantee is about. "cost" is that of the policies chosen over that of
-the cheapest one of the frontier that truly keeps the target (geometric mean; where nothing was chosen, the safest
-policy counts).
+replacement, `--draws` times, which is what the guarantee is about. "cost" is that of the positions chosen over that of
+the cheapest that truly keeps the limit (geometric mean; where nothing was chosen, the dearest rung counts).
 
 First, how often a test shows that a true share of errors is below a limit: by the bet, and by the exact binomial tail.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import scipy.stats
@@ -33,7 +32,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.replaying.replay import as_tuned
+from rcjax.frontier.frontier import MOST_RUNGS
 from rcjax.tuning.betting import refuted
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
@@ -44,66 +43,58 @@ SETTINGS = ((100, 0.1, 0.04), (300, 0.05, 0.02), (300, 0.2, 0.13), (600, 0.03, 0
 
 
 class Truth(NamedTuple):
-    """What the policies of a frontier truly do."""
+    """What the rungs of a frontier truly do, (R,) by rising predicted cost."""
 
-    error: np.ndarray  # (L,)
-    cost: np.ndarray  # (L,) at the costs of the frontier's model
+    error: np.ndarray
+    cost: np.ndarray
 
-    def is_false(self, index: int | None, max_error: float = 1.0, max_cost: float = np.inf, **_: float) -> bool:
-        """Whether a policy misses a target; no policy, no promise."""
-        return index is not None and bool(self.error[index] > max_error or self.cost[index] > max_cost)
+    @classmethod
+    def of(cls, frontier: rcjax.Frontier, population: rcjax.Log) -> "Truth":
+        """On the whole population."""
+        policies = frontier.policies.take(np.resize(frontier.rungs, MOST_RUNGS))  # one length is compiled
+        seen = rcjax.replay(dataclasses.replace(frontier, policies=policies), population)
+        error, cost = (np.asarray(each, float)[: len(frontier.rungs)] for each in (seen.error, seen.spent))
+        return cls(error, cost)
 
-    def over_best(self, index: int, target: float) -> float | None:
-        """Cost of a policy over that of the cheapest one that keeps the target; None where there is none."""
-        keeps = self.error <= target
-        return float(self.cost[index] / self.cost[keeps].min()) if keeps.any() else None
+    def at(self, position: float) -> tuple[float, float]:
+        """(error, cost) at a position of the ladder."""
+        place = np.arange(len(self.cost))
+        return float(np.interp(position, place, self.error)), float(np.interp(position, place, self.cost))
 
+    def is_false(self, position: float | None, max_error: float) -> bool:
+        """Whether a position misses a limit; no policy, no promise."""
+        return position is not None and self.at(position)[0] > max_error
 
-def truth(frontier: rcjax.Frontier, population: rcjax.Log, indices: set[int] | None = None) -> Truth:
-    """What the policies of a frontier, or some of them, do on the whole population; NaN for the others."""
-    length = len(frontier.lam)
-    some = sorted(range(length) if indices is None else indices) or [0]
-    filled = np.array(some + some[:1] * (-len(some) % 32))  # so that few lengths are compiled
-    part = dataclasses.replace(frontier, policies=frontier.policies.take(filled))
-    seen = rcjax.replay(part, at_model_costs(frontier, population))
-    error, cost = np.full((2, length), np.nan)
-    error[filled], cost[filled] = np.asarray(seen.error), np.asarray(seen.cost)
-    return Truth(error, cost)
-
-
-def at_model_costs(frontier: rcjax.Frontier, log: rcjax.Log) -> rcjax.Log:
-    """The log with each answer at the cost that the frontier's model has for it, as certificates have it."""
-    log = as_tuned(frontier, log)
-    costs = dict(zip(frontier.models, np.asarray(frontier.model.cost, float).tolist(), strict=True))
-    cost = jnp.asarray([costs.get(name, 0.0) for name in log.models], log.query_cost.dtype)
-    return dataclasses.replace(log, query_cost=jnp.broadcast_to(cost, log.query_cost.shape), cost=cost)
+    def over_best(self, position: float, target: float) -> float | None:
+        """Cost of a position over that of the cheapest one that keeps the target; None where there is none."""
+        places = np.linspace(0, len(self.cost) - 1, 50 * len(self.cost))
+        keeps = [cost for error, cost in map(self.at, places.tolist()) if error <= target]
+        return self.at(position)[1] / min(keeps) if keeps else None
 
 
-def certified(frontier: rcjax.Frontier, log: rcjax.Log, **targets: Any) -> int | None:
-    """Position of the policy that is certified, None where there is none."""
+def certified(frontier: rcjax.Frontier, log: rcjax.Log, **targets: Any) -> float | None:
+    """The position that is certified, None where there is none."""
     try:
-        return rcjax.certify(frontier, log, **targets).index
+        return rcjax.certify(frontier, log, **targets).position
     except rcjax.InfeasibleError:
         return None
 
 
-def cheapest(frontier: rcjax.Frontier, keeps: np.ndarray) -> int | None:
-    """Position of the cheapest policy, as predicted, among those that keep a target; None where none does."""
-    return int(np.argmin(np.where(keeps, np.asarray(frontier.cost), np.inf))) if keeps.any() else None
+def cheapest(error: np.ndarray, limit: float) -> float | None:
+    """The cheapest position of rungs with these errors (R,) that keeps a limit; None where none does."""
+    places = np.linspace(0, len(error) - 1, 50 * len(error))
+    keeps = np.interp(places, np.arange(len(error)), error) <= limit
+    return float(places[keeps.argmax()]) if keeps.any() else None
 
 
 def choices(
-    frontier: rcjax.Frontier,
-    log: rcjax.Log,
-    seen: rcjax.replaying.Replay,
-    max_error: float,
-    confidence: float = CONFIDENCE,
-) -> dict[str, int | None]:
-    """The policy that is certified, and those that prediction and counting take to keep a target on the error."""
+    frontier: rcjax.Frontier, log: rcjax.Log, max_error: float, confidence: float = CONFIDENCE
+) -> dict[str, float | None]:
+    """The position that is certified, and those that prediction and counting take to keep a limit on the error."""
     return {
         "certify": certified(frontier, log, max_error=max_error, confidence=confidence),
-        "by prediction": cheapest(frontier, np.asarray(frontier.error) <= max_error),
-        "by counting": cheapest(frontier, np.asarray(seen.error) <= max_error),
+        "by prediction": cheapest(np.asarray(frontier.error, float)[frontier.rungs], max_error),
+        "by counting": cheapest(Truth.of(frontier, log).error, max_error),
     }
 
 
@@ -160,38 +151,25 @@ def frontier_of(seed: int) -> rcjax.Frontier:
     return rcjax.solve_frontier(rcjax.fit(rcjax.sample_log(FITTED, seed=seed)))
 
 
-def sampled_targets() -> list[dict[str, float]]:
-    """Targets for the demo's model: errors, and costs in parts of the dearest model's."""
-    dearest = float(np.asarray(rcjax.demo_model().cost)[-1])
-    errors = [{"max_error": error, "confidence": level} for error in (0.2, 0.25, 0.3) for level in (0.9, 0.95)]
-    costs = [{"max_cost": part * dearest, "confidence": 0.95} for part in (0.1, 0.4)]
-    return [*errors, *costs]
-
-
 def on_sampled(frontier: rcjax.Frontier, seed: int) -> list[dict]:
     """What every method chooses on held-out logs of both sizes."""
     rows = []
     for n in HELD_OUT[:2]:
         log = rcjax.sample_log(n, seed=seed)
-        seen = rcjax.replay(frontier, log)
-        for targets in sampled_targets():
-            if "max_cost" in targets:
-                chosen = {"certify": certified(frontier, log, **targets)}
-            else:
-                chosen = choices(frontier, log, seen, **targets)
-            rows += [{"n": n, "index": index, "method": method} | targets for method, index in chosen.items()]
+        for error, level in itertools.product((0.2, 0.25, 0.3), (0.9, 0.95)):
+            chosen = choices(frontier, log, error, level)
+            head = {"n": n, "max_error": error, "confidence": level}
+            rows += [head | {"position": position, "method": method} for method, position in chosen.items()]
     return rows
 
 
 def judge(frontier: rcjax.Frontier, rows: list[dict], population: rcjax.Log) -> list[dict]:
     """Which promises are false: a row for each."""
-    true = truth(frontier, population, {row["index"] for row in rows} - {None})
-    names = {"max_error": "error ≤ {:.2g}", "max_cost": "cost ≤ ${:.3g}", "confidence": "confidence {:.2g}"}
-    found = []
+    true, found = Truth.of(frontier, population), []
     for row in rows:
-        targets = {name: row[name] for name in names if name in row}
-        told = ", ".join(names[name].format(value) for name, value in targets.items())
-        figures = {"made": row["index"] is not None, "false": true.is_false(row["index"], **targets)}
+        told = f"error ≤ {row['max_error']:.2g}, confidence {row['confidence']:.2g}"
+        position = row["position"]
+        figures = {"made": position is not None, "false": true.is_false(position, row["max_error"])}
         found.append({"n": row["n"], "targets": told, "method": row["method"]} | figures)
     return found
 
@@ -221,8 +199,8 @@ def real(folder: Path, splits: int, draws: int) -> None:
         log, *_ = pooled(folder, name)
         for split in range(splits):
             train, population = log.split(FITTED / log.n_queries, seed=split)
-            frontier = rcjax.solve_frontier(rcjax.fit(train))
-            true, rng = truth(frontier, population), np.random.default_rng(split)
+            frontier = rcjax.tuning.select_frontier(train, target="max_error").frontier
+            true, rng = Truth.of(frontier, population), np.random.default_rng(split)
             best = 1 - float(np.asarray(train.correct)[train.complete].mean(0).max())
             for draw in range(draws):
                 progress(f"{name}: split {split + 1} of {splits}, draw {draw + 1} of {draws}")
@@ -244,11 +222,10 @@ def on_real(
 ) -> Iterator[dict]:
     """What every method chooses on one held-out log, judged by the population it is drawn from."""
     log = population.take(rng.integers(population.n_queries, size=n))
-    seen, safest = rcjax.replay(frontier, log), int(np.argmin(np.asarray(frontier.error)))
     for target in (multiple * best for multiple in MULTIPLES):
-        for method, index in choices(frontier, log, seen, target).items():
-            figures = {"made": index is not None, "false": true.is_false(index, target)}
-            over = true.over_best(safest if index is None else index, target)
+        for method, position in choices(frontier, log, target).items():
+            figures = {"made": position is not None, "false": true.is_false(position, target)}
+            over = true.over_best(len(true.cost) - 1.0 if position is None else position, target)
             yield {"method": method} | figures | {"over": over}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 import rcjax
-from benchmarks.guarantee import certified, share, truth
+from benchmarks.guarantee import Truth, certified, share
 from benchmarks.methods import Columns
 from benchmarks.peers.abc import SIZES, answered, safe_share, votes
 from benchmarks.peers.bargain import thresholds_for
@@ -112,15 +112,15 @@ def promises(folder: Path, only: str, splits: int, draws: int) -> Iterator[dict]
 
 def _of_split(train: rcjax.Log, population: rcjax.Log, split: int, draws: int) -> Iterator[dict]:
     frontier = rcjax.tuning.select_frontier(train).frontier
-    true, rng = truth(frontier, population), np.random.default_rng((1, split))
+    true, rng = Truth.of(frontier, population), np.random.default_rng((1, split))
     fitted, whole = Columns.of(train), Columns.of(population)
     dearest = whole.cost[:, -1].mean()
     for _ in range(draws):
         log = population.take(rng.integers(population.n_queries, size=HELD_OUT))
         held = Columns.of(log)
         for target in TARGETS:
-            index = certified(frontier, log, max_error=target, confidence=CONFIDENCE)
-            came = {RCJAX: None if index is None else (float(true.error[index]), float(true.cost[index]))}
+            position = certified(frontier, log, max_error=target, confidence=CONFIDENCE)
+            came: dict[str, tuple[float, float] | None] = {RCJAX: None if position is None else true.at(position)}
             for name, promiser in PROMISERS.items():
                 rule = promiser(fitted, held, target)
                 came[name] = None if rule is None else rule(whole)

@@ -17,7 +17,7 @@ from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_to_json
 from rcjax.frontier.choosing import point_for
-from rcjax.frontier.hull import lower_hull, thinned
+from rcjax.frontier.hull import lower_hull, position_weights, thinned
 from rcjax.frontier.point_files import points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
@@ -38,7 +38,7 @@ from rcjax.policy.targets import Target
 _INSIDE = 1e-13
 #: The most rungs of a ladder, and how near to one a position is on it. With fewer rungs errors are a little higher:
 #: where some lay below the line between their neighbours by up to a tenth of a standard error, by 0.7 % (TriviaQA).
-_MOST_RUNGS, _ON = 20, 1e-9
+MOST_RUNGS, _ON = 20, 1e-9
 
 
 FORMAT = "rcjax-frontier"
@@ -163,25 +163,47 @@ class Frontier:
         number that makes sense.
         """
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
-        index = self._choose(target)  # refuses what cannot be met
-        return self._ladder(target) if target.is_limit else self.point(index, target.to_json())
+        if target.is_limit:
+            return self.ladder(self._position(target), target)
+        return self.point(self._choose(target), target.to_json())
 
-    def _ladder(self, target: Target) -> AnyPolicy:
-        """The corners of the lower hull as rungs, at the position where a limit is met; one corner is a policy alone.
+    def shares(self, target: Target) -> np.ndarray:
+        """(L,) the share of the queries that goes by each point, under the policy for a target.
 
-        Beyond the last rung, at its best or its cheapest, it stands on that.
+        Raises InfeasibleError where no point meets it.
         """
+        if not target.is_limit:
+            return np.eye(len(self.lam))[self._choose(target)]
+        rungs, shares = self.rungs, np.zeros(len(self.lam))
+        shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
+        return shares
+
+    def _position(self, target: Target) -> float:
+        """Where on the ladder a limit is met; InfeasibleError where it is not."""
+        self._choose(target)
+        rungs, limit = self.rungs, target.value * (1 - _INSIDE)
+        if target.name == "budget":
+            position = position_at(np.asarray(self.cost, float)[rungs].tolist(), limit)
+        else:
+            errors = np.asarray(self.penalty, float)[rungs]
+            position = len(rungs) - 1 - position_at(errors[::-1].tolist(), limit)
+        return float(round(position)) if abs(position - round(position)) < _ON else position
+
+    @property
+    def rungs(self) -> np.ndarray:
+        """(R,) positions of the points that are the rungs of a ladder, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
-        rungs = hull[thinned(cost[hull], error[hull], _MOST_RUNGS)]
-        limit = target.value * (1 - _INSIDE)
-        if target.name == "budget":
-            position = position_at(cost[rungs].tolist(), limit)
-        else:
-            position = len(rungs) - 1 - position_at(error[rungs][::-1].tolist(), limit)
-        if abs(position - round(position)) < _ON:
-            position = float(round(position))
-        points = tuple(self.point(int(index), target.to_json()) for index in rungs)
+        return hull[thinned(cost[hull], error[hull], MOST_RUNGS)] if hull.size else hull
+
+    def ladder(self, position: float, target: Target) -> AnyPolicy:
+        """The ladder of the rungs at a position, chosen for a target; of a single rung, that policy.
+
+        Args:
+            position: from 0 to the number of rungs less 1.
+            target: what it was chosen for; for a budget a service is to follow its bill.
+        """
+        points = tuple(self.point(int(index), target.to_json()) for index in self.rungs)
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 

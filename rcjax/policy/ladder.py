@@ -178,11 +178,11 @@ class Ladder(AnyPolicy):
     def expected(self) -> Mapping[str, float | None]:
         """What the tuning promised: figures of the rungs on either side, weighted by the position.
 
-        For a budget the bill is kept by following it, so that there is an interval for the error alone. `"lam"` is the
-        errors saved per unit of money between them, refusals at their price, and `"error_cost"` 1/lam.
+        Where the bill is followed it is kept, so that there is an interval for the error alone. `"lam"` is the errors
+        saved per unit of money between them, refusals at their price, and `"error_cost"` 1/lam.
         None for what a rung does not tell.
         """
-        open_too = () if self.budget is None else _OPEN
+        open_too = _OPEN if self.follows else ()
         low, *above = (
             {name: figure for name, figure in policy.expected.items() if name not in open_too}
             for policy in self.policies

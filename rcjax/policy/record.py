@@ -73,10 +73,14 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
 
 def with_spec(policy: P, spec: Spec) -> P:
     """The same policy, each part of which records how it was tuned, beside what its frontier knew of it."""
+    return with_provenance(policy, tuning={**spec.to_json(), **policy.provenance.get("tuning", {})})
+
+
+def with_provenance(policy: P, **entries: Any) -> P:
+    """The same policy, each part of which has these entries, JSON values, in its provenance besides."""
 
     def recording(part: Policy) -> Policy:
-        tuning = {**spec.to_json(), **part.provenance.get("tuning", {})}
-        return dataclasses.replace(part, provenance={**part.provenance, "tuning": tuning})
+        return dataclasses.replace(part, provenance={**part.provenance, **entries})
 
     return policy._with_parts(recording)
 

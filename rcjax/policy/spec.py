@@ -34,9 +34,9 @@ _METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
 class SpecError(ValueError):
     """Options of a `Spec` that do not go together.
 
-    >>> problem = SpecError("confidence", "needs {max_error} or {budget}")
+    >>> problem = SpecError("confidence", "needs {max_error}")
     >>> print(problem, problem.say("--{}".format), sep="; ")
-    confidence needs max_error or budget; needs --max_error or --budget
+    confidence needs max_error; needs --max_error
     """
 
     def __init__(self, option: str | None, what: str) -> None:
@@ -64,7 +64,7 @@ HELP = {
     " models and pairs by the labels]",
     "abstain_price": "Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 "
     "or 30%.",
-    "confidence": "Guarantee `--max-error` or `--budget` with this confidence, such as 95%, by a test on queries "
+    "confidence": "Guarantee `--max-error` with this confidence, such as 95%, by a test on queries "
     "that the tuning does not see.",
     "judged": "Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without "
     "it only labels by hand do.",
@@ -145,12 +145,12 @@ class Spec:
 
     Raises ValueError for two targets, or a value of one that makes no sense.
 
-    >>> Spec(budget=1e-4, confidence=0.95).check().target
-    {'budget': 0.0001}
+    >>> Spec(max_error=0.1, confidence=0.95).check().target
+    {'max_error': 0.1}
     >>> Spec(lam=300.0, confidence=0.95).check()
     Traceback (most recent call last):
     ...
-    rcjax.policy.spec.SpecError: confidence needs max_error or budget
+    rcjax.policy.spec.SpecError: confidence needs max_error: a budget is kept by following the bill
     """
 
     budget: float | None = _told(check.amount, TARGET, _MONEY)
@@ -177,7 +177,7 @@ class Spec:
     abstain_price: float | None = _told(check.amount, SEARCH, _SHARE)
     """What a refusal costs, in errors; None: models may not refuse."""
     confidence: float | None = _told(partial(check.number, low=1e-9, high=1 - 1e-9), PROMISES, _SHARE)
-    """Guarantee the `max_error` or `budget` with this probability, by a test on queries that the tuning does not see
+    """Guarantee the `max_error` with this probability, by a test on queries that the tuning does not see
     (`certify`)."""
     judged: bool = _told(check.flag, PROMISES, default=False)
     """The guarantee may rest on judges' verdicts besides, corrected by labels by hand; else it rests on these alone."""
@@ -268,10 +268,10 @@ class Spec:
         return self
 
     def _misses(self, held_out: bool) -> list[tuple[str, str]]:
-        sure, limited = self.confidence, self.budget is not None or self.max_error is not None
+        sure, unlimited = self.confidence, "needs {max_error}: a budget is kept by following the bill"
         rules = [
             ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
-            ("confidence", "needs {max_error} or {budget}", sure is not None and not limited),
+            ("confidence", unlimited, sure is not None and self.max_error is None),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
             ("no_follow", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and sure is None),

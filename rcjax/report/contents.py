@@ -95,7 +95,7 @@ def make_report(
         comparisons = tuple(compare(selection.frontier, j, 1 - float(accuracy[j])) for j in range(len(log.models)))
         baseline = baseline or log.models[int(np.argmax(accuracy))]
         # Refuses what cannot be met.
-        starting_point(selection.frontier, target, comparisons[log.models.index(baseline)])
+        starting_point(selection.frontier, target, 0.0)
         promise = beside.submit(as_here(_promise), selection.frontier, model, judged, log, seed)
         whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
         bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)

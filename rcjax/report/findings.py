@@ -4,16 +4,16 @@ import dataclasses
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 
 from rcjax._base.wording import Money, between, choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Diagnosis
+from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.policy.targets import Target
+from rcjax.policy.targets import Target, TargetName
 from rcjax.replaying.beside_reference import beside_reference
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.select import Selection
@@ -25,17 +25,17 @@ _NEARLY = 0.05  # of the queries, up to which a cascade nearly answers as a mode
 
 @dataclasses.dataclass(frozen=True)
 class Against:
-    """A frontier against one model that answers everything; positions are those of the frontier's points."""
+    """A frontier against one model that answers everything."""
 
     model: str
     error: float
     """How often the model is wrong on the log."""
     cost: float
     """Its mean cost, in money per query."""
-    at_its_cost: int | None
-    """The point that errs least for a budget of its cost; None where each costs more."""
-    at_its_error: int | None
-    """The cheapest point among those that err no more often; None where each errs more."""
+    at_its_cost: float | None
+    """How often the policy for a budget of its cost errs; None where each costs more."""
+    at_its_error: float | None
+    """What the policy that errs no more often costs; None where each errs more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Findings:
     def chosen(self) -> int:
         """The point to start with: that for the target; without one, the cheapest as good as the baseline, or where
         there is none, that which errs least."""
-        return starting_point(self.frontier, self.target, self.against)
+        return starting_point(self.frontier, self.target, self.against.error)
 
     @property
     def against(self) -> Against:
@@ -114,8 +114,8 @@ class Findings:
         near = np.where((errors <= _NEARLY) & (costs < 0.995 * self.against.cost), costs, np.inf)
         if not np.isfinite(near).any():
             return f"No cascade of these models is expected to cost less at {percent(_NEARLY, 0)} {self._noun} or less."
-        point = int(near.argmin())
-        share = percent(float(costs[point]) / self.against.cost, 0)
+        point = np.eye(len(costs))[near.argmin()]
+        share = percent(float(point @ costs) / self.against.cost, 0)
         return f"A cascade that {self._does(self._wrong(point))} costs {share} of that: {self._costs(point)}."
 
     @cached_property
@@ -126,40 +126,35 @@ class Findings:
 
     def _to_be_had(self) -> str:
         """What cascades are worth against the baseline, in a sentence."""
-        against, frontier = self.against, jax.tree.map(np.asarray, self.frontier)
-        gains = []
+        against, frontier, gains = self.against, self.frontier, []
         if against.at_its_cost is not None and against.error > 0:
-            error = float(frontier.error[against.at_its_cost])
-            fewer = 1 - error / against.error
+            fewer, same = 1 - against.at_its_cost / against.error, frontier.shares(_with_ties("budget", against.cost))
             if fewer >= 0.005:
-                gains.append(
-                    f"have {percent(fewer, 0)} less {self._noun} at today’s spend: {self._wrong(against.at_its_cost)}"
-                )
+                gains.append(f"have {percent(fewer, 0)} less {self._noun} at today’s spend: {self._wrong(same)}")
         if against.at_its_error is not None:
-            share = float(frontier.cost[against.at_its_error]) / against.cost if against.cost > 0 else 1.0
+            share = against.at_its_error / against.cost if against.cost > 0 else 1.0
+            same = frontier.shares(_with_ties("max_error", against.error))
             if share <= 0.995:
-                gains.append(
-                    f"keep today’s {self._noun} at {percent(share, 0)} of the cost: {self._costs(against.at_its_error)}"
-                )
+                gains.append(f"keep today’s {self._noun} at {percent(share, 0)} of the cost: {self._costs(same)}")
         if gains:
             return f"With a cascade you could {', or '.join(gains)}."
-        best = int(np.argmin(np.asarray(frontier.error, float)))
-        cost = float(frontier.cost[best])
+        best = np.eye(len(frontier.lam))[np.argmin(np.asarray(frontier.error, float))]
+        cost = float(best @ np.asarray(frontier.cost, float))
         if cost < 0.995 * against.cost:
             share = percent(cost / against.cost, 0)
             return f"The best cascade {self._does(self._wrong(best))}, at {share} of the cost."
         return f"No cascade of these models is expected to do better at its price or its {self._noun}."
 
     def _for_target(self, target: Target) -> str:
-        """What the policy that the page starts with does, beside the baseline, in a sentence."""
-        against, chosen = self.against, self.chosen
-        error, cost = (float(np.asarray(figures)[chosen]) for figures in (self.frontier.error, self.frontier.cost))
+        """What the policy for the target does, beside the baseline, in a sentence."""
+        against, chosen = self.against, self.frontier.shares(target)
+        error, cost = (float(chosen @ np.asarray(each, float)) for each in (self.frontier.error, self.frontier.cost))
         more = error - against.error
         parts = [f"{percent(cost / against.cost, 0)} of the cost of {against.model}"] if against.cost > 0 else []
         if not self._is_reference:
             than = "" if parts else f" than {against.model}"
             parts.append(f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self._noun}{than}")
-        does = f"{self._does(self._wrong(chosen))}, at {self._costs(chosen)}"
+        does = f"{self._does(self._wrong(chosen))}, at {self._costs(chosen, kept=target.name == 'budget')}"
         aim = f"The policy for your target, {target.describe(self.log.counted)}, {does}"
         return f"{aim}: {', '.join(parts)}{self._for_the_same(cost)}."
 
@@ -172,21 +167,21 @@ class Findings:
         figures = f"{self._does(percent(best.error))}, at ${self.money.show(best.cost)}"
         return f"; {best.model}, the best single model for that money, {figures}"
 
-    def _wrong(self, point: int) -> str:
-        """The error of a point, with its interval, and whether that reaches above today’s."""
-        error, bands = float(np.asarray(self.frontier.error)[point]), self.frontier.bands
+    def _wrong(self, shares: np.ndarray) -> str:
+        """The error where points have shares (L,), with its interval, and whether that reaches above today’s."""
+        error, bands = float(shares @ np.asarray(self.frontier.error, float)), self.frontier.bands
         if bands is None:
             return percent(error)
-        low, high = np.asarray(bands.error, float)[point].tolist()
+        low, high = (shares @ np.asarray(bands.error, float)).tolist()
         unsure = ", not surely less" if error < self.against.error < high else ""
         return f"{percent(error)} ({100 * bands.level:.0f} % interval {between([low, high])} %{unsure})"
 
-    def _costs(self, point: int) -> str:
-        """The cost of a point, with its interval."""
-        cost, bands = f"${self.money.show(float(np.asarray(self.frontier.cost)[point]))}", self.frontier.bands
-        if bands is None:
+    def _costs(self, shares: np.ndarray, kept: bool = False) -> str:
+        """The cost where points have shares (L,), with its interval, if it is not `kept` by following the bill."""
+        cost, bands = f"${self.money.show(float(shares @ np.asarray(self.frontier.cost, float)))}", self.frontier.bands
+        if bands is None or kept:
             return cost
-        ends = " to ".join(f"${self.money.show(end)}" for end in np.asarray(bands.cost, float)[point].tolist())
+        ends = " to ".join(f"${self.money.show(end)}" for end in (shares @ np.asarray(bands.cost, float)).tolist())
         return f"{cost} ({100 * bands.level:.0f} % interval {ends})"
 
     @property
@@ -229,19 +224,29 @@ def labels_to_halve(labels: int) -> int:
     return 4 * labels
 
 
-def starting_point(frontier: Frontier, target: Target | None, against: Against) -> int:
-    """The point to start with: for the target; without one, the cheapest as good as the baseline, else the best."""
+def starting_point(frontier: Frontier, target: Target | None, error: float) -> int:
+    """The point to start with: for the target; without one, the cheapest that errs no more often, else the best."""
     if target:
         return frontier.choose(**target.to_json())
-    best = against.at_its_error
-    return int(np.argmin(np.asarray(frontier.error, float))) if best is None else best
+    errors, costs = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
+    good = errors <= error + _TIES
+    return int(np.argmin(np.where(good, costs, np.inf) if good.any() else errors))
 
 
 def compare(frontier: Frontier, j: int, error: float) -> Against:
     """A frontier against its model j alone, which errs so often."""
-    errors, costs = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
     cost = float(np.asarray(frontier.model.cost)[j])
-    affordable, good = costs <= cost * (1 + _TIES), errors <= error + _TIES
-    at_cost = int(np.argmin(np.where(affordable, errors, np.inf))) if affordable.any() else None
-    at_error = int(np.argmin(np.where(good, costs, np.inf))) if good.any() else None
-    return Against(frontier.models[j], error, cost, at_cost, at_error)
+
+    def met(target: Target, figures: Any) -> float | None:
+        try:
+            return float(frontier.shares(target) @ np.asarray(figures, float))
+        except InfeasibleError:
+            return None
+
+    at_cost, at_error = _with_ties("budget", cost), _with_ties("max_error", error)
+    return Against(frontier.models[j], error, cost, met(at_cost, frontier.error), met(at_error, frontier.cost))
+
+
+def _with_ties(name: TargetName, value: float) -> Target:
+    """A limit that a policy of the same figure keeps to."""
+    return Target(name, value * (1 + _TIES))

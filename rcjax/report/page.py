@@ -33,7 +33,7 @@ from rcjax.plots import plot_frontier
 from rcjax.policy.reference import BY_ANSWER
 from rcjax.policy.targets import Target
 from rcjax.report.drawings import draw_checks, positions, style, to_svg
-from rcjax.report.findings import Against, Findings
+from rcjax.report.findings import Findings
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
@@ -81,6 +81,7 @@ def context(report: Findings) -> dict[str, Any]:
         "noun": report.log.counted.noun,
         "success": report.log.counted.success,
         "aim": report.target.describe(report.log.counted) if report.target else None,
+        "met": report.target is not None and not report.target.is_limit,
         "models": [_model(report, j, money) for j in range(len(report.frontier.models))],
         "checks": [_check(check, report.log.counted.noun) for check in checks],
         "trust": counting[0],
@@ -287,17 +288,9 @@ def _model(report: Findings, j: int, money: Money) -> dict[str, str]:
         "cost": f"${money.show(against.cost)}",
         "calibration": percent(calibration["training_error"]),
         "separation": percent(calibration["separation"], 0),
-        "same_cost": _at_its_cost(report, against),
-        "same_error": _at_its_error(report, against, money),
+        "same_cost": "–" if against.at_its_cost is None else percent(against.at_its_cost),
+        "same_error": "–" if against.at_its_error is None else f"${money.show(against.at_its_error)}",
     }
-
-
-def _at_its_cost(report: Findings, against: Against) -> str:
-    return "–" if against.at_its_cost is None else percent(float(report.frontier.error[against.at_its_cost]))
-
-
-def _at_its_error(report: Findings, against: Against, money: Money) -> str:
-    return "–" if against.at_its_error is None else f"${money.show(float(report.frontier.cost[against.at_its_error]))}"
 
 
 def _check(check: Check, noun: str) -> dict[str, str]:

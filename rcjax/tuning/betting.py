@@ -14,6 +14,7 @@ with the losses to come: where r of them are left, of variance v, and log K is c
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,8 +28,10 @@ _LOSSES_KNOWN = 4.0  # losses for which the variance that is supposed at first s
 _BLOCKS = 200  # at whose beginnings stakes are reckoned, of more losses than that
 
 
-#: How many policies are tested at a time.
-AT_ONCE = 32
+P = TypeVar("P")
+
+
+_AT_ONCE = 32  # policies that are tested at a time
 
 
 _GRID, _REFINED = 32, 4  # limits that are tried at once, so often one between two others
@@ -87,7 +90,7 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     return float(high)
 
 
-def last_shown(order: Sequence[int], shown: Callable[[Sequence[int]], np.ndarray]) -> int | None:
+def last_shown(order: Sequence[P], shown: Callable[[Sequence[P]], np.ndarray]) -> P | None:
     """The last policy of a fixed order before the first that is not shown to keep its target; None where none is.
 
     Each is tested at the full level, and none is reached past one that fails: the probability that any is accepted
@@ -101,8 +104,8 @@ def last_shown(order: Sequence[int], shown: Callable[[Sequence[int]], np.ndarray
     >>> last_shown([2, 0, 1], lambda some: passing[some])
     0
     """
-    for start in range(0, len(order), AT_ONCE):
-        passed = shown(order[start : start + AT_ONCE])
+    for start in range(0, len(order), _AT_ONCE):
+        passed = shown(order[start : start + _AT_ONCE])
         if not passed.all():
             place = start + int(passed.argmin())
             return order[place - 1] if place else None

@@ -193,19 +193,16 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
     certificate = _certificate(frontier, tuned, spec)
-    if certificate is not None:
-        index, policy = certificate.index, certificate.policy
-    else:
+    if certificate is None:
         _choose(frontier, target)
-        policy = frontier.policy(**target)
-        index = _main_point(frontier, policy)
+    policy = frontier.policy(**target) if certificate is None else certificate.policy
     policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
     notes.extend(tell_beside(policy, tuned.log))
     return dataclasses.replace(
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=None if tuned.selection is None else tuned.selection.verdict(index, target),
+        verdict=tuned.selection and tuned.selection.verdict(_main_point(frontier, policy), target),
         notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
 
@@ -217,8 +214,7 @@ def _certificate(frontier: Frontier, tuned: Tuned, spec: Spec) -> Certificate | 
     return certify(
         frontier,
         tuned.held_out,
-        max_error=tuned.target.get("max_error"),
-        max_cost=tuned.target.get("budget"),
+        max_error=tuned.target["max_error"],
         confidence=spec.confidence,
         tuned_on=tuned.log if spec.judged else None,
         judged=spec.judged,

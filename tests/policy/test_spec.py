@@ -13,11 +13,11 @@ MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
 
 #: What is given, whether there are queries of their own for the test, and what is said.
 BROKEN = [
-    ({"confidence": 0.9}, False, "confidence needs max_error or budget"),
-    ({"confidence": 0.9, **PRICE}, False, "confidence needs max_error or budget"),
-    ({"confidence": 1.0, **BUDGET}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
+    ({"confidence": 0.9}, False, "confidence needs max_error: a budget is kept"),
+    ({"confidence": 0.9, **PRICE}, False, "confidence needs max_error: a budget is kept"),
+    ({"confidence": 1.0, **ERROR}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
     (
-        {"confidence": float("nan"), **BUDGET},
+        {"confidence": float("nan"), **ERROR},
         False,
         "confidence must be above 0 and below 1 (100%), not nan",
     ),
@@ -47,7 +47,7 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
     option, _, rest = said.partition(" ")
     assert caught.value.option == option
     told = caught.value.say(lambda name: "--" + name.replace("_", "-"))
-    names = ("max_error", "budget", "confidence", "max_seconds")
+    names = ("max_error", "confidence", "max_seconds")
     for name in names:
         if f" {name}" in f" {rest}":
             assert "--" + name.replace("_", "-") in told

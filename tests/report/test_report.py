@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,20 +23,18 @@ pytestmark = pytest.mark.usefixtures("float64")
 # -- figures
 
 
-def test_a_model_is_compared_with_the_best_that_its_money_buys(report):
+def test_a_model_is_compared_with_the_ladder_for_its_money_and_for_its_errors(report):
     frontier = report.frontier
+    cost, error = (np.asarray(each, float)[frontier.rungs] for each in (frontier.cost, frontier.error))
     for j, against in enumerate(report.comparisons):
         assert against.error == pytest.approx(1 - float(report.log.correct[:, j].mean()))
         assert against.cost == float(report.log.cost[j])
-        needed = frontier.cost + frontier.reserve
-        affordable = [i for i in range(len(frontier.lam)) if needed[i] <= against.cost * (1 + 1e-9)]
-        if affordable:
-            assert against.at_its_cost in affordable
-            assert float(frontier.error[against.at_its_cost]) == min(float(frontier.error[i]) for i in affordable)
-        good = [i for i in range(len(frontier.lam)) if frontier.error[i] <= against.error + 1e-9]
-        assert (against.at_its_error is None) == (not good)
-        if good:
-            assert float(frontier.cost[against.at_its_error]) == min(float(frontier.cost[i]) for i in good)
+        assert (against.at_its_cost is None) == (cost[0] > against.cost * (1 + 1e-9))
+        if against.at_its_cost is not None:
+            assert against.at_its_cost == pytest.approx(np.interp(against.cost, cost, error), rel=1e-6)
+        assert (against.at_its_error is None) == (error[-1] > against.error + 1e-9)
+        if against.at_its_error is not None:
+            assert against.at_its_error == pytest.approx(np.interp(-against.error, -error, cost), rel=1e-6)
 
 
 def test_where_no_point_will_do_there_is_none(report):
@@ -46,8 +45,10 @@ def test_where_no_point_will_do_there_is_none(report):
 
 def with_figures(report, error, cost, alone):
     """The report of a frontier of three points, and of a baseline (error, cost)."""
+    first = jax.tree.map(lambda leaf: leaf[:3], (report.frontier.lam, report.frontier.policies, report.frontier.bands))
+    lam, policies, bands = first
     frontier = dataclasses.replace(
-        report.frontier, error=jnp.asarray(error), cost=jnp.asarray(cost), reserve=jnp.zeros(len(cost))
+        report.frontier, lam=lam, policies=policies, bands=bands, error=jnp.asarray(error), cost=jnp.asarray(cost)
     )
     model = dataclasses.replace(frontier.model, cost=jnp.asarray([1e-6, 2e-6, alone[1]]))
     against = compare(dataclasses.replace(frontier, model=model), 2, alone[0])
@@ -104,7 +105,7 @@ def test_the_page_opens_at_the_policy_for_the_target(report):
     for target in ({"budget": 0.6 * dearest + 0.4 * cheapest}, {"max_error": float(frontier.error.max())}):
         aimed = dataclasses.replace(report, target=Target.of(**target))
         assert aimed.chosen == context(aimed)["start"] == aimed.to_json()["chosen"] == frontier.choose(**target)
-        assert "Marked to begin with: the policy for your target, at most" in aimed.to_html()
+        assert "Marked to begin with: the nearest point for your target, at most" in aimed.to_html()
     assert "your target" not in report.to_html()
 
 
@@ -163,8 +164,6 @@ def test_every_point_brings_its_policy(report, page):
 
 
 def test_the_target_of_a_point_chooses_it(report, page):
-    """A budget where one does, with what is kept in hand; none for a cascade that all but costs as much as a better
-    single model."""
     names = set()
     for index, point in enumerate(embedded(page)):
         if not point["target"]:
@@ -174,8 +173,7 @@ def test_the_target_of_a_point_chooses_it(report, page):
         amount = float(value.removesuffix("/M")) / (1e6 if value.endswith("/M") else 1)
         assert report.frontier.choose(**{name: amount}) == index
         names.add(name)
-        kept = float(report.frontier.cost[index] + report.frontier.reserve[index])
-        assert amount == pytest.approx(kept, rel=1e-5)
+        assert amount == pytest.approx(float(report.frontier.cost[index]), rel=1e-5)
     assert names == {"budget"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from misses import in_turn
 from scipy import stats
 
-from rcjax.tuning.betting import AT_ONCE, last_shown, queries_needed, refuted, upper_limit
+from rcjax.tuning.betting import _AT_ONCE, last_shown, queries_needed, refuted, upper_limit
 
 
 def ruins(losses, most, limit, level):
@@ -118,7 +118,7 @@ def test_the_last_before_the_first_failure_is_chosen(passes):
         return shown[some]
 
     assert last_shown(order, look) == (order[passes - 1] if passes else None)
-    assert len(asked) <= passes + AT_ONCE
+    assert len(asked) <= passes + _AT_ONCE
     shown[order[passes + 1 :]] = True  # what comes after a failure does not count
     assert last_shown(order, look) == (order[passes - 1] if passes else None)
 

@@ -24,9 +24,10 @@ def frontier(log):
 
 @pytest.mark.thorough
 def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
-    evidence = HeldOut(frontier, judged_log(200, 200, seed=9), log).evidence([0, 1])
+    evidence = HeldOut(frontier, judged_log(200, 200, seed=9), log).evidence([0, 1, 0.25])
     whole = rcjax.replay(frontier, rcjax.sample_log(200, seed=9).select(log.models))
-    assert evidence.wrong.mean(1) == pytest.approx(np.asarray(whole.error), abs=1e-12)
+    error = np.asarray(whole.error)[frontier.rungs]
+    assert evidence.wrong.mean(1) == pytest.approx([*error, error @ [0.75, 0.25]], abs=1e-12)
     assert (evidence.most == 1).all()
 
 
@@ -65,7 +66,6 @@ def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
 
 def test_refusals_that_cost_more_than_errors_have_bounds_above_one():
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
-    evidence = Evidence(nothing, one, one, np.ones(50), price=2.0, low=np.ones(1), high=np.ones(1))
+    evidence = Evidence(nothing, one, np.ones(50), price=2.0)
     assert evidence.error_bound(0.05) == 2.0
     assert not evidence.errs_below(1.5, 0.05)
-    assert evidence.cost_bound(0.05) == 1.0

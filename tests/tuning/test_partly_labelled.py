@@ -96,7 +96,7 @@ def test_a_guarantee_counts_labels_by_hand_only():
     frontier = rcjax.solve_frontier(rcjax.fit(log))
     certificate = rcjax.certify(frontier, fresh, max_error=0.4)
     alone = rcjax.certify(frontier, labelled_by_hand(fresh), max_error=0.4)
-    assert (certificate.n, certificate.errors, certificate.index) == (250, alone.errors, alone.index)
+    assert (certificate.n, certificate.errors, certificate.position) == (250, alone.errors, alone.position)
 
 
 @pytest.mark.thorough

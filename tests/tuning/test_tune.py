@@ -101,8 +101,8 @@ def test_a_ladder_meets_a_budget_exactly(log):
     ("options", "message"),
     [
         ({"budget": 1.0, "lam": 1.0}, "give one target, not budget and lam"),
-        ({"lam": 1.0, "confidence": 0.9}, "confidence needs max_error or budget"),
-        ({"budget": 1.0, "confidence": 1.5}, "confidence must be above 0 and below 1"),
+        ({"lam": 1.0, "confidence": 0.9}, "confidence needs max_error: a budget is kept"),
+        ({"max_error": 0.5, "confidence": 1.5}, "confidence must be above 0 and below 1"),
         ({"judged": True}, "judged needs confidence"),
         ({"cascade": "most"}, "cascades is 'most'"),
     ],
