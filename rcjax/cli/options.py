@@ -57,7 +57,7 @@ Answers = Annotated[
         show_default=False,
         metavar="FILE",
         help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
-        "column answer: a table of query, model and answer (or answer_key, which is compared as it is).",
+        "column answer: a table of query, model and answer (or answer_key).",
         rich_help_panel=READ,
     ),
 ]

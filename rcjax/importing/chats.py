@@ -9,6 +9,7 @@ from typing import Any
 
 from rcjax.importing.confidences import of_content
 from rcjax.importing.lines import Line, amount_of
+from rcjax.policy.answers import comparable
 from rcjax.serving.completions import choice_text
 
 #: Why there is nothing to judge or to compare in a reply that calls tools, or is empty.
@@ -117,6 +118,16 @@ def used(usage: Mapping[str, Any]) -> Line:
     told = {"input_tokens": ("prompt_tokens", "input_tokens"), "output_tokens": ("completion_tokens", "output_tokens")}
     numbers = {own: usage.get(first, usage.get(other)) for own, (first, other) in told.items()}
     return {own: amount_of(number) for own, number in numbers.items()}
+
+
+def taken(answer: str | None, reply: str | None) -> Line:
+    """The answer that a scorer took for one, as the answer where it is the reply, or a choice that this names.
+
+    >>> taken("B", "ANSWER: B"), taken("42", "It is 42, I think.")
+    ({'answer': 'B'}, {'answer_key': '42'})
+    """
+    same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))
+    return {"answer": answer} if same else {"answer_key": answer}
 
 
 def answered(line: Line) -> Line:

@@ -16,6 +16,7 @@ from rcjax._base.wording import count, no_confidence, not_likeliest
 from rcjax.importing.gathering import Samples, gather
 from rcjax.importing.lines import How, Line, unread
 from rcjax.importing.rows import as_frame, label_of
+from rcjax.logs.columns import ANSWERS
 from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning, PricesWarning
 from rcjax.logs.prices import priced_by, priced_words, read_prices
@@ -172,7 +173,7 @@ def _used(queries: Mapping[str, Samples], left_out: Counter[str]) -> list[tuple[
 def _signal(model: str, lines: Sequence[Line]) -> str | None:
     """The signal that most answers of a model tell; None where they tell none, and can be compared."""
     told = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
-    if told or not lines or any(line.get("answer") for line in lines):
+    if told or not lines or any(line.get(name) for line in lines for name in ANSWERS):
         return max(told, key=told.__getitem__, default=None)
     unusable = Counter(line["error"] for line in lines if line.get("error"))
     why = f" ({_reasons(unusable)})" if unusable else ""
@@ -195,9 +196,9 @@ def _rows(
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
             line |= unread(f"it is {SIGNALS[line['signal']]}")
-        answer = " ".join((line.get("answer") or "").split())
-        answer = answer if comparable(answer, "text") else None
-        rows.append(line | {"model": model, "correct": right, "logprob": logprob, "answer": answer})
+        said = {name: " ".join((line.get(name) or "").split()) for name in ANSWERS}
+        said = {name: text if comparable(text, "text") else None for name, text in said.items()}
+        rows.append(line | {"model": model, "correct": right, "logprob": logprob, **said})
     return rows
 
 

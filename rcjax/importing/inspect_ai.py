@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rcjax._base.extras import how_to_install
-from rcjax.importing.chats import messages_of, prompt_of
+from rcjax.importing.chats import messages_of, prompt_of, taken
 from rcjax.importing.confidences import of_choice, of_content
 from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, unread
 from rcjax.logs.errors import LogError
@@ -225,7 +225,8 @@ def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, wh
     value, answer = (None, None) if scorer is None else scores[scorer]
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
     line |= {"correct": _score(value, how.score_max), "scorer": scorer}
-    line |= {"answer": answer or output.get("completion") or "", "finish": first.get("stop_reason")}
+    reply = output.get("completion") or ""
+    line |= {"finish": first.get("stop_reason"), **taken(answer or reply, reply)}
     line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
     return line | _usage(sample, evaluation) | _confidence(content, _said(output, first), offered, answer)
 

@@ -2,7 +2,8 @@
 
 - `query`, `model`: texts; the same query has the same name for all models.
 - `sample`: which of several answers to the query it is, from 1; none: the next, in the order of the files.
-- `answer`, `prompt`, `likeliest`: texts, as the call log has them.
+- `answer`, `prompt`, `likeliest`: texts, as the call log has them. `answer_key`, in place of the first: what a scorer
+  took for the answer in a longer reply, and a service would have to take out of it, too.
 - `logprob`, `signal`: the raw confidence, and where it comes from (`evaluations.SIGNALS`); none: it is unknown.
 - `correct`, `scorer`: what the scorer gave, as the file has it, and what it is called. Without `correct`, labels are to
   come.
@@ -27,7 +28,7 @@ from rcjax.logs.errors import LogError
 #: One answer.
 Line = dict[str, Any]
 
-_TEXTS = ("query", "model", "scorer", "error", "answer", "prompt", "finish", "likeliest")
+_TEXTS = ("query", "model", "scorer", "error", "answer", "answer_key", "prompt", "finish", "likeliest")
 _AMOUNTS = ("input_tokens", "output_tokens", "cost", "seconds")
 
 #: Characters of a token, where a file counts none: of English text.

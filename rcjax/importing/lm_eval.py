@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rcjax.importing.chats import taken
 from rcjax.importing.lines import DamageError, How, Line, lines_of, require, require_sound, tokens_of, unread
 from rcjax.policy.answers import comparable
 from rcjax.signals.replies import logprob_of
@@ -87,9 +88,10 @@ def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
         return line | choice | tokens_of(None, None, asked, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
+    line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # after a filter, samples cannot be compared
         texts = texts[:1]
-    line |= {"answer": answer, "attempts": len(texts), **tokens_of(None, None, asked, texts)}
+    line |= {"attempts": len(texts), **tokens_of(None, None, asked, texts)}
     return line | _share(texts, answer)
 
 

@@ -99,17 +99,32 @@ def as_frame(
         row["cost"] = sum(row[name] * price for name, price in zip(TOKENS, prices, strict=True)) / 1e6
     notes += [] if priced else ["no money in the table: tune it with --prices, or import it with them"]
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
-    answered = any(row["answer"] is not None for row in rows)
-    if answered:
-        notes.append("what was answered is in the column answer, for rcjax tune to compare")
+    answers = _answers(rows)
+    if answers:
+        what = "what was answered is in the column"
+        notes.append(f"{what} {' and '.join(answers)}, for rcjax tune to compare")
+    if "answer_key" in answers:
+        what = "answers were taken out of longer replies: a policy that compares them needs the function that does so"
+        notes.append(f"{what}, rcjax.Cascade(…, answer_key=…), and rcjax serve refuses it")
     counted &= needed or not any(row.get("estimated") for row in rows)
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
-    schema |= dict.fromkeys([*["answer"] * answered, *["prompt"] * how.prompts], pl.String)
+    schema |= dict.fromkeys([*answers, *["prompt"] * how.prompts], pl.String)
     schema |= dict.fromkeys([*TOKENS * counted, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)
     return frame.rename({"correct": "score"}) if scored else frame, notes
+
+
+def _answers(rows: list[Line]) -> list[str]:
+    """The columns of answers; where some are keys, those that are not are keys, too, as a log compares one column."""
+    keyed = any(row.get("answer_key") for row in rows)
+    both = any(row.get("answer_key") and row.get("answer") for row in rows)
+    if not keyed:
+        return ["answer"] if any(row.get("answer") for row in rows) else []
+    for row in rows:
+        row["answer_key"] = row.get("answer_key") or row.get("answer")
+    return [*["answer"] * both, "answer_key"]
 
 
 def _tell_money(rows: list[Line]) -> list[str]:

@@ -21,9 +21,9 @@ from rcjax.policy.calibrations import NO_CONFIDENCE
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
 
 #: What a table may say of an answer beside that.
-OPTIONAL = ("logprob", "confidence", "answer", "prompt", SAMPLE, *TOKENS, "cost", *SECONDS)
+OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *TOKENS, "cost", *SECONDS)
 
-_TEXTS = ("query", "model", "answer", "prompt")
+_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 
 _JSON = (".json", ".jsonl", ".ndjson")
 

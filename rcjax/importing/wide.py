@@ -65,7 +65,7 @@ def read(path: Path, how: How) -> Iterator[Line]:
         named = {own: column for own, column in of_row.items() if column is not None} | of_model
         for line in table.lines_of(source, path.name, how, named, model):
             line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
-            told = any(line.get(own) is not None for own in ("correct", "answer"))
+            told = any(line.get(own) is not None for own in ("correct", "answer", "answer_key"))
             yield line if told else line | {"error": "without a score or an answer"}
 
 

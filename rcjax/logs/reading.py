@@ -62,11 +62,11 @@ def read_log(
     `confidence` (0 to 1), and either `cost` (money for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and
     `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
-    written. A column `answer_key` goes before it, and is compared as it is. A column `seconds`, or `latency_ms`, says
-    how long the answer took; a cell may be empty. So may one of the confidence: such an answer counts as less sure than
-    all others, and a `NoConfidenceWarning` says how many there are. A log with a column `answer` or `answer_key` may
-    tell no confidence: all answers then count as sure, with the same warning. Others are ignored. Names of columns may
-    be in capitals, and have spaces for underscores.
+    written. A column `answer_key`, what was taken out of a reply, goes before it. A column `seconds`, or `latency_ms`,
+    says how long the answer took; a cell may be empty. So may one of the confidence: such an answer counts as less sure
+    than all others, and a `NoConfidenceWarning` says how many there are. A log with a column `answer` or `answer_key`
+    may tell no confidence: all answers then count as sure, with the same warning. Others are ignored. Names of columns
+    may be in capitals, and have spaces for underscores.
 
     With a column `sample` there are several answers per query and model, as many as at least half of the queries of a
     model have, and they vote: the confidence is the share of the most common answer (of equally common ones, that which

@@ -45,7 +45,7 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
 
     - `"text"`: without regard to case, the amount of white space, punctuation around it, and how numbers are written.
     - `"choice"`: the letter of the choice that it names; where it names none, as a text.
-    - `"key"`: as it is, for answers that were brought to one form before.
+    - `"key"`: as a text, of answers that a function took out of replies: a service needs that function.
 
     >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
     ['the seine', '1000', '1000', '18', '-0.5']
@@ -53,13 +53,9 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
     (None, None)
     >>> [comparable(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
     ['b', 'b', 'b', 'b', 'jupiter']
-    >>> comparable(" B ", "key")
-    ' B '
     """
     if answer is None or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
-    if how == "key":
-        return answer
     text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").casefold().split())
     if how == "choice":
         match = next(filter(None, (letter.fullmatch(text) for letter in _LETTERS)), None)

@@ -195,3 +195,16 @@ def test_promptfoo():
         assert row["logprob"] == pytest.approx(np.mean(result["response"]["logProbs"]))
         assert row["correct"] == result["success"]
     assert not any("What is" in str(value) for row in evaluations.frame.iter_rows() for value in row)
+
+
+def test_what_a_scorer_took_out_of_a_reply_is_a_key(tmp_path):
+    """A service has the reply alone; a letter it can read."""
+    content = json.loads(SUMS.read_text())
+    for sample in content["samples"]:
+        sample["output"]["completion"] = f"Let me see. It is {sample['output']['completion']}, I think."
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps(content))
+    evaluations, short = imported(path, scorer="includes"), imported(SUMS, scorer="includes").frame
+    assert "answer" not in evaluations.frame.columns
+    assert evaluations.frame["answer_key"].to_list() == short["answer"].to_list()
+    assert any("rcjax.Cascade(…, answer_key=…)" in note for note in evaluations.notes)

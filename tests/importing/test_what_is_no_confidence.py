@@ -371,8 +371,10 @@ def test_what_says_that_there_is_no_answer_is_none(tmp_path):
         ]
         paths.append(write(folder / "samples_qa.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
     frame = imported(*paths, prices={"small": (1, 1), "large": (2, 2)}).frame
-    assert frame["answer"].to_list() == ["7", None] * 2
+    assert frame["answer_key"].to_list() == ["7", None] * 2
+    assert "answer" not in frame.columns  # a service would have the whole replies
     log = rcjax.read_log(frame)
+    assert log.compare == "key"
     assert np.asarray(log.answer).tolist() == [[0, 0], [-1, -1]]
-    told = frame.with_columns(answer=pl.Series(["7", " [Invalid]"] * 2))  # a table of one's own
+    told = frame.drop("answer_key").with_columns(answer=pl.Series(["7", " [Invalid]"] * 2))  # a table of one's own
     assert np.asarray(rcjax.read_log(told).answer).tolist() == [[0, 0], [-1, -1]]

@@ -122,7 +122,7 @@ def test_answers_are_compared_as_everywhere():
     assert share(quiet(sampled(["1,000", " 1000.0 ", "7"], "110"))) == pytest.approx(2 / 3)
     assert share(quiet(sampled(["(B)", "The answer is B.", "C"], "110"), task="choice")) == pytest.approx(2 / 3)
     keys = sampled(["1,000", "1000.0", "7"], "110").rename({"answer": "answer_key"})
-    assert share(quiet(keys)) == pytest.approx(1 / 3)
+    assert share(quiet(keys)) == pytest.approx(2 / 3)
 
 
 def test_empty_answers_vote_for_nothing_but_count():

@@ -22,7 +22,7 @@ SAME = {
         ("-0", "0.00"),
     ],
     "choice": [("B", "(b)"), ("B) Jupiter", "The answer is B."), ("Answer: C", "c"), ("Option D", "D."), ("3", "3.0")],
-    "key": [("B", "B")],
+    "key": [("B", "b"), ("1,000", "1000")],
 }
 DIFFERENT = {
     "text": [
@@ -37,7 +37,7 @@ DIFFERENT = {
         ("a", "b"),
     ],
     "choice": [("A", "B"), ("A planet", "A"), ("Jupiter", "B"), ("ab", "a")],
-    "key": [("B", "b"), ("1,000", "1000"), ("B", "B ")],
+    "key": [("B", "B) Jupiter")],
 }
 
 
