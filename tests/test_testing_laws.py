@@ -104,6 +104,7 @@ def test_a_fault_is_named_with_its_point(copula, line):
     assert re.search(f"^- {line}", text, re.MULTILINE), text
 
 
+@pytest.mark.thorough
 def test_a_family_is_looked_at_as_far_as_a_fit_goes():
     class Fading(Clayton):
         """No number where dependence is stronger than τ = 0.97."""

@@ -75,6 +75,7 @@ def test_bands_are_quantiles_of_the_figures(drawn):
     assert frontier.with_bands(bands).policy(lam=float(LAM[3])).expected["abstain_price"] == 0.2
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_is_refused(drawn, frontier):
     with pytest.raises(ValueError, match="at least 1"):
         rcjax.bayes.credible_bands(drawn, frontier, draws=0)

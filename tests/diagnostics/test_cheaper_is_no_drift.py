@@ -34,6 +34,7 @@ def test_only_more_than_was_promised_is_drift():
         assert words in remarks if words else not remarks
 
 
+@pytest.mark.thorough
 def test_seconds_are_told_beside_those_expected():
     policy = rcjax.tune(timed_log(400, seed=1), max_seconds="p95=4", error_cost=0.01, intervals=False).policy
     log = timed_log(500, seed=2, slower=2.5)
@@ -53,6 +54,7 @@ def test_seconds_are_told_beside_those_expected():
     assert "seconds" not in bare.to_json()
 
 
+@pytest.mark.thorough
 def test_no_error_among_a_dozen_queries_is_no_drift():
     """Their spread is 0, and any promise was then missed by many standard errors."""
     log = rcjax.sample_log(600, seed=0).select(["llama3.2-1b", "llama3.1-70b"])

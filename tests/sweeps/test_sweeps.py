@@ -110,6 +110,7 @@ def test_a_frontier_that_there_is_not(swept):
         swept.frontier("small", copula="joe")
 
 
+@pytest.mark.thorough
 def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
     parts = sorted(swept.path.glob("parts/*.parquet"))
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in parts}
