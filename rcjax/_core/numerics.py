@@ -114,10 +114,8 @@ def divide(numerator: ArrayLike, denominator: ArrayLike, otherwise: ArrayLike = 
     return jnp.where(denominator == 0, otherwise, numerator / safe)
 
 
-def extremes(values: ArrayLike, present: ArrayLike, axis: str | None = None) -> tuple[jax.Array, jax.Array]:
+def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Array]:
     """(least, largest) along the last axis of the values that are present, in one reduction; (∞, −∞) of none.
-
-    `axis` names the devices that the last axis is spread over, if it is (`rcjax.model.fitting_steps`).
 
     >>> [float(end) for end in extremes(jnp.array([3.0, 1.0, 2.0]), jnp.array([True, False, True]))]
     [2.0, 3.0]
@@ -125,7 +123,7 @@ def extremes(values: ArrayLike, present: ArrayLike, axis: str | None = None) -> 
     values = jnp.asarray(values)
     values, present = jnp.broadcast_arrays(values, present)
     ends = jnp.max(jnp.where(present, jnp.stack([-values, values]), -jnp.inf), axis=-1)
-    negative, largest = ends if axis is None else lax.pmax(ends, axis)
+    negative, largest = ends
     return -negative, largest
 
 
@@ -142,11 +140,6 @@ def sorted_numbers(values: jax.Array) -> jax.Array:
 
     bits = lax.bitcast_convert_type(values + 0.0, kind)  # −0 is 0
     return lax.bitcast_convert_type(turn(jnp.sort(turn(bits), stable=False)), values.dtype)
-
-
-def total(parts: Any, axis: str | None = None) -> Any:
-    """Sums (a pytree of them) over all devices of the axis, where there is one: an all-reduce of the statistics."""
-    return parts if axis is None else lax.psum(parts, axis)
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:

@@ -25,7 +25,7 @@ from rcjax.goodness_of_fit.bootstrap import bootstrap_size, p_value
 from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.fitting import taus_of_log
 from rcjax.model.pairs import pairs
 
 #: Observations under which a correlation is not shown.

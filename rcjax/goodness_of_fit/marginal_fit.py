@@ -20,7 +20,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax._core.threads import side_by_side
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
-from rcjax.model.fitting_steps import marginals_of_log
+from rcjax.model.fitting import marginals_of_log
 from rcjax.model.marginal_fitting import refit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises
 
@@ -65,7 +65,7 @@ def marginal_test(
     (True, True)
     """
     rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = marginals_of_log(*rows, None, None, _masses_of(marginals))
+    refitted = marginals_of_log(*rows, None, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)

@@ -167,7 +167,6 @@ def fit_calibrators(
     correct: jax.Array,
     answered: jax.Array,
     transform: Transform,
-    axis: str | None = None,
     values: jax.Array | None = None,
 ) -> tuple[Calibrator, jax.Array]:
     """(calibrators, confidences (n, k)) of a log.
@@ -177,12 +176,11 @@ def fit_calibrators(
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
         transform: that of the raw confidence.
-        axis: the name of the devices that the queries are spread over, if they are.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
     """
 
     def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:
-        return fit_calibrator(logprob, correct, answered, transform=transform, axis=axis, values=values)
+        return fit_calibrator(logprob, correct, answered, transform=transform, values=values)
 
     calibrators = map_entries(calibrate, len(logprob), (1, 1, 1, 0))(logprob, correct, answered, values)
     return calibrators, calibrate_all(calibrators, logprob, answered)

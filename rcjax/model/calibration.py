@@ -17,7 +17,7 @@ from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.compilation import compiled, in_full
-from rcjax._core.numerics import divide, extremes, log1mexp, total
+from rcjax._core.numerics import divide, extremes, log1mexp
 from rcjax._core.size_classes import fill_up
 from rcjax._core.statuses import Status
 from rcjax.model.stated import StatedValues, estimate
@@ -158,14 +158,13 @@ class Calibrator:
 
 
 # Jitted, as are other parts of several programmes, so that each of these need not trace it again.
-@partial(jax.jit, static_argnames=("transform", "axis"))
+@partial(jax.jit, static_argnames="transform")
 @in_full
 def fit_calibrator(
     logprob: jax.Array,
     correct: jax.Array,
     answered: jax.Array,
     transform: Transform,
-    axis: str | None = None,
     values: jax.Array | None = None,
 ) -> Calibrator:
     """Logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
@@ -180,7 +179,6 @@ def fit_calibrator(
         correct: (n,) whether the answer is right, or how likely it is where that is not known.
         answered: (n,) whether there is an answer; the others count for nothing.
         transform: that of the raw confidence.
-        axis: the name of the devices that the n answers are spread over, if they are: what they exchange is sums.
         values: (V,) raw log-probabilities that the model states, NaN behind (`stated_logprobs`); None: it states none.
             Answers without a confidence are one of them, and no part of the regression.
     """
@@ -190,7 +188,7 @@ def fit_calibrator(
     features = transform_confidence(jnp.where(answered, logprob, -1.0), transform)
     # What is expected of an answer without a label is neither right nor wrong for sure: no threshold parts those.
     groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
-    least, largest_of = extremes(features, groups, axis)
+    least, largest_of = extremes(features, groups)
     smallest, largest = least[0], largest_of[0]
     # A log of nothing but certain answers has no finite ξ: any value will do, as the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (smallest, largest))
@@ -198,7 +196,7 @@ def fit_calibrator(
     weight = answered.astype(features.dtype)
     target = jnp.where(answered, correct, 0).astype(features.dtype)
 
-    right, count = total(jnp.stack([target.sum(), weight.sum()]), axis)
+    right, count = jnp.stack([target.sum(), weight.sum()])
 
     constant = (smallest == largest) | (right == 0) | (right == count)
     # Some threshold on ξ parts right from wrong, possibly with ties at the threshold itself.
@@ -206,7 +204,7 @@ def fit_calibrator(
         jnp.clip(ends[1:], smallest, largest) for ends in (least, largest_of)
     )
     separable = (right_low >= wrong_high) | (wrong_low >= right_high)
-    coefficients, errors, converged = _newton(features, target, weight, separable, axis)
+    coefficients, errors, converged = _newton(features, target, weight, separable)
     rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
     flat_errors = jnp.stack([1 / jnp.sqrt(count * rate * (1 - rate)), jnp.full_like(rate, jnp.inf)])
@@ -227,7 +225,7 @@ def fit_calibrator(
         return calibrator
     counted = everyone.astype(features.dtype), jnp.where(everyone, correct, 0).astype(features.dtype)
     curve = calibrator.curve, coefficients[1]
-    stated = estimate(jnp.where(everyone, logprob, -1.0), counted, values, curve, axis)
+    stated = estimate(jnp.where(everyone, logprob, -1.0), counted, values, curve)
     return dataclasses.replace(calibrator, stated=stated)
 
 
@@ -249,14 +247,12 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
-def _newton(
-    features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array, axis: str | None
-) -> tuple[jax.Array, ...]:
+def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
     """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
-    count, sum_ = total((weight.sum(), (weight * features).sum()), axis)
+    count, sum_ = (weight.sum(), (weight * features).sum())
     count = jnp.maximum(count, 1)
     center = sum_ / count
-    spread = jnp.sqrt(total((weight * (features - center) ** 2).sum(), axis) / count)
+    spread = jnp.sqrt((weight * (features - center) ** 2).sum() / count)
     spread = jnp.where(spread > 0, spread, 1.0)
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
@@ -265,12 +261,12 @@ def _newton(
         """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
         fitted = special.expit(beta[0] + beta[1] * z)
         variance = weight * fitted * (1 - fitted)
-        moments = total(powers @ variance, axis)
+        moments = powers @ variance
         return fitted, variance, moments[np.array([[0, 1], [1, 2]])]
 
     def objective(beta: jax.Array) -> jax.Array:
         score = beta[0] + beta[1] * z
-        likelihood = total((target * score - weight * jax.nn.softplus(score)).sum(), axis)
+        likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
         return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
 
     tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
@@ -285,7 +281,7 @@ def _newton(
         inverse = _inverse(matrix)
         leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
         residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
-        gradient = total(powers[:2] @ residual, axis)
+        gradient = powers[:2] @ residual
         direction = inverse @ gradient
         slope = gradient @ direction
 

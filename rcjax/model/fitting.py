@@ -8,28 +8,110 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from jax.typing import ArrayLike
 
+from rcjax._core.batching import map_entries
 from rcjax._core.compilation import compiled
+from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import calibrate_log, check_overlap, stated_in
-from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows
+from rcjax.model.calibrated import calibrate_log, check_overlap, fit_calibrators, stated_in
+from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
 from rcjax.model.copula_fitting import fit_pairs
-from rcjax.model.fitting_steps import (
-    fit_on_devices,
-    marginals_of_log,
-    stated_confidences,
-    taus_of_log,
-)
 from rcjax.model.label_outcomes import expected_log
+from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.model.provenance import Details
+from rcjax.policy.calibrations import NO_CONFIDENCE
+
+
+def fit_marginals(
+    confidence: jax.Array,
+    answered: jax.Array,
+    near: Marginal | None = None,
+    stated: jax.Array | None = None,
+) -> Marginal:
+    """The marginals of the confidences of a log.
+
+    Args:
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        near: the marginals of a like log: mixtures are sought around theirs.
+        stated: (k, A) the confidences that are to be atoms (`stated_confidences`); None: those of `near`, if any.
+    """
+    rows = confidence, answered
+
+    if near is None:
+        return map_entries(fit_marginal, len(confidence), (1, 1, 0))(*rows, stated)
+    return map_entries(refit_marginal, len(confidence), (0, 1, 1, 0))(near, *rows, stated)
+
+
+def fit_margins(
+    logprob: jax.Array,
+    correct: jax.Array,
+    answered: jax.Array,
+    transform: Transform,
+    near: Marginal | None = None,
+    values: jax.Array | None = None,
+) -> tuple[Calibrator, jax.Array, Marginal]:
+    """(calibrators, confidences (n, k), marginals) of a log.
+
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        answered: (n, k) whether there is an answer.
+        transform: that of the raw confidence.
+        near: the marginals of a like log: mixtures are sought around theirs.
+        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
+    """
+    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
+    return calibrators, confidence, fit_marginals(confidence, answered, near, stated_confidences(calibrators))
+
+
+def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
+    """(k, V) the calibrated confidences of the values that models state, infinite behind; None where no model does.
+
+    In place of that of no confidence, which is the least of all, the next one, which others may share.
+    """
+    stated = calibrators.stated
+    if stated is None:
+        return None
+    confidence = jnp.where(stated.logprob == NO_CONFIDENCE, stated.least()[:, None], stated.confidence)
+    return jnp.where(jnp.isnan(stated.logprob), jnp.inf, confidence)
+
+
+def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
+    """(P,) Kendall's τ of the confidences of pairs, on the queries that both models answered.
+
+    Args:
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        left, right: (P,) the models of each pair, by position.
+    """
+
+    def tau(left: jax.Array, right: jax.Array) -> jax.Array:
+        return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
+
+    return map_entries(tau, len(confidence), (0, 0))(left, right)
+
+
+# The steps of a fit, compiled one by one: all who fit logs of one size share them.
+marginals_of_log = compiled(fit_marginals)
+
+
+@partial(compiled, runs="long")
+def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
+    """`pair_taus` of all pairs, (P,)."""
+    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
+    if len(confidence) <= FEW_ENTRIES:
+        return kendall_taus(confidence, answered)[left, right]
+    return pair_taus(confidence, answered, left, right)
+
 
 Method = Literal["tau", "likelihood"]
 
@@ -41,7 +123,6 @@ def fit(
     method: Method = "tau",
     criterion: Criterion = "aic",
     transform: Transform | Literal["auto"] = "auto",
-    devices: Sequence[Any] | None = None,
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
@@ -57,9 +138,6 @@ def fit(
             (`CascadeModel.pair_methods` tells which).
         criterion: "aic" or "cv" (`rcjax.model.copula_choice`).
         transform: that of the raw confidence; "auto": by the log's task.
-        devices: such as `jax.devices()`, to share the work on a log of many queries. Each holds a part of them, and
-            what they exchange for calibrators and marginals is sums; Kendall's τ is computed for some of the pairs on
-            each. The fitted model is that of one device, but for rounding. Likelihoods are computed on the first.
 
     Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family, method or
     criterion that does not exist.
@@ -75,13 +153,12 @@ def fit(
     transform = log.task if transform == "auto" else transform
     arrays = log.logprob, expected_log(log).correct, log.answered, transform
     values = stated_in(log)
-    shared = None if devices is None else fit_on_devices(*arrays, devices, values)
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, values=values, shared=shared)
+        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, values=values)
         details = Details.of_log(log, fit={"copula": as_family(copula).__name__, "method": method})
         return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
     candidates = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
-    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", values=values, shared=shared)
+    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", values=values)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
     chosen = pairs(len(log.models))
     joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
@@ -107,7 +184,6 @@ def fit_arrays(
     method: Method = "tau",
     near: Marginal | None = None,
     values: ArrayLike | None = None,
-    shared: tuple[Calibrator, Marginal, jax.Array] | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
     """The fit of arrays, step by step: each step is a compiled programme that later logs of this size share.
 
@@ -120,18 +196,13 @@ def fit_arrays(
         method: as `fit` takes it.
         near: the marginals of a like log: mixtures are sought around theirs, which is quicker.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
-        shared: what devices have computed together (`fit_on_devices`), which is then not computed again.
     """
-    if shared is None:
-        logprob, correct, answered = fill_up(logprob, correct, answered)
-        if values is not None:
-            values = jnp.asarray(values, jnp.result_type(float))
-        calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
-        marginals = marginals_of_log(confidence, answered, near, None, stated_confidences(calibrators))
-        taus = taus_of_log(confidence, answered)
-    else:
-        calibrators, marginals, taus = shared
-        confidence = calibrate_all(calibrators, logprob, answered)
+    logprob, correct, answered = fill_up(logprob, correct, answered)
+    if values is not None:
+        values = jnp.asarray(values, jnp.result_type(float))
+    calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
+    marginals = marginals_of_log(confidence, answered, near, stated_confidences(calibrators))
+    taus = taus_of_log(confidence, answered)
     if isinstance(family, Copula) or method == "tau":
         copulas, tied = _from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
         if tied.any():

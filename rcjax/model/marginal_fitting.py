@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rcjax._core.compilation import in_full
-from rcjax._core.numerics import divide, extremes, polygammas, total
+from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, log_components
 
 _MIN_SHAPE = 1e-2
@@ -39,11 +39,9 @@ _NEWTON_STEPS = 2
 Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 
-@partial(jax.jit, static_argnames="axis")
+@jax.jit
 @in_full
-def fit_marginal(
-    confidence: jax.Array, answered: jax.Array, axis: str | None = None, stated: jax.Array | None = None
-) -> Marginal:
+def fit_marginal(confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None) -> Marginal:
     """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
     With no value strictly between the extremes the mixture is uniform and has probability 0; with all values equal,
@@ -52,11 +50,10 @@ def fit_marginal(
     Args:
         confidence: (n,) calibrated.
         answered: (n,) whether there is an answer.
-        axis: the name of the devices that they are spread over, if they are.
         stated: (A,) the confidences that are to be atoms, infinite where there are fewer; None: none is.
     """
-    ends, atoms, scaled, inside = _masses(confidence, answered, axis, stated)
-    return Marginal(*ends, *fit_beta_mixture(scaled, inside, axis), atoms)
+    ends, atoms, scaled, inside = _masses(confidence, answered, stated)
+    return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms)
 
 
 @jax.jit
@@ -78,16 +75,16 @@ def refit_marginal(
     answered = jnp.ones(confidence.shape, bool) if answered is None else answered
     if stated is None and start.atoms is not None:
         stated = start.atoms.value
-    ends, atoms, scaled, inside = _masses(confidence, answered, None, stated)
+    ends, atoms, scaled, inside = _masses(confidence, answered, stated)
     mixture = start.proportion, start.a, start.b
     return Marginal(*ends, *climb_on(columns_of(scaled, inside), mixture, REFIT_STEPS)[0], atoms)
 
 
 def _masses(
-    confidence: jax.Array, answered: jax.Array, axis: str | None, stated: jax.Array | None
+    confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
     """((φ_min, φ_max, w_min, w_max), the atoms between, the confidences scaled to (0, 1), which of them are smooth)."""
-    lowest, highest = extremes(confidence, answered, axis)
+    lowest, highest = extremes(confidence, answered)
     inside = answered & (confidence > lowest) & (confidence < highest)
     held = [answered[None], (answered & (confidence == lowest))[None], (answered & (confidence == highest))[None]]
     if stated is not None:
@@ -96,7 +93,7 @@ def _masses(
         here = at_value(confidence, stated).T & inside
         inside &= ~here.any(0)
         held.append(here)
-    count, bottom, top, *at_atoms = total(jnp.concatenate(held).astype(confidence.dtype).sum(-1), axis)
+    count, bottom, top, *at_atoms = jnp.concatenate(held).astype(confidence.dtype).sum(-1)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count
@@ -121,7 +118,7 @@ def columns_of(x: jax.Array, present: jax.Array, weight: jax.Array | None = None
     return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(count, -1, _BLOCK), 1, 0)
 
 
-def fit_beta_mixture(x: jax.Array, present: jax.Array, axis: str | None = None) -> Mixture:
+def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """(π, a, b) of a two-component beta mixture by expectation–maximisation, the likeliest of three starts.
 
     x (n,) in (0, 1), present (n,) bool. The starts part the values in the middle and near either end, where a rare
@@ -130,33 +127,22 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array, axis: str | None = None) 
     proper. Iterates until the mean log-likelihood of the likeliest gains less than 1e-9.
 
     Of more than 16,384 values, so many (evenly by their order) tell which start is likeliest and how far it climbs;
-    from there it climbs on all values. `axis` names the devices that the values are spread over, if they are: what
-    they exchange is that sample, and sums.
+    from there it climbs on all values.
     """
-    few = len(x) * (1 if axis is None else lax.axis_size(axis)) <= _SAMPLE
-    if few and axis is None:
+    if len(x) <= _SAMPLE:
         return _likeliest(x, present)
-    estimate = _likeliest(*_sample(x, present, axis))
-    if few:
-        return estimate
-    return climb_on(columns_of(x, present), estimate, _EM_STEPS, axis)[0]
+    return climb_on(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)[0]
 
 
-def _sample(x: jax.Array, present: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
+def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(values, which are there) of at most so many of the values that are present, evenly by their order."""
     order = jnp.cumsum(present)  # of each, from 1
-    before = jnp.zeros((), order.dtype)
     count = order[-1]
-    if axis is not None:
-        everyone = jnp.arange(lax.axis_size(axis))
-        counts = total(jnp.where(everyone == lax.axis_index(axis), count, 0), axis)
-        before, count = jnp.where(everyone < lax.axis_index(axis), counts, 0).sum(), counts.sum()
     number = jnp.arange(_SAMPLE, dtype=order.dtype)
     step, rest = count // _SAMPLE, count % _SAMPLE
-    wanted = jnp.where(count > _SAMPLE, number * step + number * rest // _SAMPLE, number) - before
-    mine = (wanted >= 0) & (wanted < order[-1])
+    wanted = jnp.where(count > _SAMPLE, number * step + number * rest // _SAMPLE, number)
     values = x[jnp.clip(jnp.searchsorted(order, wanted + 1), 0, len(x) - 1)]
-    return total(jnp.where(mine, values, 0.0), axis), number < count
+    return jnp.where(wanted < count, values, 0.0), number < count
 
 
 def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
@@ -182,14 +168,13 @@ def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None = None) -> tuple[Mixture, jax.Array]:
+def climb_on(columns: jax.Array, mixture: Mixture, steps: int) -> tuple[Mixture, jax.Array]:
     """(mixture, steps taken): from a mixture on, until the mean log-likelihood gains less than 1e-9.
 
     Args:
         columns: of the values (`columns_of`).
         mixture: to start from.
         steps: at most.
-        axis: the name of the devices that the values are spread over, if they are.
     """
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
@@ -198,7 +183,7 @@ def climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None 
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         step, mixture, likelihood, _ = carry
-        mixture, new = _climb(columns, mixture, axis)
+        mixture, new = _climb(columns, mixture)
         return step + 1, mixture, new, jnp.abs(new - likelihood)
 
     unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies as they do under `jax.shard_map`
@@ -206,7 +191,7 @@ def climb_on(columns: jax.Array, mixture: Mixture, steps: int, axis: str | None 
     return mixture, step
 
 
-def _climb(columns: jax.Array, mixture: Mixture, axis: str | None = None) -> tuple[Mixture, jax.Array]:
+def _climb(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
     """One step of expectation–maximisation: (the next mixture, the mean log-likelihood of this one)."""
     if columns.ndim == 2:
         sums = _expected(columns, mixture)
@@ -217,7 +202,7 @@ def _climb(columns: jax.Array, mixture: Mixture, axis: str | None = None) -> tup
             return jax.tree.map(jnp.add, sums, _expected(block, mixture)), None
 
         sums = lax.scan(add, nothing, columns)[0]
-    (mass, *logs), likelihood, count = total(sums, axis)
+    (mass, *logs), likelihood, count = sums
     mean_log_x, mean_log_1x = (divide(total_log, mass, jnp.log(0.5)) for total_log in logs)
 
     def newton(_, shapes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import divide, total
+from rcjax._core.numerics import divide
 from rcjax.policy.calibrations import ABOVE, NEAR, NO_CONFIDENCE
 
 #: The most values of a model is the last; programmes are made for arrays of these sizes.
@@ -194,7 +194,6 @@ def estimate(
     counted: tuple[jax.Array, jax.Array],
     values: jax.Array,
     curve: tuple[Callable[[jax.Array], jax.Array], jax.Array],
-    axis: str | None = None,
 ) -> StatedValues:
     """The calibrated confidence of each value of one model.
 
@@ -204,13 +203,12 @@ def estimate(
         values: (V,) the values, raw log-probabilities, rising; NaN behind.
         curve: the calibrated confidence of raw log-probabilities by the curve through all answers, and () its slope,
             whose direction the estimates keep.
-        axis: the name of the devices that the answers are spread over, if they are.
     """
     by_curve = curve[0](jnp.where(jnp.isnan(values), -1.0, values))
     stated = StatedValues(values, by_curve)
     weight, right = counted
     held = stated.at(logprob).astype(weight.dtype)
-    answers, correct = total(jnp.stack([weight @ held, right @ held]), axis)
+    answers, correct = jnp.stack([weight @ held, right @ held])
     none, falling = values == NO_CONFIDENCE, curve[1] < 0
     taken = ~(jnp.isnan(values) | none)
     mean = divide(correct + CURVE * by_curve, answers + CURVE)
@@ -220,20 +218,19 @@ def estimate(
     estimates = jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan)
     others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve[0](logprob))
     unread = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
-    level = _pooled(unread, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight), axis)
+    level = _pooled(unread, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
     return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(ABOVE * level, 1.0))))
 
 
-def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array, axis: str | None) -> jax.Array:
+def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
     """The share of answers without a confidence that is right, with the others whose confidence is below it.
 
     Args:
         unread: how many there are, and how many are right.
         others: (n,) the calibrated confidences of the other answers.
         weight: (n,) how much each of these counts.
-        axis: as `estimate` takes it.
 
-    >>> nearly = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2), None)
+    >>> nearly = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
     >>> round(float(nearly), 3)  # of 1.5 of 4, and 0.1 of 1
     0.32
     """
@@ -242,7 +239,7 @@ def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.
 
     def pool(_: int, level: jax.Array) -> jax.Array:
         below = jnp.where(others < level, weight, 0.0)
-        more, theirs = total((below.sum(), (below * others).sum()), axis)
+        more, theirs = (below.sum(), (below * others).sum())
         return divide(right + theirs, count + more, 0.0)
 
     return lax.fori_loop(0, _POOLINGS, pool, divide(right, count, 0.0))

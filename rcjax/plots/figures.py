@@ -21,7 +21,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.copula_fit import Ties
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.fitting import taus_of_log
 from rcjax.model.pairs import pairs
 
 if TYPE_CHECKING:

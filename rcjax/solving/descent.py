@@ -1,10 +1,9 @@
-"""Ranks that make an objective least, by gradient: from one start, within bounds, by a solver of anybody's.
+"""Ranks that make an objective least, by gradient: from one start, within bounds, by a solver of optax's.
 
 Within [low, high] a rank is u = low + (high − low)·(1 − cos x)/2, so that x is free, and an optimum at a bound is one
 in x too (James & Roos 1975, "Minuit: a system for function minimization"). Scalar mathematics: `vmap` it over starts.
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -71,30 +70,18 @@ def descend(loss: Loss, u: jax.Array, bounds: Bounds, solver: Any = None) -> jax
         loss: a function of the ranks, of order 1.
         u: where to start.
         bounds: of the ranks.
-        solver: as `kind_of` tells them apart; by default optax's L-BFGS, with a line search.
+        solver: a transformation of optax's; by default optax's L-BFGS, with a line search.
     """
 
     def value_of(x: jax.Array) -> jax.Array:
         return loss(bounds.of_angle(x))
 
-    x, value = (_by_lbfgs if solver is None else partial(_WAYS[kind_of(solver)], solver=solver))(
-        value_of, bounds.angle(u)
-    )
+    start = bounds.angle(u)
+    x, value = _by_lbfgs(value_of, start) if solver is None else _by_steps(value_of, start, solver)
     reached = bounds.of_angle(x)
     share = divide(reached - bounds.low, bounds.high - bounds.low, 0.5)
     at_bounds = jnp.where(share < _AT_BOUND, bounds.low, jnp.where(share > 1 - _AT_BOUND, bounds.high, reached))
     return jnp.where(loss(at_bounds) <= value, at_bounds, reached)
-
-
-def kind_of(solver: Any) -> str:
-    """Whose solver it is, by its methods: "optax", "optimistix" or "jaxopt"; "" for none of them.
-
-    >>> import optax
-    >>> kind_of(optax.adam(0.01)), kind_of("adam")
-    ('optax', '')
-    """
-    methods = {"optax": ("init", "update"), "optimistix": ("init", "step", "terminate"), "jaxopt": ("run", "fun")}
-    return next((kind for kind, names in methods.items() if all(hasattr(solver, name) for name in names)), "")
 
 
 class _Descent(NamedTuple):
@@ -164,22 +151,6 @@ def _by_steps(value_of: Loss, x: jax.Array, solver: Any) -> tuple[jax.Array, jax
     start = x, solver.init(x), value, slope, jnp.zeros((), int), _arrived(slope)
     x, _, value, *_ = lax.while_loop(lambda carry: ~carry[-1] & (carry[-2] < _STEPS), step, start)
     return x, value
-
-
-def _by_optimistix(value_of: Loss, x: jax.Array, solver: Any) -> tuple[jax.Array, jax.Array]:
-    """(x (n,), value) by a minimiser of optimistix's, of at most as many steps as one of optax's."""
-    optimistix = required("optimistix", extra="objectives")
-    x = optimistix.minimise(lambda x, _: value_of(x), solver, x, max_steps=_STEPS, throw=False).value
-    return x, value_of(x)
-
-
-def _by_jaxopt(value_of: Loss, x: jax.Array, solver: Any) -> tuple[jax.Array, jax.Array]:
-    """(x (n,), value) by a solver of jaxopt's, whose own function is left aside."""
-    x = dataclasses.replace(solver, fun=value_of).run(x).params
-    return x, value_of(x)
-
-
-_WAYS = {"optax": _by_steps, "optimistix": _by_optimistix, "jaxopt": _by_jaxopt}
 
 
 def _arrived(slope: jax.Array) -> jax.Array:

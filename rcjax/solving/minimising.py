@@ -22,7 +22,7 @@ from rcjax.frontier.prices import check_lam, lam_range
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.descent import kind_of, tolerance
+from rcjax.solving.descent import tolerance
 from rcjax.solving.expected_outcome import Outcome, listed, without_models
 from rcjax.solving.lambda_grid import lay_out_problem
 from rcjax.solving.outcome_search import (
@@ -99,10 +99,8 @@ def minimise(
         cascades: "all" subcascades, the "full" one, or a list of cascades, as `solve_frontier` takes them.
         lam: (L,) the λ, at least 0, which the objective is told one by one; what they mean is up to it.
         starts: descents for every λ and cascade.
-        solver: a transformation of optax's, such as `optax.adam(0.01)`, or a minimiser of optimistix's, such as
-            `optimistix.BFGS(1e-6, 1e-6)`, which take at most 1,000 steps; or a solver of jaxopt's, such as
-            `jaxopt.LBFGS(None)`, with its own limit. By default optax's L-BFGS, with a line search that no start waits
-            for.
+        solver: a transformation of optax's, such as `optax.adam(0.01)`, which takes at most 1,000 steps. By default
+            optax's L-BFGS, with a line search that no start waits for.
         abstain_price: with one, the last model of a cascade may also refuse to answer. The objective sees
             `outcome.refused`, and is to price it; this price, in errors, is that of the additive objectives, and of
             `Frontier.policy`.
@@ -160,13 +158,10 @@ def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[Cas
 
 def _checked(solver: Any) -> Any:
     """The solver, None for the usual one; TypeError for anything else."""
-    required("optax", extra="objectives")
-    if solver is not None and (isinstance(solver, type) or not kind_of(solver)):
-        raise TypeError(
-            "solver must be a transformation of optax's, such as optax.adam(0.01), a minimiser of optimistix's, such "
-            "as optimistix.BFGS(1e-6, 1e-6), a solver of jaxopt's, such as jaxopt.LBFGS(None), or None, not "
-            + what_it_is(solver)
-        )
+    optax = required("optax", extra="objectives")
+    if solver is not None and not isinstance(solver, optax.GradientTransformation):
+        what = "solver must be a transformation of optax's, such as optax.adam(0.01), or None"
+        raise TypeError(f"{what}, not {what_it_is(solver)}")
     return solver
 
 

@@ -26,7 +26,7 @@ from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.copula_choice import pair_ranks
 from rcjax.model.copula_fitting import fit_pairs
-from rcjax.model.fitting_steps import fit_margins, pair_taus
+from rcjax.model.fitting import fit_margins, pair_taus
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.replaying.walk import walk

@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax._core.compilation import LEVELS, _level, _options, compiled
 from rcjax._core.threads import side_by_side
-from rcjax.model.fitting_steps import fit_margins
+from rcjax.model.fitting import fit_margins
 
 
 @pytest.mark.parametrize("runs", ["often", *LEVELS])

@@ -16,7 +16,7 @@ from rcjax._core import program_files
 from rcjax._core.compilation import compiled, forget_programs, keep_programs
 from rcjax._core.program_files import ProgramFiles
 from rcjax._core.signatures import signature, signature_key
-from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.fitting import taus_of_log
 
 pytestmark = pytest.mark.forgetful
 
@@ -187,7 +187,7 @@ def test_a_key_is_the_same_in_every_process():
     program = """
 import jax, numpy as np
 from rcjax._core.signatures import signature, signature_key
-from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.fitting import taus_of_log
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
 print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))

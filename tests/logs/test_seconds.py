@@ -100,16 +100,7 @@ def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
     whole = timed_log(30)
     with_waiting = describe_reference(whole.with_waiting(3.0))
     assert with_waiting == describe_reference(whole)
-    bare = describe_reference(dataclasses.replace(whole, seconds=None))
-    assert all({*column} == {"logprob", "correct", "cost", "mean_cost"} for column in bare["models"].values())
-
-
-@pytest.mark.parametrize("damage", [{"seconds": "AAA="}, {"longest": None}, {"longest": -1}])
-def test_damaged_seconds_of_a_sample_are_refused(damage):
-    carried = describe_reference(timed_log(20))
-    carried["models"]["small"] |= damage
-    with pytest.raises(ValueError, match=r"are damaged: provenance.reference.models\['small'\]"):
-        read_reference(carried, "generation")
+    assert read_reference(describe_reference(dataclasses.replace(whole, seconds=None)), "generation").seconds is None
 
 
 def test_a_call_log_tells_its_seconds(tmp_path):

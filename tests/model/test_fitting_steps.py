@@ -1,9 +1,4 @@
-"""Fits whose queries are spread over devices: the model of one device, by all-reduces of sums alone."""
-
-import json
-import os
-import subprocess
-import sys
+"""Fits of many queries, in blocks and from samples: the model of few at a time."""
 
 import jax
 import numpy as np
@@ -12,56 +7,8 @@ import pytest
 import rcjax
 from rcjax._core import batching
 from rcjax.model import marginal_fitting
-from rcjax.model.fitting_steps import fit_on_devices
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.forgetful]
-
-PROGRAM = """
-import dataclasses, json, re, sys
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-jax.config.update("jax_enable_x64", True)
-import rcjax
-from rcjax._core import batching
-from rcjax.model import fitting_steps, marginal_fitting
-marginal_fitting._SAMPLE, marginal_fitting._BLOCK = 128, 32  # so that EM starts on a sample, and goes on in blocks
-batching.MANY = 64  # models and pairs one after the other
-log = rcjax.sample_log(501, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-answered = np.random.default_rng(0).random(log.answered.shape) < 0.9
-log = dataclasses.replace(log, answered=jnp.asarray(answered), correct=log.correct & answered)
-alone = rcjax.fit(log)
-shared = rcjax.fit(log, devices=jax.devices())
-worst = 0.0
-for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(shared), strict=True):
-    assert one.dtype == other.dtype and one.shape == other.shape
-    one, other = np.asarray(one, float), np.asarray(other, float)
-    worst = max(worst, float(np.max(np.abs(one / other - 1), initial=0.0, where=one != other)))
-mesh = Mesh(np.asarray(jax.devices()), ("queries",))
-ours = NamedSharding(mesh, PartitionSpec("queries"))
-shapes = [jax.ShapeDtypeStruct((504, 3), kind, sharding=ours) for kind in (float, bool, bool)]
-text = fitting_steps.margins_on(mesh, "choice").lower(*shapes).compile().as_text()
-found = sorted(set(re.findall(r"(all-[a-z]+|collective-[a-z]+|reduce-scatter)(?:-start)?\\(", text)))
-print(json.dumps({"devices": len(jax.devices()), "worst": worst, "collectives": found}))
-"""
-
-
-@pytest.mark.thorough
-def test_eight_devices_fit_the_model_of_one():
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
-    assert told["devices"] == 8
-    assert told["collectives"] == ["all-reduce"]
-    # Sums in another order; expectation–maximisation, along a ridge of the likelihood, magnifies their rounding.
-    assert told["worst"] < 1e-9
-
-
-def test_no_device():
-    log = rcjax.sample_log(20, seed=0)
-    with pytest.raises(ValueError, match="devices is empty: give those that share the work"):
-        fit_on_devices(log.logprob, log.correct, log.answered, "choice", [])
 
 
 @pytest.fixture
@@ -103,10 +50,10 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
     monkeypatch.setattr(marginal_fitting, "_SAMPLE", 128)
     sampled = likelihood(marginal_fitting.fit_beta_mixture(x, present))
     assert sampled == pytest.approx(whole, abs=1e-6)
-    values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(present), None)
+    values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(present))
     assert there.all()
     assert np.isin(values, x[present]).all()
     assert len(np.unique(values)) == 128
     few = present & (np.arange(2000) % 50 == 0)
-    values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(few), None)
+    values, there = marginal_fitting._sample(jax.numpy.asarray(x), jax.numpy.asarray(few))
     assert np.asarray(values)[np.asarray(there)].tolist() == x[few].tolist()

@@ -9,7 +9,7 @@ import statsmodels.distributions.copula.api as references
 from scipy import stats
 
 import rcjax
-from rcjax.model.fitting_steps import taus_of_log
+from rcjax.model.fitting import taus_of_log
 
 pytestmark = pytest.mark.usefixtures("float64")
 

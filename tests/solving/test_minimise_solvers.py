@@ -19,17 +19,9 @@ def one(float64):
     return fits()[0]
 
 
-SOLVERS = {
-    "optax": optax.lbfgs,
-    "optimistix": lambda: pytest.importorskip("optimistix").BFGS(1e-8, 1e-8),
-    "jaxopt": lambda: pytest.importorskip("jaxopt", exc_type=ImportError).LBFGS(None, tol=1e-8),
-}
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_solvers_of_libraries_descend_from_anywhere(solver):
+def test_a_solver_of_optax_descends_from_anywhere():
     """From the middle of all ranks, where no optimum is: `minimise` itself starts from Bellman's."""
-    solver, bounds = SOLVERS[solver](), Bounds(jnp.full(4, 0.05), jnp.full(4, 0.95))
+    solver, bounds = optax.lbfgs(), Bounds(jnp.full(4, 0.05), jnp.full(4, 0.95))
     goal = jnp.array([0.2, 0.4, 0.6, 0.95])
 
     def loss(u):

@@ -1,6 +1,5 @@
 """Queries that were tuned on are known again by their names and rows; what agrees by accident is let pass."""
 
-import copy
 import dataclasses
 import itertools
 import json
@@ -148,23 +147,12 @@ def test_single_precision_carries_what_double_precision_reads(splits, policy):
         assert overlap(train, policy).queries == 100
 
 
-@in_turn("names", ["not base64!", "AAAA", 5, ["q1"], None])
-def test_damaged_names_are_told_of(splits, policy, names):
-    told = json.loads(json.dumps(policy.to_json()["provenance"]))
-    told["reference"]["names"] = names
-    with pytest.raises(ValueError, match=r"provenance\.reference\.names: must be \d+ numbers in base64"):
-        overlap(splits[1], dataclasses.replace(policy, provenance=told))
-
-
 @pytest.mark.thorough
-def test_no_name_is_in_the_file_and_little_is_added():
+def test_no_name_is_in_the_file():
     log = rcjax.sample_log(600, seed=0)
     named = dataclasses.replace(log, queries=tuple(f"who is client {i}?" for i in range(600)))
     kept = describe_reference(named)
     assert "client" not in json.dumps(kept)
-    bare = copy.deepcopy(kept)
-    del bare["names"]
-    assert len(json.dumps(kept)) < 1.3 * len(json.dumps(bare))
     assert hash_names(["7", 7, "x"]).tolist()[0] == hash_names([7]).tolist()[0]
 
 
