@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import NoneType, TracebackType
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ from rcjax.serving.completions import Failure, sum_usages
 from rcjax.serving.endpoint import openai
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
-from rcjax.serving.streams import Deliver
+from rcjax.serving.streams import Deliver, Piece
 from rcjax.signals import Signal
 
 Status = Literal["answered", "best so far", "abstained", "failed"]
@@ -293,10 +294,12 @@ class Cascade:
         self.billing.catch_up()
         position = None if len(self.policy.rungs) == 1 else self.billing.position
         rung = self._rung(question, position)
+        place = {"position": position, "rung": None if position is None else self.policy.rungs.index(rung)}
+        if question.deliver is not None:
+            question = replace(question, deliver=partial(_deliver_with, question.deliver, place))
         attempts: list[Exchange] = []
         try:
-            place = None if position is None else self.policy.rungs.index(rung)
-            result = replace(await self._follow(rung, question, deadline, attempts), position=position, rung=place)
+            result = replace(await self._follow(rung, question, deadline, attempts), **place)
         finally:  # who leaves has been worked for
             self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
@@ -373,6 +376,10 @@ def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequ
         usage=sum_usages([one.usage for one in attempts]),
         failure=failures[-1] if failures and status == "failed" else None,
     )
+
+
+async def _deliver_with(deliver: Deliver, place: Mapping[str, Any], piece: Piece) -> None:
+    await deliver(replace(piece, **place))
 
 
 def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:

@@ -24,6 +24,10 @@ class Piece:
     """Of the models that were asked before it."""
     chunk: Mapping[str, Any] | None
     """The chunk of the completion, as the endpoint sent it; None once the answer is there to its end."""
+    position: float | None = None
+    """Where on its ladder the policy stands; None for a policy of one rung."""
+    rung: int | None = None
+    """By which rung the query goes; None for a policy of one rung."""
 
 
 Deliver = Callable[[Piece], Awaitable[None]]

@@ -60,7 +60,8 @@ class Sending:
                 await self.responder.done()
             return
         if not self.responder.begun:
-            self.account = replace(self.account, model=piece.model, calls=piece.calls)
+            names = ("model", "calls", "position", "rung")
+            self.account = replace(self.account, **{name: getattr(piece, name) for name in names})
             self._head = stream_head(self.account, piece.chunk, counted=self._counted)
         fields = {name: value for name, value in piece.chunk.items() if name != "usage"}  # of one attempt only
         choices = [self.wording.choice(choice) for choice in piece.chunk["choices"]]

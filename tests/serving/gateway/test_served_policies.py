@@ -195,6 +195,8 @@ def test_a_service_follows_its_bill_and_goes_on_with_it():
             positions.append(float(reply.headers["x-rcjax-position"]))
             assert ladder.rungs[int(reply.headers["x-rcjax-rung"])].models == (reply.json["model"],)
         page = service.get("/metrics").body.decode()
+        streamed = service.ask(stream=True)
+        assert float(streamed.headers["x-rcjax-position"]) == pytest.approx(positions[-1], abs=0.1)
     balance = float(re.search(r'rcjax_bill_balance{policy="policy"} (\S+)', page)[1])
     assert balance == pytest.approx(40 * 1.55e-5 - sum(costs), rel=1e-6)
     assert positions[0] == 0.5
