@@ -201,12 +201,6 @@ def test_damaged_files_are_named(model, tmp_path, damage):
         load_model(path)
 
 
-def test_families(log):
-    with pytest.raises(ValueError, match="unknown copula 'frnk'"):
-        rcjax.fit(log, copula="frnk")
-    assert type(rcjax.fit(log, copula=FGM).copulas) is FGM
-
-
 @pytest.mark.thorough
 def test_samples_follow_marginals_and_neighbours(model):
     n = 4000

@@ -1,10 +1,8 @@
 """Ladders: rungs, positions, expected figures, files; from frontiers, in replays and on the command line."""
 
-import copy
 import dataclasses
 import json
 import math
-import pickle
 from hashlib import sha256
 
 import numpy as np
@@ -95,15 +93,6 @@ def test_models_costs_and_prices_of_all_rungs():
     assert ladder.cost == {**make_policy().cost, "tiny": 1e-6}
     assert ladder.prices is None
     assert LADDER.prices == make_policy().prices
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda ladder: pickle.loads(pickle.dumps(ladder))])
-def test_ladders_are_values(duplicate):
-    assert duplicate(LADDER) == LADDER
-    assert duplicate(LADDER).choose("q") == LADDER.choose("q")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        LADDER.position = 1.0
-    assert LADDER.at(0.25) != LADDER
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -262,20 +251,6 @@ def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
     for values, mean, se in ((wrong, seen.error, seen.error_se), (charged, seen.cost, seen.cost_se)):
         assert float(mean) == pytest.approx(values.mean(), rel=1e-9)
         assert float(se) == pytest.approx(values.std(ddof=1) / math.sqrt(120), rel=1e-9)
-
-
-def test_models_in_contrary_orders_replay_all_the_same(log):
-    names = ("llama3.2-1b", "llama3.1-8b")
-    plain = make_policy().calibrations["small"]
-
-    def ask(first, second):
-        rules = {first: [Rule(0.6, "ask", second), Rule(1, "answer")], second: [Rule(1, "answer")]}
-        return Policy((first, second), dict.fromkeys(names, plain), rules, {names[0]: 1e-6, names[1]: 1e-5})
-
-    both = ask(*names), ask(*reversed(names))
-    seen = rcjax.replay(make_ladder(both, 0.5), log)
-    alone = [float(rcjax.replay(policy, log).error) for policy in both]
-    assert float(seen.error) == pytest.approx(np.mean(alone))
 
 
 # The command line

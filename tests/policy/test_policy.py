@@ -1,12 +1,9 @@
 """Policies: calibration, steps, values."""
 
-import copy
 import dataclasses
 import math
-import pickle
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bare_python import run_bare
@@ -216,19 +213,6 @@ def test_policies_do_not_share_what_they_were_built_from():
     assert policy == make_policy(provenance={"notes": [1]})
 
 
-def test_equality_is_by_value():
-    assert make_policy() == make_policy()
-    assert make_policy() != make_policy(expected={})
-    assert make_policy(prices=None) != make_policy(prices={})
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies_and_pickles(duplicate):
-    twin = duplicate(make_policy())
-    assert twin == make_policy()
-    assert twin.step("small", logprob=-1.0) == make_policy().step("small", logprob=-1.0)
-
-
 def test_importing_the_policy_imports_no_jax_and_no_numpy():
     heavy = ("jax", "jaxlib", "numpy", "polars", "narwhals")
     program = f"import sys, rcjax.policy; print(*[name for name in {heavy} if name in sys.modules])"
@@ -254,16 +238,3 @@ print(policy.step("small", logprob=-0.05))
     )
     assert found == repr(make_policy().step("small", logprob=-0.05))
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "policy.json").read_bytes()
-
-
-def test_threads_share_a_policy():
-    """No step depends on another: many threads at once get what one gets alone."""
-    policy = make_policy()
-    logprobs = [-i / 997 for i in range(2000)]
-
-    def walk(_):
-        return [policy.step(model, logprob=logprob) for model in policy.models for logprob in logprobs]
-
-    alone = walk(0)
-    with ThreadPoolExecutor(8) as pool:
-        assert all(found == alone for found in pool.map(walk, range(16)))

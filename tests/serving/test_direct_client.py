@@ -210,6 +210,7 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
     way = Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK) if streamed else b"", ends=False)
 
     async def main():
+        begun = asyncio.Event()
         async with serving(kind, way, monkeypatch, timeout=60.0) as (server, client):
 
             async def ask():
@@ -217,12 +218,11 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
                     await complete(client, "m", MESSAGES, {}, Usage())
                 async with contextlib.aclosing(stream_lines(client, "m", MESSAGES, {}, Usage())) as source:
                     async for _ in source:
-                        pass
+                        begun.set()
 
             task = asyncio.create_task(ask())
-            while not server.requests:
+            while not (begun.is_set() if streamed else server.requests):
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

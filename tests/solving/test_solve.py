@@ -111,11 +111,6 @@ def test_cost_falls_and_error_rises_with_lambda(demo, demo_lam, cascades):
     assert {int(s) for s in frontier.status} <= set(PointStatus)
 
 
-def test_lambdas_are_sorted_and_distinct(demo, demo_lam):
-    shuffled = np.append(demo_lam[::-1], demo_lam[3])
-    np.testing.assert_allclose(solve_frontier(demo, lam=shuffled).lam, demo_lam, rtol=1e-15)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("chain", ["exact", "paper"])
 def test_reported_figures_are_those_of_the_reported_thresholds(demo, demo_lam, chain):
