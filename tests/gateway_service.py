@@ -213,7 +213,8 @@ def _files(policy, behave, signal, tables, base_url=None):
         write_models(folder / "models.toml", base_url or own_url, signal, tables)
         files = {name: folder / f"{name}.json" for name in policies}
         for name, path in files.items():
-            policies[name].save(path)
+            if policies[name] is not None:  # which is only to come
+                policies[name].save(path)
         yield server, folder, files
 
 

@@ -17,7 +17,7 @@ from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
-    from rcjax.serving.gateway.lineup import Lineup
+    from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
     from rcjax.serving.gateway.processes import Address
     from rcjax.serving.gateway.settings import Access, Settings
 
@@ -36,6 +36,12 @@ def serve(
         Path | None,
         typer.Option(
             "--models", show_default=False, metavar="FILE", help="models.toml: where models are, at what price."
+        ),
+    ] = None,
+    passing: Annotated[
+        str | None,
+        typer.Option(
+            "--pass", show_default=False, metavar="MODEL", help="Answers everything as long as there is no policy."
         ),
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
@@ -98,7 +104,7 @@ def serve(
     environment. New policy files are taken up while it runs.
     """
     with reported(as_json=json_):
-        files = _policies(policy, policies or [])
+        files = _policies(policy, policies or [], passing)
         if models is None:
             raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
         _require_key(host, key_env, open_)
@@ -109,17 +115,18 @@ def serve(
         from rcjax.serving.gateway.processes import Address, serve as run
         from rcjax.serving.gateway.settings import Logging, Refusals, RequestLimits, Settings
 
-        named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items()]
+        named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items() if path]
         require_distinct([("--log", log)], [*named, ("--models", models)])
         _require_file(models, _TABLES)
         require_writable(log)
         require_plausible_models(models, really)
-        for path in files.values():
+        for _, path in named if passing is None else ():
             _require_file(path, _WHENCE)
         words = Refusals() if refusal_text is None else Refusals(refusal_text)
         settings = Settings(
             policies=files,
             models=models,
+            passing=passing,
             unjudged=unjudged,
             shadow=shadow,
             shadow_models=tuple(shadow_models or ()),
@@ -136,10 +143,7 @@ def serve(
         run(settings, Address(host, port), workers, _Announcement(settings, json_))
 
 
-_WHENCE = (
-    "rcjax tune writes a policy with --out; to begin without one, see the page first_policy_from_an_endpoint.md, which "
-    "has one of today's model alone"
-)
+_WHENCE = "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today's model"
 
 
 _TABLES = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
@@ -162,13 +166,17 @@ class _Announcement:
             self._tell_reference(name, served.policy, lineup)
         if self._as_json:
             policies = {
-                name: {"models": list(served.policy.models), "policy_hash": served.digest}
+                name: {
+                    "models": list(served.policy.models),
+                    "policy_hash": served.digest,
+                    "passing": served.passing,
+                    "shadow": list(served.shadowed),
+                }
                 for name, served in lineup.policies.items()
             }
             print_json({"url": address.url, "policies": policies, "models": list(lineup.models)})
         else:
-            policies = {f"{name} ({one.digest})": list(one.policy.models) for name, one in lineup.policies.items()}
-            _show(address.url, policies)
+            _show(address.url, lineup.policies, self._settings.shadow)
 
     def _tell_reference(self, name: str, policy: Any, lineup: Lineup) -> None:
         """A line where shadow queries cannot be asked of the model that the policy is compared with."""
@@ -181,10 +189,13 @@ class _Announcement:
 
 
 @shown
-def _show(url: str, policies: dict[str, list[str]]) -> None:
+def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
-    for name, models in policies.items():
-        typer.echo(f"  {name}: {' → '.join(models)}", err=True)
+    for name, served in policies.items():
+        which = "no policy yet" if served.passing else served.digest
+        typer.echo(f"  {name} ({which}): {' → '.join(served.policy.models)}", err=True)
+        if served.shadowed:
+            typer.echo(f"    shadow: {100 * shadow:g} % of its queries also to {', '.join(served.shadowed)}", err=True)
 
 
 def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
@@ -229,9 +240,9 @@ def _require_partner(partner: str, value: Any, options: Mapping[str, Any]) -> No
 _NAME = r"[\w.:/@+-]+"
 
 
-def _policies(single: Path | None, named: Sequence[str]) -> dict[str, Path]:
+def _policies(single: Path | None, named: Sequence[str], passing: str | None) -> dict[str, Path | None]:
     """The files of policies by name."""
-    files = {} if single is None else {"policy": single}
+    files: dict[str, Path | None] = {} if single is None else {"policy": single}
     for text in named:
         name, equals, path = text.partition("=")
         if not equals or not path:
@@ -245,9 +256,10 @@ def _policies(single: Path | None, named: Sequence[str]) -> dict[str, Path]:
                 f"{name} is given twice: give each policy a name of its own", param_hint="--policy"
             )
         files[name] = Path(path)
-    if not files:
-        raise typer.BadParameter("is missing: give the file of a policy, or --policy name=file", param_hint="POLICY")
-    return files
+    if not files and passing is None:
+        advice = "give the file of a policy, --policy name=file, or --pass with today's model as long as there is none"
+        raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
+    return files or {"policy": None}
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}

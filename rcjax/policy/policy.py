@@ -161,7 +161,8 @@ class Policy(AnyPolicy):
 
     Args:
         models: the models that can be asked. The first is asked first; asks only go forward, so a run ends.
-        calibrations: raw to calibrated confidence, per model.
+        calibrations: raw to calibrated confidence, per model; none for one model that always answers, as long as
+            nobody knows how often it is right.
         rules: intervals of calibrated confidence per model, `up_to` increasing, the last one 1.
         cost: expected cost of a call per model, in money per query.
         prices: money per million tokens by kind of token (`"input"`, `"output"`), per model, where known.
@@ -200,8 +201,12 @@ class Policy(AnyPolicy):
         put = partial(object.__setattr__, self)  # the class is frozen
         put("models", check.names(self.models, "models"))
         per_model = partial(check.by_name, keys=self.models)
-        put("calibrations", per_model(self.calibrations, "calibrations", check=partial(check.build, Calibration)))
+        passes = self.calibrations == {} and len(self.models) == 1
+        build = partial(check.build, Calibration)
+        put("calibrations", check.by_name(self.calibrations, "calibrations", () if passes else self.models, build))
         put("rules", check_rules(self.rules, "rules", self.models))
+        answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
+        check.require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
         put("cost", per_model(self.cost, "cost", check=check.amount))
         put("prices", None if self.prices is None else check.items(self.prices, "prices", check.amounts))
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
@@ -251,8 +256,10 @@ class Policy(AnyPolicy):
         it could not be read, which is below all others.
         Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
         """
-        if not isinstance(model, str) or model not in self.calibrations:
+        if not isinstance(model, str) or model not in self.models:
             raise ValueError(f"unknown model {model!r}; this policy has {', '.join(self.models)}")
+        if model not in self.calibrations:
+            raise ValueError(f"the confidence of {model} is not calibrated: tune a policy on a log with labels")
         told = [one for one in (logprob, confidence) if one is not _NOT_GIVEN]
         known = [one for one in told if one is not None]
         if not told or len(known) > 1:

@@ -63,9 +63,9 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
-    lam, transform = policy.expected.get("lam"), next(iter(policy.calibrations.values())).transform
-    lam = None if spec.target else lam
-    known: dict[str, Any] = {"transform": transform} | ({} if lam is None else {"lam": lam})
+    lam = None if spec.target else policy.expected.get("lam")
+    known: dict[str, Any] = {} if lam is None else {"lam": lam}
+    known |= next(({"transform": one.transform} for one in policy.calibrations.values()), {})
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
     known["second_cost"], _ = recorded_waiting(policy.provenance)
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)

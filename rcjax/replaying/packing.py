@@ -84,6 +84,8 @@ def pack_policy(policy: Policy, dtype: Any) -> Packed:
         rules += rules[-1:] * (longest - len(rules))
         bounds.append([rule.up_to for rule in rules])
         actions.append([_action(rule, j, index) for rule in rules])
+    if not policy.calibrations:
+        raise ValueError("the policy is not calibrated: tune one on a log with labels")
     calibrations = [policy.calibrations[name] for name in policy.models]
     line = np.asarray([(one.intercept, one.slope) for one in calibrations], dtype)
     low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))

@@ -184,14 +184,14 @@ class Cascade:
         self.policy = policy
         self.models = policy.models
         self.billing = Billing(policy, name, log)
-        self._everyone = _everyone(policy, shadow_models, shadow)
+        self.everyone = _everyone(policy, shadow_models, shadow)
         whole(concurrency, "concurrency", 1)
         whole(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
         asking = Asking(client, signal, served, options, model_options, prices, timeout, retries, answer_key)
-        self._caller = Caller(known_endpoints(policy, self._everyone, asking), log, concurrency, observe, timeout)
-        self._shadow, self._salt = shadow, salt
+        self._caller = Caller(known_endpoints(policy, self.everyone, asking), log, concurrency, observe, timeout)
+        self.shadow, self._salt = shadow, salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -302,7 +302,7 @@ class Cascade:
             result = replace(await self._follow(rung, question, deadline, attempts), **place)
         finally:  # who leaves has been worked for
             self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
-        others = [model for model in self._everyone if model not in {call.model for call in result.calls}]
+        others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
     def _rung(self, question: Prompt, position: float | None) -> Policy:
@@ -314,7 +314,7 @@ class Cascade:
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        shadow = self._shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self._shadow
+        shadow = self.shadow > 0 and draw_lot("shadow", self._lot(name, conversation)) < self.shadow
         return Prompt(name, conversation, shadow=shadow, **more)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:

@@ -102,7 +102,7 @@ class Exchange:
         """
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
-        calibrated = policy is not None and self.model in policy.models and logprob is not None
+        calibrated = policy is not None and self.model in policy.calibrations and logprob is not None
         account = self.endpoint.account(usage)
         account["cost"] += self.check_cost
         self.call = Call(

@@ -69,7 +69,7 @@ def folder(tmp_path, monkeypatch):
 GOOD = "policy.json --models models.toml"
 LOGGED = f"{GOOD} --log calls.jsonl"
 USAGE = {
-    "": "POLICY: is missing: give the file of a policy, or --policy name=file",
+    "": "POLICY: is missing: give the file of a policy, --policy name=file, or --pass with",
     "policy.json": "--models: is missing: give the file of the models",
     "--models models.toml": "POLICY: is missing",
     "--policy support --models models.toml": "'support' is not a name and a file: give support=support.json",
@@ -126,6 +126,8 @@ DATA = {
     "policy.json --models stream.toml": "stream.toml, model small: options: an answer is judged as a whole",
     "policy.json --models odd.toml": "odd.toml, model small: options: the client knows no temprature",
     "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
+    "--models models.toml --pass huge": "--pass: models.toml has no table for huge: add it, or name another",
+    "--models silent.toml --pass large": "--pass large: it does not tell how the confidence of large is read: add",
     f"{GOOD} --unjudged huge": "--unjudged: models.toml has no table for huge: add it, or name another",
     f"{LOGGED} --shadow 5% --shadow-models x,y": "--shadow-models: models.toml has no table for x, y",
     f"{GOOD} --host 0.0.0.0 --key-env UNSET": "--key-env: the environment variable UNSET with the key is not set",
@@ -171,22 +173,34 @@ def test_what_can_be_served_is(folder):
 
 
 def test_it_says_where_it_serves_and_what(folder, capsys):
-    settings = Settings({"supp\x1bort": folder / "policy.json"}, folder / "models.toml")
+    files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
+    settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
     lineup = read_lineup(settings, Clients(1.0))
-    digest = lineup.policies["supp\x1bort"].digest
+    digest, names = lineup.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     _Announcement(settings, False)(Address("127.0.0.1", 8080), lineup)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
         f"  supp\\x1bort ({digest}): small → middle → large",
+        "    shadow: 5 % of its queries also to small, middle, large",
+        "  later (no policy yet): large",
+        "    shadow: 5 % of its queries also to large, small, middle",
     ]
     assert not told.out
     _Announcement(settings, True)(Address("127.0.0.1", 8080), lineup)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",
-        "policies": {"supp\x1bort": {"models": ["small", "middle", "large"], "policy_hash": digest}},
-        "models": ["small", "middle", "large"],
+        "policies": {
+            "supp\x1bort": {"models": names, "policy_hash": digest, "passing": False, "shadow": names},
+            "later": {
+                "models": ["large"],
+                "policy_hash": lineup.policies["later"].digest,
+                "passing": True,
+                "shadow": ["large", "small", "middle"],
+            },
+        },
+        "models": names,
     }
     assert not told.err
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("own_settings")
             "absent.json",
             "models.toml",
             "absent.json",
-            "rcjax tune writes a policy with --out; to begin without one, see",
+            "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today",
         ),
         ("policy.json", "absent.toml", "absent.toml", "give a table for each model that the policy asks"),
     ],

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,11 @@ from typing import Any
 
 from rcjax._base.wording import visible
 from rcjax.policy.following import PeriodBill
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.policy_files import load_policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.reference import recorded_reference
+from rcjax.policy.rules import Rule
 from rcjax.serving.answer_keys import votes_apart
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
@@ -78,6 +79,16 @@ class ServedPolicy:
     checked: frozenset[str] = frozenset()
     """Fields of a request that the checks of its models judge an answer to, and other signals do not."""
 
+    @property
+    def passing(self) -> bool:
+        """Whether it passes everything to one model, as there is no policy yet."""
+        return not self.policy.calibrations
+
+    @property
+    def shadowed(self) -> tuple[str, ...]:
+        """The models that shadow queries go to; none without a share of them."""
+        return self.cascade.everyone if self.cascade.shadow else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
@@ -107,7 +118,11 @@ def digest_of(policy: AnyPolicy) -> str:
 
 
 def read_lineup(
-    settings: Settings, clients: Clients, log: CallLog | None = None, observe: Observe | None = None
+    settings: Settings,
+    clients: Clients,
+    log: CallLog | None = None,
+    observe: Observe | None = None,
+    before: Lineup | None = None,
 ) -> Lineup:
     """Read the files of the settings.
 
@@ -116,16 +131,24 @@ def read_lineup(
         clients: of the endpoints.
         log: where to write calls.
         observe: is told of each call.
+        before: what was read the last time: a policy whose file was there must have one still.
 
     Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
     """
+    tuned = {} if before is None else {name: one for name, one in before.policies.items() if not one.passing}
+    files = {name: path if name in tuned or _is_there(path) else None for name, path in settings.policies.items()}
+    settings = settings if settings.passing is None else replace(settings, policies=files)
     lineup = make_lineup(settings, read_models(settings.models), clients.of, log, observe)
     for name, served in lineup.policies.items():
         bill = served.cascade.billing.bill
         if isinstance(bill, PeriodBill) and settings.logging.path is None:
             what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
-            raise ValueError(f"{settings.policies[name].name}: {what}: give --log calls.jsonl, or --no-follow")
+            raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, or --no-follow")
     return lineup
+
+
+def _is_there(path: Path | None) -> bool:
+    return path is not None and path.exists()
 
 
 def make_lineup(
@@ -148,10 +171,17 @@ def make_lineup(
     """
     _check_names(settings, models)
     make = _Cascades(settings, models, client_of, log, observe)
-    read = {name: load_policy(path) for name, path in settings.policies.items()}
-    caller = make.passing_on({model: cost for policy in read.values() for model, cost in policy.cost.items()})
-    policies = {name: make.serve(name, policy, settings.policies[name].name) for name, policy in read.items()}
-    return Lineup(policies, models, caller)
+    loaded = {name: _load(path, settings.passing or "") for name, path in settings.policies.items()}
+    caller = make.passing_on({model: cost for _, policy in loaded.values() for model, cost in policy.cost.items()})
+    return Lineup({name: make.serve(name, *one) for name, one in loaded.items()}, models, caller)
+
+
+def _load(path: Path | None, passing: str) -> tuple[str, AnyPolicy]:
+    """(where it is from, the policy of a file); without one a policy that keeps every answer of one model, which is not
+    calibrated."""
+    if path is not None:
+        return path.name, load_policy(path)
+    return f"--pass {passing}", Policy((passing,), {}, {passing: (Rule(1.0, "answer"),)}, {passing: 0.0})
 
 
 def _check_names(settings: Settings, models: Mapping[str, ServedModel]) -> None:
@@ -160,7 +190,12 @@ def _check_names(settings: Settings, models: Mapping[str, ServedModel]) -> None:
         if name in models:
             raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
     unjudged = () if settings.unjudged is None else (settings.unjudged,)
-    for option, names in (("--unjudged", unjudged), ("--shadow-models", settings.shadow_models)):
+    passing = () if settings.passing is None else (settings.passing,)
+    for option, names in (
+        ("--unjudged", unjudged),
+        ("--shadow-models", settings.shadow_models),
+        ("--pass", passing),
+    ):
         missing = ", ".join(name for name in names if name not in models)
         if missing:
             raise ValueError(f"{option}: {settings.models.name} has no table for {missing}: add it, or name another")
@@ -176,12 +211,12 @@ class _Cascades:
     log: CallLog | None
     observe: Callable[..., None] | None
 
-    def serve(self, name: str, policy: AnyPolicy, file: str) -> ServedPolicy:
-        """A policy ready to be asked. Raises ValueError with the name of its file."""
+    def serve(self, name: str, where: str, policy: AnyPolicy) -> ServedPolicy:
+        """A policy ready to be asked, by its name. Raises ValueError that says where it is from."""
         try:
             return self._serve(name, policy)
         except ValueError as problem:
-            raise ValueError(f"{file}: {problem}") from None
+            raise ValueError(f"{where}: {problem}") from None
 
     def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
@@ -224,7 +259,9 @@ class _Cascades:
 
     def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
-        whether the policy is still right."""
+        whether the policy is still right; as long as there is no policy they are all that there are, or those named."""
+        if self.settings.shadow and not policy.calibrations:
+            return self.settings.shadow_models or tuple(self.models)
         reference = recorded_reference(policy.provenance)
         if not self.settings.shadow or reference is None or reference.model not in self.models:
             return self.settings.shadow_models
@@ -246,7 +283,8 @@ class _Cascades:
             what = f"{model.name}: it was tuned on the check {record['signal']}"
             raise ValueError(f"{what}, which no file of a policy starts by itself: {advice}")
         if model.signal is None:
-            fitting = "verification" if policy.provenance.get("task") == "generation" else "choice"
+            is_choice = policy.calibrations and policy.provenance.get("task") != "generation"
+            fitting = "choice" if is_choice else "verification"
             advice = f'add signal = "{fitting}", or what its log was made with, to {self.settings.models.name}'
             raise ValueError(f"it does not tell how the confidence of {model.name} is read: {advice}")
         return signal_by_name(model.signal)

@@ -142,7 +142,7 @@ class Gateway:
         if self.log is not None:
             self.log.observe = self.metrics.logged
         self.cascades: WeakSet[Cascade] = WeakSet()
-        paths = [*settings.policies.values(), settings.models]
+        paths = [path for path in (*settings.policies.values(), settings.models) if path is not None]
         self.reloader = Reloader(paths, self.read, self.take_up, self.refuse)  # it looks before they are read
         self.lineup = self.read()
         self.ready = False
@@ -150,7 +150,8 @@ class Gateway:
 
     def read(self) -> Lineup:
         """The policies and models as the files have them now."""
-        return read_lineup(self.settings, self.clients, self.log, self.metrics.called)
+        before = getattr(self, "lineup", None)
+        return read_lineup(self.settings, self.clients, self.log, self.metrics.called, before)
 
     def take_up(self, lineup: Lineup) -> None:
         """Answer by these policies from now on; requests under way go on by those that they began with."""

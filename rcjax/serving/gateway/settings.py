@@ -66,10 +66,12 @@ class Access:
 class Settings:
     """All that a gateway is told."""
 
-    policies: Mapping[str, Path]
-    """The file of each policy, by the name that clients call it by."""
+    policies: Mapping[str, Path | None]
+    """The file of each policy, by the name that clients call it by; None of one that is only to come."""
     models: Path
     """The file of the models."""
+    passing: str | None = None
+    """The model that answers as long as the file of a policy is not there; None where there must be one."""
     unjudged: str | None = None
     """The model of requests that cannot be judged; None for the largest of the policy."""
     shadow: float = 0.0

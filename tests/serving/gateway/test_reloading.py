@@ -70,6 +70,29 @@ def test_a_policy_with_a_model_that_is_not_there_is_refused_until_it_is(caplog):
         until(lambda: service.ask().json["model"] == "new")
 
 
+def test_everything_passes_to_one_model_until_there_is_a_policy(caplog):
+    """No confidence is told that nobody has calibrated; the log has all that a policy is tuned on."""
+    with gateway({"policy": None}, answers, passing="small", shadow=1.0) as service:
+        reply = service.ask()
+        assert (reply.json["model"], reply.json["rcjax"]["status"]) == ("small", "answered")
+        assert reply.json["rcjax"]["confidence"] is reply.headers.get("x-rcjax-confidence") is None
+        until(lambda: len(service.log_rows()) == 3)
+        rows = service.log_rows()
+        assert {row["model"]: row["logprob"] for row in rows} == {
+            model: pytest.approx(SURE if model == "large" else UNSURE) for model in MODELS
+        }
+        assert {(row["calibrated"], row["shadow"]) for row in rows} == {(None, True)}
+        alone("large").save(service.folder / "policy.json")
+        until(lambda: service.ask().json["model"] == "large")
+        (service.folder / "policy.json").unlink()
+        until(lambda: "a new file is refused" in caplog.text)
+        reply = service.ask()
+        assert (reply.json["model"], float(reply.headers["x-rcjax-confidence"])) == (
+            "large",
+            pytest.approx(0.83, abs=0.01),
+        )
+
+
 @pytest.mark.thorough
 def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
     policies = [alone(model) for model in MODELS]
