@@ -1,10 +1,10 @@
-"""The picture of the README: the trade-off of the demo's log with one policy chosen, for light and dark pages.
+"""The picture of the README: the trade-off of the demo's log with its policy, for light and dark pages.
 
     python -m benchmarks.make_picture
 
-Writes rcjax/docs/tradeoff-light.svg and rcjax/docs/tradeoff-dark.svg. The log is `rcjax.sample_log(2000)`, the
-curve, its intervals and the policy are what `rcjax.tune` returns. Needs the `bench`
-dependencies. One version of matplotlib gives the same bytes each time.
+Writes rcjax/docs/tradeoff-light.svg and rcjax/docs/tradeoff-dark.svg. The log, the budget and the policy are those of
+`rcjax demo`, the curve and its intervals what `rcjax.tune` returns. Needs the `bench` dependencies. One version of
+matplotlib gives the same bytes each time.
 """
 
 import argparse
@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -22,12 +21,12 @@ from matplotlib.ticker import PercentFormatter
 import rcjax
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
+from rcjax.cli.demo import budget_of_demo, logs_of_demo
 from rcjax.plots import plot_frontier
 from rcjax.plots.tradeoffs import BLACK, ORANGE
 from rcjax.report.drawings import style, to_svg
 
 DOCS = Path(rcjax.__file__).parent / "docs"
-QUERIES = 2000
 SIZE = 7.2, 3.6  # inches
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -53,9 +52,9 @@ THEMES = {
 
 
 def tuned() -> rcjax.Tuned:
-    """The demo's log, tuned to be wrong as rarely as the best of its models on its own."""
-    log = rcjax.sample_log(QUERIES, seed=0)
-    return rcjax.tune(log, max_error=float(1 - np.asarray(log.correct).mean(axis=0).max()))
+    """The demo's log, tuned for its budget."""
+    log, _ = logs_of_demo()
+    return rcjax.tune(log, budget=budget_of_demo(log))
 
 
 def draw(result: rcjax.Tuned) -> Figure:
@@ -73,15 +72,15 @@ def draw(result: rcjax.Tuned) -> Figure:
 
 
 def point_out(ax: Axes, result: rcjax.Tuned, money: Money) -> None:
-    """Mark the policy, and say what it costs beside the model that is right most often."""
+    """Mark the policy, and say what it costs beside the dearest model."""
     policy = result.policy
     assert policy is not None
     cost, error = float(policy.expected["cost"] or 0), float(policy.expected["error"] or 0)
-    best = max(result.alone, key=lambda model: model.accuracy)
+    best = result.alone[-1]
     spot = money.scale * cost, error
     ax.scatter(*spot, marker="*", s=190, color=ORANGE, zorder=5)
     text = (
-        f"chosen: {' → '.join(policy.models)}\n{100 * error:.1f} % wrong for ${money.show(cost)};  "
+        f"rcjax demo: a budget of ${money.show(cost)}\n{100 * error:.1f} % wrong;  "
         f"{best.model} alone: {100 * (1 - best.accuracy):.1f} % for ${money.show(best.cost)}"
     )
     line = {"arrowstyle": "-", "color": ORANGE, "linewidth": 0.8, "shrinkB": 8}

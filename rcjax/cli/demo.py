@@ -1,9 +1,8 @@
-"""`rcjax demo`: a cascade tuned on a synthetic log."""
+"""`rcjax demo`: a cascade tuned on a synthetic log, and what it saves on fresh queries."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,10 +14,10 @@ from rcjax.cli.printing import print_json
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
-_DEMO_SHARE = 0.4  # of the cost of always asking the largest model: what `rcjax demo` may spend
-
-
-_DEMO_FRESH = 10_000
+#: Of the cost of always asking the largest model: what the demo may spend.
+SHARE = 0.4
+_FRESH = 10_000
+_QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
 def demo(
@@ -26,47 +25,50 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Another seed samples other queries.")] = 0,
     json_: AsJson = False,
 ) -> None:
-    """Tune a cascade of five models on a synthetic log and check it on fresh queries: no data, no network.
+    """Tune a cascade of five models on a synthetic log, and follow its budget over fresh queries: no data, no network.
 
-    The log is sampled from a model that was fitted to what five Llama models answered to real questions.
+    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The budget is
+    40 % of what asking the largest one for everything costs.
     """
     with reported(as_json=json_):
         from rcjax.cli.console import Steps
         from rcjax.cli.replay_tables import expectation, plain_replay, show_demo
-        from rcjax.cli.tables import show_policy, show_tuning
-        from rcjax.tuning.tune import describe_models
 
         start_jax()
-        import numpy as np
-
         import rcjax
-        from rcjax.policy.targets import Target
 
-        steps = Steps(2)
-        with steps("sampling, fitting and solving"):
-            sample = rcjax.sample_log(queries + _DEMO_FRESH, seed)  # at once: two sizes would be compiled twice
-            log, fresh = sample.take(slice(queries)), sample.take(slice(queries, None))
-            model = rcjax.fit(log)
-            frontier = rcjax.solve_frontier(model)
-            budget = _DEMO_SHARE * float(np.asarray(log.cost)[-1])
-            policy = frontier.policy(budget=budget)
-        with steps("replaying on fresh queries"):
-            replayed = plain_replay(policy, fresh)
-        rows = [dataclasses.asdict(model_alone) for model_alone in describe_models(log, model)]
-        alone = _alone(fresh)
+        steps = Steps(3)
+        with steps("sampling queries"):
+            log, fresh = logs_of_demo(queries, seed)
+        with steps("tuning"):
+            tuned = rcjax.tune(log, budget=budget_of_demo(log))
+        assert tuned.policy is not None
+        with steps("following the budget over fresh queries"):
+            seen = plain_replay(tuned.policy, fresh)
+        head = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
+        facts = head | {"policy": tuned.policy.to_json(), "predicted": expectation(tuned.policy), "observed": seen}
+        facts |= {"single_models": _alone(fresh), "queries_a_month": _QUERIES_A_MONTH}
         if json_:
-            facts = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-            results = {"predicted": expectation(policy), "observed": replayed, "single_models": alone}
-            print_json(facts | {"policy": policy.to_json()} | results)
+            print_json(facts)
         else:
-            points = frontier.to_json()["frontier"]
-            show_tuning(log.describe(), rows, points, chosen=policy.expected, drawn=True)
-            show_policy(policy.to_json(), Target("budget", budget), rows)
-            show_demo(policy.to_json(), replayed, alone)
+            show_demo(facts, {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}, SHARE)
 
 
-def _alone(log: Log) -> dict[str, dict[str, float]]:
-    """Return the error and the cost of asking one model always, by model."""
+def logs_of_demo(queries: int = 1000, seed: int = 0) -> tuple[Log, Log]:
+    """The log that the demo tunes on, and fresh queries, sampled at once."""
+    import rcjax
+
+    sample = rcjax.sample_log(queries + _FRESH, seed)
+    return sample.take(slice(queries)), sample.take(slice(queries, None))
+
+
+def budget_of_demo(log: Log) -> float:
+    """Money per query that the demo may spend."""
+    return SHARE * float(log.cost[-1])
+
+
+def _alone(log: Log) -> dict[str, dict[str, Any]]:
+    """The error and the cost of asking one model always, by model."""
     import numpy as np
 
     error, cost = 1 - np.asarray(log.correct).mean(axis=0), np.asarray(log.cost)

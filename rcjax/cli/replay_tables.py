@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist
@@ -125,22 +125,48 @@ def show_next_of_replay(check: str | None) -> None:
 
 
 @shown
-def show_demo(policy: Mapping[str, Any], replayed: Mapping[str, Any], alone: Mapping[str, Mapping[str, float]]) -> None:
-    """Print the policy of the demo, replayed on fresh queries, among the single models."""
-    screen = Screen()
-    money = choose_unit([figures["cost"] for figures in alone.values()])
-    table = make_table(f"on {replayed['n']:,} fresh queries", "error", f"$ per {money.name}")
-    for name, figures in alone.items():
-        table.add_row(f"{name} alone", percent(figures["error"]), money.show(figures["cost"]))
-    expected = policy["expected"]
-    table.add_section()
-    table.add_row("the policy", percent(replayed["error"]), money.show(replayed["cost"]), style="bold")
-    table.add_row("the policy, as predicted", percent(expected["error"]), money.show(expected["cost"]))
-    screen.print()
-    screen.print(table)
-    screen.print("Both logs are SYNTHETIC: sampled from a fitted model; no LLM was asked.")
-    doors = "with questions, rcjax collect --help; with an endpoint, rcjax serve --help; with a log of your own"
+def show_demo(facts: Mapping[str, Any], alone: Mapping[str, tuple[float, float]], share: float) -> None:
+    """Print the demo: its log, its policy, and what following the budget comes to on fresh queries, in 24 lines.
+
+    Args:
+        facts: its JSON form.
+        alone: the error and the cost of each model on the log tuned on.
+        share: the budget, as a share of the cost of the last model.
+    """
+    screen, policy, month = Screen(), facts["policy"], facts["queries_a_month"]
+    money = choose_unit([cost for _, cost in alone.values()])
+    screen.print(f"SYNTHETIC: {facts['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
+    rows = [(name, percent(error), money.show(cost)) for name, (error, cost) in alone.items()]
+    screen.print(_plain_table(("each model alone", "error", f"$ per {money.name}"), rows))
+    largest = facts["models"][-1]
+    budget = f"${money.show(policy['budget'])} per {money.name}"
+    screen.print(f"\nWith {percent(share, 0)} of the money of {largest}, {budget}, rcjax tune finds:")
+    for part_share, part in _parts(policy):
+        cascade = describe_cascade(_point(part))
+        screen.print(f"  {percent(part_share, 0):>5} of the queries: {cascade}")
+    screen.print(f"  {_sure(facts['predicted'], 'error', percent)} error expected, in brackets the 90 % interval\n")
+    models, seen, n = facts["single_models"], facts["observed"]["followed"], facts["observed"]["n"]
+    served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
+    served["the policy, following its budget"] = seen["error"], seen["bill"]
+    rows = [(name, percent(error), f"{month * cost:,.0f}") for name, (error, cost) in served.items()]
+    screen.print(
+        _plain_table((f"on {n:,} fresh queries", "error", f"$ a month, {month / 30:,.0f} queries a day"), rows)
+    )
+    before, now = round(month * models[largest]["cost"]), round(month * seen["bill"])
+    more = seen["error"] - models[largest]["error"]
+    points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
+    screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
+    doors = "rcjax collect --help, with questions; rcjax serve --help, with an endpoint; with a log"
     next_step(screen, doors, "rcjax tune log.csv --prices prices.toml")
+
+
+def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table without lines."""
+    table = make_table(*heads)
+    table.box = None
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 @shown

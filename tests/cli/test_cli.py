@@ -336,5 +336,9 @@ def test_demo_says_that_it_is_synthetic():
     document = json.loads(succeed("demo", "--queries", "300", "--json"))
     assert document["synthetic"] is True
     assert document["observed"]["n"] == 10_000
+    assert len(shown.splitlines()) <= 24
+    budget, seen = document["policy"]["budget"], document["observed"]["followed"]
+    assert seen["bill"] == pytest.approx(budget, rel=0.01)
     largest = document["single_models"][document["models"][-1]]
-    assert document["observed"]["cost"] < 0.5 * largest["cost"]
+    assert f"${3e6 * seen['bill']:,.0f}"[1:] in shown
+    assert budget == pytest.approx(0.4 * largest["cost"], rel=0.1)
