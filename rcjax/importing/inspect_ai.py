@@ -2,9 +2,6 @@
 
 A sample is one answer. Several scorers, and several values of one, must be chosen among; an epoch is another answer to
 the same query. What graders used is not counted: only the tokens of the model that was evaluated.
-
-A large file is read a piece at a time by Python's own decoder, which takes what evaluations write: ijson is no faster,
-and refuses NaN and whole numbers of more than 64 bits.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.importing.chats import messages_of, prompt_of, taken
@@ -23,88 +20,6 @@ from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.tokens import TokensError, read_tokens
-
-_CHUNK = 1 << 20
-_SPACE = " \t\r\n"
-
-
-def members(file: TextIO, streamed: str) -> Iterator[tuple[str, Any]]:
-    """(name, value) of every member of the object that a file holds; of the member `streamed`, a list, every entry.
-
-    No more than one value is held at a time. Raises ValueError where the text is no JSON object, or ends too early.
-
-    >>> import io
-    >>> [*members(io.StringIO('{"a": 1, "samples": [2, {"b": 3}]}'), "samples")]
-    [('a', 1), ('samples', 2), ('samples', {'b': 3})]
-    """
-    text = _Text(file)
-    text.take("{")
-    if text.peek() == "}":
-        return
-    while True:
-        name = text.value()
-        text.take(":")
-        if name == streamed and text.peek() == "[":
-            text.take("[")
-            while text.peek() != "]":
-                yield name, text.value()
-                if text.peek() != "]":
-                    text.take(",")
-            text.take("]")
-        else:
-            yield name, text.value()
-        if text.peek() == "}":
-            return
-        text.take(",")
-
-
-class _Text:
-    """A text that is read as far as it is needed."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.file, self.buffer, self.position, self.ended = file, "", 0, False
-        self.decoder = json.JSONDecoder()
-
-    def _more(self) -> None:
-        if self.ended:
-            raise ValueError("the file ends too early")
-        # Twice as much as there is, so that a value of any size is tried few times only.
-        more = self.file.read(max(_CHUNK, len(self.buffer) - self.position))
-        self.ended = not more
-        self.buffer, self.position = self.buffer[self.position :] + more, 0
-
-    def peek(self) -> str:
-        """The next character that is no space; it stays."""
-        while True:
-            while self.position < len(self.buffer):
-                if self.buffer[self.position] not in _SPACE:
-                    return self.buffer[self.position]
-                self.position += 1
-            self._more()
-
-    def take(self, character: str) -> None:
-        """Pass the next character, which must be this one."""
-        if self.peek() != character:
-            raise ValueError(f"{self.buffer[self.position]!r} where {character!r} should be")
-        self.position += 1
-
-    def value(self) -> Any:
-        """The next value. One at the end of what was read may go on: it is read again with more."""
-        self.peek()
-        while True:
-            try:
-                value, end = self.decoder.raw_decode(self.buffer, self.position)
-            except json.JSONDecodeError as error:
-                if self.ended or (error.pos < len(self.buffer) - 64 and "Unterminated" not in error.msg):
-                    raise ValueError(f"{error.msg} at character {error.pos - self.position} of a value") from None
-                self._more()
-                continue
-            # A number may go on behind two characters more: "1.5e+" is read as 1.5.
-            if end + 2 < len(self.buffer) or self.ended:
-                self.position = end
-                return value
-            self._more()
-
 
 try:  # with Zstandard, which newer versions of Inspect compress by, and Python itself reads from 3.14 on
     from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
@@ -191,25 +106,13 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
 
 
 def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
-    head: dict[str, Any] = {}
-
-    def samples() -> Iterator[dict[str, Any]]:
-        count = 0
-        try:
-            with open(path, encoding="utf-8") as file:
-                for member, value in members(file, "samples"):
-                    if member == "samples":
-                        count += 1
-                        yield value if isinstance(value, dict) else {}
-                    else:
-                        head[member] = value
-        except (OSError, RecursionError, ValueError) as problem:
-            if isinstance(problem, LogError):
-                raise
-            raise DamageError(f"{path.name}: cannot be read after {count:,} samples: {problem}: is it whole?") from None
-        require_sound(count > 0, path.name, _EMPTY)
-
-    return lambda: head, samples()
+    try:
+        content = json.loads(path.read_bytes())  # NaN, and whole numbers of more than 64 bits, too
+        samples = content.get("samples")
+    except (AttributeError, OSError, RecursionError, ValueError) as problem:
+        raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+    require_sound(isinstance(samples, list) and bool(samples), path.name, _EMPTY)
+    return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 
 
 def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, where: str) -> Line:
