@@ -26,7 +26,6 @@ def check(
         Path | None,
         typer.Option(
             metavar="FILE",
-            show_default=False,
             help="The log that the policy was tuned on. [default: the queries of it that the policy carries]",
         ),
     ] = None,

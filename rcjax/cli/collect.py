@@ -26,27 +26,22 @@ def collect(
     questions: Annotated[
         Path | None,
         typer.Argument(
-            show_default=False,
             metavar="QUESTIONS",
             help="CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C).",
         ),
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option("--models", show_default=False, metavar="FILE", help="models.toml: where and at what price."),
+        typer.Option("--models", metavar="FILE", help="models.toml: where and at what price."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", show_default=False, metavar="FILE", help="The log, in JSON Lines; one that is there goes on."
-        ),
+        typer.Option("--out", "-o", metavar="FILE", help="The log, in JSON Lines; one that is there goes on."),
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Ask anew for answers of the log that are to something else than now.")
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option(show_default=False, min=1, metavar="N", help="A random sample of so many questions.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="A random sample of so many questions.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
     budget: Annotated[
         Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more, over all runs of this log.")
@@ -54,7 +49,6 @@ def collect(
     signal: Annotated[
         str | None,
         typer.Option(
-            show_default=False,
             metavar="NAME",
             help="Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**, "
             "**regex:**…, **length**, **python:**module:function, **command:**./check. [default: what suits the "
@@ -64,27 +58,20 @@ def collect(
     samples: Annotated[
         int,
         typer.Option(
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Answers of a model to each question: how many agree is its confidence.",
+            min=1, max=1000, metavar="N", help="Answers of a model to each question: how many agree is its confidence."
         ),
     ] = 1,
     grade: GraderNames = None,
     rubric: Rubric = None,
     score_max: GradeScale = None,
-    system: Annotated[
-        str | None, typer.Option(show_default=False, metavar="TEXT", help="A system message before each question.")
-    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message before each question.")] = None,
     template: Annotated[
         str | None,
-        typer.Option(show_default=False, metavar="TEXT", help="The prompt, with {prompt} and other columns in it."),
+        typer.Option(metavar="TEXT", help="The prompt, with {prompt} and other columns in it."),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(
-            show_default=False, min=1, metavar="N", help="Of an answer. [default: 1024; 16 where there are choices]"
-        ),
+        typer.Option(min=1, metavar="N", help="Of an answer. [default: 1024; 16 where there are choices]"),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Questions that a model is put at once.")] = 8,
     timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",

@@ -22,7 +22,7 @@ def evaluate(
     reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
     policy_or_frontier: Annotated[
         Path,
-        typer.Argument(show_default=False, metavar="POLICY_OR_FRONTIER", help="What `rcjax tune` wrote."),
+        typer.Argument(metavar="POLICY_OR_FRONTIER", help="What `rcjax tune` wrote."),
     ],
     log: LogFile,
     json_: AsJson = False,

@@ -34,23 +34,18 @@ if TYPE_CHECKING:
 def grade(
     answers: Annotated[
         Path,
-        typer.Argument(
-            show_default=False, metavar="ANSWERS", help="The log that `rcjax collect`, or a service, has written."
-        ),
+        typer.Argument(metavar="ANSWERS", help="The log that `rcjax collect`, or a service, has written."),
     ],
     graders: GraderNames = None,
     questions: Annotated[
         Path | None,
         typer.Option(
             "--questions",
-            show_default=False,
             metavar="FILE",
             help="The questions: a judge must see them. [default: those in the log of a service]",
         ),
     ] = None,
-    models: Annotated[
-        Path | None, typer.Option("--models", show_default=False, metavar="FILE", help="models.toml, for a judge.")
-    ] = None,
+    models: Annotated[Path | None, typer.Option("--models", metavar="FILE", help="models.toml, for a judge.")] = None,
     rubric: Rubric = None,
     score_max: GradeScale = None,
     budget: Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more on judges.")] = None,
@@ -66,7 +61,6 @@ def grade(
         str | None,
         typer.Option(
             "--reference",
-            show_default=False,
             metavar="MODEL",
             help="The answers of this model take the place of right ones: whether others are the same goes to "
             "**judged_same**, for `rcjax tune --reference MODEL --same GRADER`.",
@@ -76,7 +70,6 @@ def grade(
         Path | None,
         typer.Option(
             "--out",
-            show_default=False,
             metavar="FILE",
             help="Of the log of a service, which stays as it is: where its shadow calls go with their verdicts, a log "
             "to read in its place. [default: beside ANSWERS]",

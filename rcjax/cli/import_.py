@@ -21,7 +21,6 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            show_default=False,
             metavar="FILES",
             help="Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of "
             "LiteLLM, spans of OpenTelemetry, output of OpenAI's batches, tables of your own; or folders of them.",
@@ -29,14 +28,13 @@ def import_(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", show_default=False, metavar="FILE", help="The log: CSV, TSV, Parquet or JSON Lines."),
+        typer.Option("--out", metavar="FILE", help="The log: CSV, TSV, Parquet or JSON Lines."),
     ],
     prices: Prices = None,
     format_: Annotated[
         str | None,
         typer.Option(
             "--format",
-            show_default=False,
             metavar="NAME",
             help="**inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **otel**, **openai-batch**, "
             "**table** or **wide**. [default: told by the content]",
@@ -52,9 +50,7 @@ def import_(
     ] = False,
     scorer: Annotated[
         str | None,
-        typer.Option(
-            show_default=False, metavar="NAME", help="Whose scores count: a scorer of Inspect, a filter of lm-eval, …"
-        ),
+        typer.Option(metavar="NAME", help="Whose scores count: a scorer of Inspect, a filter of lm-eval, …"),
     ] = None,
     right_from: Annotated[
         Any,
@@ -70,12 +66,11 @@ def import_(
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option(show_default=False, metavar="OLD=NEW", help="Another name for a model; may be given again."),
+        typer.Option(metavar="OLD=NEW", help="Another name for a model; may be given again."),
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
-            show_default=False,
             metavar="OURS=THEIRS",
             help="What a table calls a column; `correct=is_right`, … Of LiteLLM and OpenTelemetry, what names the "
             "query: `query=metadata.requester_metadata.id`.",

@@ -163,9 +163,7 @@ def _as_tuned(subject: Any, how: Mapping[str, Any]) -> dict[str, Any]:
 _OTHERS = "the others are used where they can be"
 
 
-PolicyFile = Annotated[
-    Path, typer.Argument(show_default=False, metavar="POLICY", help="What `rcjax tune --out` wrote.")
-]
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
 
 
 def _load(path: Path) -> AnyPolicy:

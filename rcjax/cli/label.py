@@ -34,7 +34,6 @@ AskedQuestions = Annotated[
     Path | None,
     typer.Option(
         "--questions",
-        show_default=False,
         metavar="FILE",
         help="What was asked, to show it, where LOG has no column question or prompt: the questions of rcjax collect.",
     ),
@@ -45,9 +44,7 @@ AskedQuestions = Annotated[
 def label(
     reading: Annotated[Reading, "labels", "prices", "task", "models", "really"],
     log: LogFile,
-    out: Annotated[
-        Path, typer.Option("--out", show_default=False, metavar="FILE", help="The table to label, a new CSV file.")
-    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to label, a new CSV file.")],
     n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="How many answers to label.")] = 100,
     ask: Annotated[
         bool,

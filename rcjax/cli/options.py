@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 LogFile = Annotated[
     Path,
     typer.Argument(
-        show_default=False,
         metavar="LOG",
         help="CSV, Parquet or JSON Lines, a row per query and model: query, model, correct, logprob or confidence, "
         "cost or input_tokens and output_tokens; answer, if answers are to be compared.",
@@ -31,7 +30,6 @@ LogFile = Annotated[
 Prices = Annotated[
     Path | None,
     typer.Option(
-        show_default=False,
         metavar="FILE",
         help="Money per million tokens, by model (TOML or JSON), where LOG has tokens and no cost; or the list of "
         "prices of LiteLLM or OpenRouter.",
@@ -42,7 +40,6 @@ Prices = Annotated[
 Labels = Annotated[
     Path | None,
     typer.Option(
-        show_default=False,
         metavar="FILE",
         help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
         "and answer (the right one).",
@@ -54,7 +51,6 @@ Labels = Annotated[
 Answers = Annotated[
     Path | None,
     typer.Option(
-        show_default=False,
         metavar="FILE",
         help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
         "column answer: a table of query, model and answer (or answer_key).",
@@ -67,7 +63,6 @@ ReferenceModel = Annotated[
     str | None,
     typer.Option(
         "--reference",
-        show_default=False,
         metavar="MODEL",
         help="A model of LOG whose answers take the place of right ones: counted is how often answers differ.",
         rich_help_panel=READ,
@@ -79,7 +74,6 @@ SameBy = Annotated[
     str | None,
     typer.Option(
         "--same",
-        show_default=False,
         metavar="GRADER",
         help="By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**, "
         "**python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies compare]",
@@ -90,9 +84,7 @@ SameBy = Annotated[
 
 def full_score(words: str, panel: str | None = None) -> Any:
     """The option of the full score, where scores are what is read or given."""
-    return typer.Option(
-        "--score-max", parser=positive, show_default=False, metavar="NUMBER", help=words, rich_help_panel=panel
-    )
+    return typer.Option("--score-max", parser=positive, metavar="NUMBER", help=words, rich_help_panel=panel)
 
 
 ScoreMax = Annotated[
@@ -105,10 +97,7 @@ ScoreMax = Annotated[
 
 AsJson = Annotated[
     bool,
-    typer.Option(
-        "--json",
-        help='Print one JSON document; where something is wrong, with "error".',
-    ),
+    typer.Option("--json", help='Print one JSON document; where something is wrong, with "error".'),
 ]
 
 
@@ -116,7 +105,6 @@ GraderNames = Annotated[
     list[str] | None,
     typer.Option(
         "--grade",
-        show_default=False,
         metavar="[KIND=]GRADER",
         help="**exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, "
         "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
@@ -128,7 +116,6 @@ Rubric = Annotated[
     Path | None,
     typer.Option(
         "--rubric",
-        show_default=False,
         metavar="FILE",
         help="What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.",
     ),
@@ -289,7 +276,6 @@ CopulaFamily = Annotated[
 Fresh = Annotated[
     Path | None,
     typer.Option(
-        show_default=False,
         metavar="FILE",
         help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
     ),

@@ -23,20 +23,14 @@ if TYPE_CHECKING:
 
 
 def serve(
-    policy: Annotated[
-        Path | None, typer.Argument(show_default=False, metavar="POLICY", help="Served under the name policy.")
-    ] = None,
+    policy: Annotated[Path | None, typer.Argument(metavar="POLICY", help="Served under the name policy.")] = None,
     policies: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy", show_default=False, metavar="NAME=FILE", help="Served under this name; may be repeated."
-        ),
+        typer.Option("--policy", metavar="NAME=FILE", help="Served under this name; may be repeated."),
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option(
-            "--models", show_default=False, metavar="FILE", help="models.toml: where models are, at what price."
-        ),
+        typer.Option("--models", metavar="FILE", help="models.toml: where models are, at what price."),
     ] = None,
     passing: Annotated[
         str | None,
@@ -47,9 +41,7 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")] = 8080,
     workers: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes that answer.")] = 1,
-    log: Annotated[
-        Path | None, typer.Option("--log", show_default=False, metavar="FILE", help="The call log, in JSON Lines.")
-    ] = None,
+    log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="The call log, in JSON Lines.")] = None,
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="Log what was asked as well.")] = False,
     no_log_answers: Annotated[bool, typer.Option("--no-log-answers", help="Do not log what was answered.")] = False,
     shadow: Annotated[
@@ -57,7 +49,7 @@ def serve(
     ] = "0",
     shadow_models: Annotated[
         Any,
-        typer.Option(parser=names, show_default=False, metavar="A,B", help="More models to ask these."),
+        typer.Option(parser=names, metavar="A,B", help="More models to ask these."),
     ] = None,
     no_follow: Annotated[
         bool, typer.Option("--no-follow", help="Keep the position of each ladder, whatever its file says.")
@@ -65,23 +57,22 @@ def serve(
     unjudged: Annotated[
         str | None,
         typer.Option(
-            show_default=False,
             metavar="MODEL",
             help="Answers what no policy judges: tools, images, several answers. [default: the policy's largest]",
         ),
     ] = None,
     key_env: Annotated[
         str | None,
-        typer.Option(show_default=False, metavar="NAME", help="Environment variable with the keys of clients."),
+        typer.Option(metavar="NAME", help="Environment variable with the keys of clients."),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Let others call without a key.")] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(show_default=False, metavar="NAME", help="Another name it is called by; may be repeated."),
+        typer.Option(metavar="NAME", help="Another name it is called by; may be repeated."),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(show_default=False, metavar="ORIGIN", help="Web pages that may call it; may be repeated."),
+        typer.Option(metavar="ORIGIN", help="Web pages that may call it; may be repeated."),
     ] = None,
     deadline: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For a whole request.")] = "120",
     timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
@@ -91,9 +82,7 @@ def serve(
     drain: Annotated[
         Any, typer.Option(parser=positive, metavar="SECONDS", help="For requests under way when it is stopped.")
     ] = "30",
-    refusal_text: Annotated[
-        str | None, typer.Option(show_default=False, metavar="TEXT", help="Said where the policy refuses.")
-    ] = None,
+    refusal_text: Annotated[str | None, typer.Option(metavar="TEXT", help="Said where the policy refuses.")] = None,
     refusal_reason: Annotated[str, typer.Option(metavar="REASON", help="The finish reason there.")] = "stop",
     really: Really = False,
     json_: AsJson = False,

@@ -32,9 +32,7 @@ class ClusterKind(StrEnum):
 
 
 def sweep(
-    config: Annotated[
-        Path, typer.Argument(show_default=False, metavar="CONFIG", help="TOML: logs, and what to sweep over.")
-    ],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML: logs, and what to sweep over.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FOLDER", help="Write the results here. [default: CONFIG without .toml]"),

@@ -47,7 +47,6 @@ Queries = Annotated[
     typer.Option(
         "--queries",
         parser=queries_a_day,
-        show_default=False,
         metavar="N/month",
         help="How many queries come in a day, week or month, for money for one of these. [default: as many as in LOG, "
         "if that is of a service]",
@@ -60,7 +59,6 @@ HeldOut = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        show_default=False,
         help="Queries for the test of `--confidence`. [default: half of those of LOG, at random]",
         rich_help_panel=PROMISES,
     ),
