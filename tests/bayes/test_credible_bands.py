@@ -60,6 +60,7 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
         assert float(cost[row]) == pytest.approx(spent.mean(), abs=4 * spent.std() / np.sqrt(n))
 
 
+@pytest.mark.thorough
 def test_bands_are_quantiles_of_the_figures(drawn):
     frontier = rcjax.solve_frontier(drawn.reference, lam=LAM, abstain_price=0.2)
     figures = rcjax.bayes.posterior_figures(drawn, frontier)

@@ -240,6 +240,7 @@ def test_laplace_is_at_the_mode(drawn, evidence):
     np.testing.assert_allclose(scale.T @ hessian @ scale, np.eye(len(mode)), atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_answers_without_a_label_tell_of_confidences_alone(log):
     """With labels of the first half, accuracies are those of the first half; nobody is wrong for want of a label."""
     labelled = np.zeros(log.logprob.shape, bool)
@@ -252,6 +253,7 @@ def test_answers_without_a_label_tell_of_confidences_alone(log):
     assert (own.std(0) > full.std(0)).all()
 
 
+@pytest.mark.thorough
 def test_who_is_always_right_has_one_confidence_whatever_he_states():
     log = stated_log("certain")
     correct = np.array(log.correct)

@@ -55,6 +55,7 @@ def test_what_is_known_comes_first(capsys, verdicts, unlabelled, first, last):
     assert f"Next: {last}" in said
 
 
+@pytest.mark.thorough
 def test_a_log_with_few_labels_asks_for_them(tmp_path):
     write_log(tmp_path / "train.csv", rows_of(seed=0))
     succeed("tune", tmp_path / "train.csv", "--budget", "60/M", "--no-bands", "--out", tmp_path / "policy.json")

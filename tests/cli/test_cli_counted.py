@@ -63,6 +63,7 @@ def misnamed(said):
     return {name: words for name, words in found.items() if words}
 
 
+@pytest.mark.thorough
 def test_a_policy_is_held_to_what_it_was_tuned_for(kind):
     noun, folder, told = kind
     _, reading, target, recorded, (counted, does) = KINDS[noun]

@@ -116,6 +116,7 @@ def test_the_version_is_told_without_the_commands():
     assert done.stdout == f"rcjax {rcjax.__version__}\nFalse\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["--help", "tune --help", "check --help"])
 def test_help_into_a_closed_pipe_is_no_error(command):
     script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {command} | head -1'
@@ -123,6 +124,7 @@ def test_help_into_a_closed_pipe_is_no_error(command):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("redirected", "status", "message"),
     [

@@ -68,6 +68,7 @@ def test_the_first_screen_of_help_is_enough_for_most():
     assert len(lines) < 150
 
 
+@pytest.mark.thorough
 @in_turn("shell", ["bash", "zsh"])
 def test_completion_is_installed_into_a_home_and_works(shell, tmp_path_factory):
     home = tmp_path_factory.mktemp(shell)

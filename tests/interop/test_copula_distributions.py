@@ -87,6 +87,7 @@ def test_shapes_batches_and_draws(library, margins):
     np.testing.assert_allclose(batch.log_prob(POINTS[:, None]), np.stack(alone, 1), rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_a_distribution_is_a_pytree_with_gradients(library, margins):
     own = library.ours.CopulaDistribution(rcjax.copulas.Clayton(3.0), margins)
     leaves, structure = jax.tree.flatten(own)
@@ -107,6 +108,7 @@ def test_a_distribution_is_a_pytree_with_gradients(library, margins):
     np.testing.assert_allclose(slopes, differences, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_coordinates_without_bounds_cover_the_support(library, margins):
     x = np.array([[0.3, -0.4], [2.0, 1.0]])
     smooth = Marginal(0.1, 0.9, 0.0, 0.0, jnp.array([0.4, 0.6]), jnp.array([2.0, 5.0]), jnp.array([3.0, 1.5]))

@@ -197,6 +197,7 @@ def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(famil
     assert np.median(fits.standard_errors["theta"]) == pytest.approx(thetas.std(), rel=0.25)
 
 
+@pytest.mark.thorough
 def test_pairs_of_few_values_are_fitted_by_likelihood_and_say_so():
     log, plain = stated_log("stated"), rcjax.sample_log(300, seed=0)
     by_tau, by_likelihood = rcjax.fit(log), rcjax.fit(log, method="likelihood")

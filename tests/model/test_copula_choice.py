@@ -136,8 +136,9 @@ def test_what_does_not_exist_is_said(log, tmp_path):
         rcjax.model.load_model(path)
 
 
-def test_a_pair_that_nobody_answered_together_stays_finite(model, log):
+def test_a_pair_that_nobody_answered_together_stays_finite(log):
     # Weight 0 throughout: no family can be told from another, and nothing turns into NaN.
+    model = rcjax.fit(log)
     confidence = model.calibrate(log.logprob)
     answered = log.answered.at[:, 0].set(False)
     copulas, table = select_copulas(model.marginals, confidence, answered, ((0, 1),), jnp.zeros(1), (Gumbel,))

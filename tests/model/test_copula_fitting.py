@@ -86,6 +86,7 @@ def test_the_fit_is_scipys_maximum(family):
     assert abs(best - truth) < 4 * float(found.standard_errors[name])
 
 
+@pytest.mark.thorough
 def test_degrees_of_freedom_are_profiled():
     u, v = draw(StudentT(0.5, 3.0), 2, (N,))
     found = jax.jit(lambda: fit_pair(StudentT, *smooth(u, v), jnp.ones(N)))()

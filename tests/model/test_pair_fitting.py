@@ -66,6 +66,7 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
     assert float(slope.sum()) == pytest.approx(0.0, abs=1e-9)  # twice all of them is the same sample
 
 
+@pytest.mark.thorough
 def test_single_precision(sample):
     wide = [float(rcjax.model.fit_copula(*sample, "frank", method=method).theta) for method in ("tau", "likelihood")]
     with jax.enable_x64(False):

@@ -175,6 +175,7 @@ def test_refusals_are_bellmans(one):
     assert float(np.asarray(ours.abstention).max()) > 0.05
 
 
+@pytest.mark.thorough
 def test_its_points_are_policies(robust, parts, tmp_path):
     ours = robust
     policy = ours.point(2)

@@ -225,6 +225,7 @@ def test_the_command_line_refuses_counts_and_warns(folder, tmp_path):
     assert "30 of its 240 queries were tuned on, which hides what has changed" in checked
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("own_settings")
 @pytest.mark.parametrize(
     ("name", "told"), [pytest.param("some", "30 of its 240", marks=pytest.mark.thorough), ("fresh", "")]
