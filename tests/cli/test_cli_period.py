@@ -1,6 +1,5 @@
 """`rcjax tune` for money of a period, and for a position that is kept: what it writes, refuses, and `retune` keeps."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,7 @@ from command_line import rows_of, run, write_log
 
 from rcjax.cli.options import spread
 from rcjax.policy import load_policy
-from rcjax.policy.following import Period, PeriodBill
+from rcjax.policy.following import Period
 from rcjax.serving.call_log import Billed
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -24,22 +23,19 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_money_for_a_month_is_in_the_file_and_stays_in_it(folder):
-    log, out = folder / "log.csv", folder / "policy.json"
-    tune = ("tune", log, "--task", "choice", "--no-bands", "--budget")
-    result = run(*tune, "$70/Month", "--queries", "1e6/month", "--out", out)
-    assert "it follows the bill of $70 a month (UTC)" in " ".join(result.stdout.split()), result.stderr
-    assert load_policy(out).period == Period(70.0, "month")
-    assert load_policy(out).budget == pytest.approx(7e-5)
-    assert isinstance(load_policy(out).new_bill(0.0), PeriodBill)
-    document = json.loads(run(*tune, "7e-5", "--no-follow", "--out", out, "--json").stdout)["policy"]
-    assert (document["budget"], document["follows"], document["period"]) == (7e-5, False, None)
-    assert load_policy(out).new_bill(0.0) is None
+def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_in_it(folder):
+    out = folder / "policy.json"
+    options = ("--budget", "$70/Month", "--queries", "1e6/month", "--no-follow", "--no-bands", "--out", out)
+    result = run("tune", folder / "log.csv", "--task", "choice", *options)
+    assert "it keeps its position on the ladder" in " ".join(result.stdout.split()), result.stderr
     before = load_policy(out)
     run("retune", out, folder / "fresh.csv", "--out", out, "--no-bands", "--anyway")
     after = load_policy(out)
     assert after != before
-    assert (after.budget, after.follows) == (7e-5, False)
+    for policy in (before, after):
+        assert (policy.period, policy.follows, policy.new_bill(0.0)) == (Period(70.0, "month"), False, None)
+        assert policy.budget == pytest.approx(7e-5)
+        assert policy.followed(follows=True, period=policy.period).new_bill(0.0).left(0.0) == 70.0
 
 
 def test_what_does_not_go_together_is_told(folder):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import warnings
 from decimal import Decimal
 
 import polars as pl
@@ -135,21 +134,8 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
 
 def again(row, **changes):
     """A call from its line."""
-    told = {name: value for name, value in row.items() if name not in ("call_log", "calibrated")}
+    told = {name: value for name, value in row.items() if name in Call.__slots__}
     return Call(**{"text": None, "confidence": row["calibrated"], **told, **changes})
-
-
-def test_lines_of_before_tell_nothing(tmp_path):
-    path = served(tmp_path / "calls.jsonl", n=4)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    with CallLog(tmp_path / "old.jsonl") as log:
-        for row in rows:
-            log.write(again(row, asked=None))
-    assert "asked" not in (tmp_path / "old.jsonl").read_text()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        labels = pl.DataFrame({"query": list(range(4)), "answer": ["A", "B"] * 2})
-        assert rcjax.read_log(tmp_path / "old.jsonl", labels=labels, task="choice").asked is None
 
 
 def test_a_call_that_failed_tells_it_too(tmp_path):
