@@ -1,6 +1,7 @@
-"""Budgets and prices that are hardly meant as they stand: of another unit. `--really` says that they are.
+"""Budgets, prices and logs that are hardly meant as they stand. `--yes` says that they are.
 
-A budget of 60 is $60 a query, and 60/M was meant; a price of 2.5e-7 is per token, and is read per million.
+A budget of 60 is $60 a query, and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; of a log no
+answer is right.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.wording import budget_between, choose_unit, figure
+from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.policy.targets import Target
 
-Really = Annotated[
-    bool, typer.Option("--really", help="Take budgets and prices as they are, where they look like another unit's.")
-]
+Really = Annotated[bool, typer.Option("--yes", help="Take budgets, prices and logs as they are, where they look odd.")]
 
 
 #: Money per million tokens, below which no price is: a hundredth of what the cheapest models cost.
@@ -59,6 +59,24 @@ def require_plausible_models(path: Path | None, really: bool) -> None:
     _require(path.name, {name: model.price for name, model in read_models(path).items()})
 
 
+def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
+    """Say what is odd about a log, a line each; LogError where a policy is to come of one that can hardly be right.
+
+    Args:
+        target: the target; None where there is to be no policy.
+        log: the log.
+        really: it is right.
+    """
+    from rcjax.logs.errors import LogError
+    from rcjax.logs.oddities import oddities
+
+    odd = oddities(log)
+    for what in odd:
+        warn(f"{Path(log.source).name}: {what}")
+    if odd and target is not None and not really:
+        raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
+
+
 def _require(name: str, prices: Mapping[str, tuple[float | Decimal, float | Decimal]]) -> None:
     """Refuse the first price that is too small; `prices` are (input, output) by model."""
     from rcjax.logs.errors import LogError
@@ -67,7 +85,7 @@ def _require(name: str, prices: Mapping[str, tuple[float | Decimal, float | Deci
         for side, price in zip(("input", "output"), map(float, pair), strict=True):
             if 0 < price < _LEAST_PRICE:
                 what = f"{side} price {price:.6g} is money per million tokens, less than any model costs"
-                advice = f"if it is meant per token, write {price * 1e6:.6g}; if it is right, add --really"
+                advice = f"if it is meant per token, write {price * 1e6:.6g}; if it is right, add --yes"
                 raise LogError(f"{name}, model {model}: {what}: {advice}")
 
 
@@ -91,7 +109,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
     every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
     what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
     meant = _meant(budget, costs[np.isfinite(costs)].tolist())
-    raise typer.BadParameter(f"{what}: {meant}; if it is right, add --really", param_hint="--budget")
+    raise typer.BadParameter(f"{what}: {meant}; if it is right, add --yes", param_hint="--budget")
 
 
 def _meant(budget: float, costs: Sequence[float]) -> str:

@@ -70,7 +70,7 @@ def report(
             options |= {"second_cost": spec.second_cost} | spec.target
             findings = rcjax.make_report(training, draw=True, **options)
         second_cost = {"second-cost": spec.second_cost or None}
-        tune = command("tune", log, **reading.as_options(), **second_cost) + " --really" * reading.really
+        tune = command("tune", log, **reading.as_options(), **second_cost) + " --yes" * reading.really
         findings = dataclasses.replace(findings, command=tune)
         with steps("writing the page"):
             problem = attempt(lambda: findings.save(out))

@@ -17,7 +17,7 @@ from rcjax.cli.inputs import read_file
 from rcjax.cli.option_records import checked, with_options
 from rcjax.cli.options import AsJson, LogFile, MaxDifference, Reading, spread, with_difference
 from rcjax.cli.parsers import budget as parse_budget, models_to_read, queries_a_day
-from rcjax.cli.plausible import require_plausible_budget
+from rcjax.cli.plausible import require_plausible_budget, require_plausible_log
 from rcjax.cli.printing import warn
 from rcjax.policy.spec import OUTPUT, PROMISES, TARGET, Spec
 from rcjax.policy.targets import Target
@@ -122,6 +122,7 @@ def tune(
         with steps("reading the log"):
             logs = _read(log, held_out, models_to_read(reading.models, spec.cascade), how)
         require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), reading.really)
+        require_plausible_log(target, logs[0], reading.really)
         unused = _unused_answers(logs[0], spec.cascade)
         if unused is not None:
             warn(unused)

@@ -10,5 +10,6 @@ from rcjax.logs.log import (
     PricesWarning as PricesWarning,
     UnlabelledWarning as UnlabelledWarning,
 )
+from rcjax.logs.oddities import OddLogWarning as OddLogWarning
 from rcjax.logs.prices import read_prices as read_prices
 from rcjax.logs.reading import read_log as read_log

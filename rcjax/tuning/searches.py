@@ -1,12 +1,14 @@
 """Tuning by either search: by the labels, the default, or by the fitted model, imported when it is asked for."""
 
 import dataclasses
+import warnings
 from typing import Any, Unpack
 
 from rcjax._base.arguments import instance
 from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
+from rcjax.logs.oddities import OddLogWarning, oddities
 from rcjax.policy.spec import Spec, SpecFields
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.select import BY_LABELS, SearchedBy
@@ -34,7 +36,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
             `confidence`, `intervals`, … Without a target there is a frontier, and no policy.
 
     Raises InfeasibleError where nothing meets the target: its `tuned` holds all but the policy. ValueError for options
-    that do not go together; LogError as `fit` and `select_frontier` do.
+    that do not go together; LogError as `fit` and `select_frontier` do. An `OddLogWarning` says what is odd about a log
+    that can hardly be right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
@@ -43,6 +46,8 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     (True, ['llama3.2-1b', 'llama3.1-70b'])
     """
     instance(log, Log, "log")
+    for what in oddities(log):
+        warnings.warn(f"{log.source}: {what}", OddLogWarning, stacklevel=2)
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
     return tune_in_stages(log, held_out, spec, by=searched_by(spec.search))
 

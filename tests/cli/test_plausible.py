@@ -34,19 +34,19 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
     for text, meant in (("60", "60/M"), ("$60", "60/M"), ("60/k", "60/M"), ("0.1", "100/M")):
         result = run(*tune, text)
         assert result.exit_code == 2, (text, words(result))
-        advice = f"Then give --budget {meant}; if it is right, add --really"
+        advice = f"Then give --budget {meant}; if it is right, add --yes"
         assert advice in words(result), (text, words(result))
         assert not out.exists()
     result = run(*tune, "60", "--json")
     assert json.loads(result.stdout)["error"]["kind"] == "usage"
-    assert run(*tune, "60", "--really").exit_code == 0
+    assert run(*tune, "60", "--yes").exit_code == 0
     others = [
         ("report", place / "log.csv", "--out", place / "a.html"),
     ]
     for line in others:
         result = run(*line, "--budget", "60")
         assert result.exit_code == 2, line
-        assert "--really" in words(result)
+        assert "--yes" in words(result)
 
 
 def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
@@ -81,8 +81,24 @@ def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path
         said = words(result)
         if result.exit_code not in (1, 2) or "per_token.json, model small: input price 1e-07 is" not in said:
             misses.append((line[0], result.exit_code, said))
-        elif "if it is meant per token, write 0.1; if it is right, add --really" not in said:
+        elif "if it is meant per token, write 0.1; if it is right, add --yes" not in said:
             misses.append((line[0], said))
     assert not misses
-    assert run("evaluate", policy, tokens, "--prices", per_token, "--really").exit_code == 0
+    assert run("evaluate", policy, tokens, "--prices", per_token, "--yes").exit_code == 0
     assert run("evaluate", policy, tokens, "--prices", place / "prices.json").exit_code == 0
+
+
+def test_no_policy_comes_of_a_log_that_can_hardly_be_right(tmp_path):
+    log, out = tmp_path / "wrong.csv", tmp_path / "policy.json"
+    rows = [
+        (i, name, -0.01 * (i % 7) - 0.1, 0, cost, 0, 0) for i in range(60) for name, cost in (("a", 1e-5), ("b", 2e-4))
+    ]
+    write_log(log, rows)
+    line = "tune", log, "--error-cost", "0.001", "--no-bands", "--out", out
+    result = run(*line)
+    assert (result.exit_code, out.exists()) == (1, False)
+    odd, refused = result.stderr.splitlines()
+    assert odd.startswith("warning: wrong.csv: no answer of any model is right")
+    assert refused == "error: wrong.csv: no policy of a log that can hardly be right; if it is, add --yes"
+    assert run(*line, "--yes").exit_code == 0
+    assert out.exists()

@@ -1,0 +1,48 @@
+"""Logs that can hardly be right are known by a line each, and real ones are not among them."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rcjax
+from rcjax.logs import OddLogWarning
+from rcjax.logs.oddities import oddities
+
+LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
+
+
+def labelled(right):
+    return dataclasses.replace(LOG, correct=jnp.full_like(LOG.correct, right))
+
+
+INVERTED = dataclasses.replace(LOG, logprob=jnp.log(jnp.clip(1 - jnp.exp(LOG.logprob), 1e-6, 1.0)))
+ODD = [
+    (LOG.take(slice(11)), ["11 queries tell good policies from lucky ones"]),
+    (labelled(True), ["every answer of any model is right: nothing tells the models apart"]),
+    (labelled(False), ["no answer of any model is right: nothing tells the models apart"]),
+    (INVERTED, ["the surer llama3.2-1b is, the more often it is wrong", "the surer llama3.1-70b is"]),
+]
+
+
+def test_each_oddity_is_told_in_a_line():
+    assert oddities(LOG) == ()
+    for log, told in ODD:
+        found = oddities(log)
+        assert [start for line, start in zip(found, told, strict=True) if line.startswith(start)] == told
+
+
+def test_confidences_that_tell_nothing_are_not_inverted():
+    rng = np.random.default_rng(0)
+    for seed in range(40):
+        noise = jnp.log(jnp.asarray(np.random.default_rng(seed).uniform(0.01, 1, LOG.logprob.shape)))
+        log = dataclasses.replace(LOG, logprob=noise)
+        assert oddities(log) == ()
+    ties = dataclasses.replace(LOG, logprob=jnp.asarray(rng.choice([-0.5, 0.0], LOG.logprob.shape)))
+    assert oddities(ties) == ()
+
+
+def test_tuning_warns():
+    with pytest.warns(OddLogWarning, match="11 queries tell good"):
+        rcjax.tune(ODD[0][0], intervals=False)
