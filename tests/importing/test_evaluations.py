@@ -201,8 +201,6 @@ def test_what_cannot_be_chosen(how, message, write):
     [
         ({"ok": ["yes", "perhaps", "1", "0"]}, "query 2: the score 'perhaps' is no number, and no word such as yes"),
         ({"ok": [1.5, 0, 1, 1]}, "query 1: the score '1.5' is on another scale than 0 to 1"),
-        ({"confidence": [0.9, 1.4, 1, 1]}, "mine.csv, line 3, model a/small: confidence 1.4 > 1"),
-        ({"confidence": ["x", 1, 1, 1]}, "mine.csv, line 2, model a/small: confidence x is not clear"),
         ({"id": [1, None, 1, 2]}, "mine.csv, line 3, model a/small: query is missing"),
         (
             {"input_tokens": [1, "1.234", 1, 1]},

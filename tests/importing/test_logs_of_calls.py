@@ -30,21 +30,6 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@in_turn(
-    ("path", "name"),
-    [
-        (LITELLM, "litellm"),
-        (LITELLM.with_suffix(".json"), "litellm"),
-        (SPANS, "otel"),
-        (SPANS.with_name("bare.jsonl"), "otel"),
-        *((path, "openai-batch") for paths in BATCHES.values() for path in paths),
-        (WIDE, "table"),  # unless --wide
-    ],
-)
-def test_a_format_is_told_by_the_content(path, name):
-    assert format_of(path).name == name
-
-
 def test_litellm():
     payloads = lines(LITELLM)
     told = {(one["model"], one["messages"][0]["content"]): one for one in payloads if one["status"] == "success"}
