@@ -205,7 +205,7 @@ class Conversation:
             self._pay([one.call for one in attempts], model, served)
         ending = "failed" if attempt.completion is None else status
         if self.metrics is not None:
-            self.metrics.passed(served.name if served else model, model, ending, self._seconds)
+            self.metrics.passed(served.name if served else model, model, ending, self._seconds, attempt.call.cost)
         if attempt.completion is None:
             raise upstream_error(attempt.failure, f"model {model}: {attempt.call.error}")
         sending.account = replace(sending.account, calls=(attempt.call,))

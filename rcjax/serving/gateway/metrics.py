@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rcjax.serving.call_log import LOGGED
 
@@ -59,6 +60,8 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
 }
+
+_REMEMBERED = 1000  # requests that the page of the service tells of
 
 _MOST_REASONS = 40  # different reasons of refusals that are told apart
 
@@ -105,6 +108,15 @@ def error_kind(call: Call) -> str | None:
     return kinds[0] if kinds else "signal" if call.text is not None else _OTHER
 
 
+class Ended(NamedTuple):
+    """A request that has ended, as the page of the service tells of it."""
+
+    name: str
+    model: str
+    status: str
+    cost: float
+
+
 class Metrics:
     """The figures that one worker counts, and the page of all workers.
 
@@ -134,6 +146,7 @@ class Metrics:
                 f"rcjax_{name}", text, labels, registry=self._registry, multiprocess_mode=mode
             )
         self._reasons: set[str] = set()
+        self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
 
     def began(self, *, logging: bool) -> None:
         """This worker takes requests; with a call log, whose lines are counted from 0 on."""
@@ -163,7 +176,7 @@ class Metrics:
             result: what became of it.
             seconds: how long the whole request took.
         """
-        self.passed(name, result.model or "", result.status, seconds)
+        self.passed(name, result.model or "", result.status, seconds, result.cost)
         for call in result.calls:
             self._of("asked", name, call.model).inc()
             if call.model != result.model:
@@ -178,7 +191,7 @@ class Metrics:
             figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
             self._of(figure, name).set(money)
 
-    def passed(self, name: str, model: str, status: str, seconds: float) -> None:
+    def passed(self, name: str, model: str, status: str, seconds: float, cost: float = 0.0) -> None:
         """A request ended, perhaps without a policy that judged it.
 
         Args:
@@ -187,7 +200,9 @@ class Metrics:
             status: "not judged" where it asked for a policy, "passed on" where for the model, "failed"; or that of
                 a policy's result.
             seconds: how long the whole request took.
+            cost: of its calls.
         """
+        self.recent.append(Ended(name, model, status, cost))
         self._of("requests", name, model, status).inc()
         self._of("request_seconds", name).observe(seconds)
 

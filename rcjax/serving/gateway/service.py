@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from base64 import b64decode
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -20,7 +21,7 @@ from weakref import WeakSet
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -32,6 +33,7 @@ from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import Conversation, query_of
 from rcjax.serving.gateway.lineup import Clients, Lineup, Reloader, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
 from rcjax.serving.gateway.sent_completions import id_headers
@@ -254,6 +256,7 @@ def build_app(settings: Settings) -> Starlette:
         Route("/models", partial(_models, gateway), methods=["GET"]),
         Route("/v1/models/{name:path}", partial(_model, gateway), methods=["GET"]),
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
+        Route("/", partial(_page, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
         Route("/ready", partial(_ready, gateway), methods=["GET"]),
     ]
@@ -320,6 +323,21 @@ async def _metrics(gateway: Gateway, request: Request) -> Response:
     # In a thread, as the page of many workers takes a while, in which others would wait.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})
+
+
+async def _page(gateway: Gateway, request: Request) -> Response:
+    """The page of the service; browsers send the key as a password."""
+    headers, (scheme, _, said) = request.headers, request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        with suppress(ValueError):
+            password = b64decode(said).partition(b":")[2].decode("latin-1")
+            headers = Headers({"authorization": f"Bearer {password}"})
+    try:
+        require_key(headers, gateway.keys)
+    except ApiError as problem:
+        return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
+    safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
+    return HTMLResponse(draw_page(gateway.lineup, gateway.metrics.recent), headers=safe)
 
 
 async def _health(_: Request) -> Response:

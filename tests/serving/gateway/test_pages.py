@@ -1,7 +1,12 @@
-"""What a service says of itself at /v1/models, with a key and without."""
+"""What a service says of itself, with a key and without: at /v1/models, and on its page."""
+
+import base64
 
 import pytest
-from gateway_service import MODELS, gateway, make_policy
+from chat_server import Response, sure
+from gateway_service import MODELS, SURE, gateway, make_policy
+
+from rcjax.policy import Ladder
 
 KEY = {"authorization": "Bearer key-of-a-client"}
 
@@ -14,7 +19,7 @@ def _key(monkeypatch):
 @pytest.mark.usefixtures("_key")
 def test_nothing_that_is_configured_is_told_without_a_key():
     with gateway({"secret-name": make_policy()}, key_env="KEYS_OF_CLIENTS") as service:
-        for path in ("/v1/models", "/v1/models/secret-name", "/metrics"):
+        for path in ("/v1/models", "/v1/models/secret-name", "/metrics", "/"):
             assert service.get(path).status == 401
             assert service.get(path, authorization="Bearer key").status == 401
             assert service.get(path, **KEY).status == 200
@@ -32,3 +37,26 @@ def test_the_list_of_models_has_policies_first_and_each_alone():
         assert service.get("/v1/models/support").json == entries[0]
         assert service.get("/v1/models/large").json == entries[-1]
         assert service.get("/v1/models/huge").json["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.usefixtures("_key")
+def test_the_page_tells_of_money_the_ladder_and_who_answers_and_of_nothing_that_was_asked():
+    """A browser sends the key as a password, and runs nothing."""
+    ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 1e-4}),), 0.0, budget=2e-4)
+    behave = Response(sure("A", SURE))
+    with gateway({"<b>": ladder}, lambda *_: behave, key_env="KEYS_OF_CLIENTS") as service:
+        empty = service.get("/", **KEY).body.decode()
+        for model in ("<b>", "<b>", "large"):
+            body = {"model": model, "messages": [{"role": "user", "content": "a secret"}]}
+            assert service.post(body, **KEY).status == 200
+        assert service.get("/").headers["www-authenticate"] == 'Basic realm="rcjax"'
+        reply = service.get("/", authorization=f"Basic {base64.b64encode(b'me:key-of-a-client').decode()}")
+        page = reply.body.decode()
+    assert (reply.status, reply.headers["content-security-policy"].split(";")[0]) == (200, "default-src 'none'")
+    assert "nothing asked yet" in empty
+    told = "<strong>$10.4 per million queries</strong> paid · budget $200 per million queries · in hand $0.000379"
+    rung = "<td>0</td><td>small → middle → large</td><td>$100</td><td>10.0 %</td>"
+    answered = "<td>small</td><td>2</td><td>100.0 %</td>"
+    for part in ("<h2>&lt;b&gt;</h2>", told, rung, answered, "Passed on, by the name of a model", "<polyline"):
+        assert part in page, part
+    assert not [part for part in ("<script", "key-of-a-client", "a secret", "<b>") if part in page]
