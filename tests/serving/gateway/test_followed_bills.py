@@ -83,7 +83,7 @@ def test_workers_share_the_money_of_a_month_and_a_restart_forgets_nothing():
     with gateway(policy, behave, follow=False) as service:
         assert ask(service, ["fixed"])[0, 1] == 1.5
     with (
-        pytest.raises(ValueError, match=r"policy\.json: its budget is for each month.*give --log"),
+        pytest.raises(ValueError, match=r"its budget is for each month.*give --log"),
         gateway(policy, behave, logging={"path": None}),
     ):
         pass
