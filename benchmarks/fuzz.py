@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks import record
 from rcjax.serving.asked import digest_of_others, recorded_options
-from rcjax.serving.completions import CallError, Usage, read_completion, read_reply, sum_usages
+from rcjax.serving.completions import CallError, read_completion, read_reply
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat import changed_options
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
@@ -41,6 +41,7 @@ from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, 
 from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.prompts import text_bytes
 from rcjax.serving.streams import Assembly, read_chunks
+from rcjax.serving.usage import Usage, sum_usages
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated
 
 _MESSAGES = [{"role": "user", "content": "Which planet is the largest? A Mars, B Jupiter"}]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.estimate import Estimate
+    from rcjax.collecting.estimate import Estimate, Forecast
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
@@ -157,8 +157,9 @@ def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) 
     return [f"{what}: it is asked each of them twice; in a file of their own they would be asked once, by choice"]
 
 
-def how_far(run: Run, started: float) -> str:
-    """Of all answers of a run, how many there are, how many calls failed, and how long the slowest model takes."""
+def how_far(run: Run, started: float, forecast: Forecast | None = None) -> str:
+    """Of all answers of a run, how many there are, how long the slowest model takes, what fails, and what it costs."""
+    from rcjax._base.wording import figure
     from rcjax.cli.console import duration, share_done
 
     tallies, seconds = run.tallies.values(), time.monotonic() - started
@@ -166,13 +167,17 @@ def how_far(run: Run, started: float) -> str:
     asked = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in asked if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
-    return f"{share_done(done, whole)}{time_left}{f', {failed:,} failed' if failed else ''}"
+    ended = [tally.done for tally in tallies if tally.stopped is None]
+    money = None if forecast is None else forecast.whole(run.file.answers, ended, run.purse.spent)
+    in_all = "" if money is None else f", about ${figure(float(money))} in all"
+    return f"{share_done(done, whole)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
 async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
     from rcjax.cli.console import busy
     from rcjax.collecting.changes import grade_anew
+    from rcjax.collecting.estimate import Forecast
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run
 
@@ -181,7 +186,8 @@ async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str
     models, remarks = await choose_signals(crew, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
     run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
-    with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
+    forecast = Forecast(models, collection.questions, crew.judge_of)
+    with busy("asking", how_far=partial(how_far, run, time.monotonic(), forecast)), interruptible(run.stop):
         outcome = await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
     notes = [*remarks, *([] if regraded is None else [regraded]), *crew.remarks()]

@@ -7,7 +7,6 @@ answer is right.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +16,15 @@ from rcjax._base.wording import budget_between, choose_unit, figure
 from rcjax.cli.printing import warn
 
 if TYPE_CHECKING:
+    from rcjax._base.tokens import Price
     from rcjax.logs.log import Log
     from rcjax.policy.targets import Target
 
 Really = Annotated[bool, typer.Option("--yes", help="Take budgets, prices and logs as they are, where they look odd.")]
 
 
-#: Money per million tokens, below which no price is: a hundredth of what the cheapest models cost.
-_LEAST_PRICE = 1e-4
+#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
+_LEAST_PRICE, _PER_TOKEN = 5e-3, 2e-5
 
 #: Times what the dearest policy costs, from which a budget looks like another unit's: units are a thousand apart.
 _ANOTHER_UNIT = 100
@@ -77,15 +77,16 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
 
 
-def _require(name: str, prices: Mapping[str, tuple[float | Decimal, float | Decimal]]) -> None:
-    """Refuse the first price that is too small; `prices` are (input, output) by model."""
+def _require(name: str, prices: Mapping[str, Price]) -> None:
+    """Refuse the first price of input or output that is too small."""
     from rcjax.logs.errors import LogError
 
-    for model, pair in prices.items():
-        for side, price in zip(("input", "output"), map(float, pair), strict=True):
-            if 0 < price < _LEAST_PRICE:
-                what = f"{side} price {price:.6g} is money per million tokens, less than any model costs"
-                advice = f"if it is meant per token, write {price * 1e6:.6g}; if it is right, add --yes"
+    for model, price in prices.items():
+        for side, money in zip(("input", "output"), map(float, price[:2]), strict=True):
+            if 0 < money < _LEAST_PRICE:
+                what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
+                unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
+                advice = f"if it is meant per {unit}, write {money * scale:.6g}; if it is right, add --yes"
                 raise LogError(f"{name}, model {model}: {what}: {advice}")
 
 

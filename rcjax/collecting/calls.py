@@ -103,7 +103,7 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     # The second question repeats the first one and what was answered to it.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = asked.respondent.settings.price
-    return first, (words * price[0] + most_output_tokens(second) * price[1]) / 1_000_000
+    return first, (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
 
 
 async def call(asked: Asked, question: Question, file: AnswerFile, sample: int | None = None) -> dict[str, Any]:
@@ -157,7 +157,7 @@ async def _ask(asked: Asked, exchange: Exchange, bill: Bill, after: Decimal) -> 
         exchange.error = LOST
     bill.spent += Decimal(str(exchange.check_cost))
     # Where the replies tell no tokens, as texts of their length usually cost.
-    usual = bill.characters // 4 * max(respondent.settings.price) / 1_000_000
+    usual = bill.characters // 4 * max(respondent.settings.price.full) / 1_000_000
     exchange.endpoint = replace(endpoint, mean=float(min(bill.spent, usual)))
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax.collecting.answer_file import AnswerRows, money_of
+from rcjax._base.tokens import Tokens
+from rcjax.collecting.answer_file import AnswerRows
 from rcjax.collecting.calls import Asked, second_options, worst_of
 from rcjax.collecting.purse import most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.collecting.questions import Question
@@ -66,21 +67,62 @@ def estimate(
 
 _NONE = Decimal(0)
 
+_GUESS = Decimal("0.25")  # of an answer, that what is usual counts
+
+_ENOUGH = 20  # answers of each model, that tell what the others cost
+
 
 def _observed(
     asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
 ) -> Decimal:
     """What answers of a model have cost, as a multiple of what is usual.
 
-    With failures on the way, and judges. That things are as usual counts as one answer beside those that there are.
+    With failures on the way, and judges. That things are as usual counts as a part of an answer beside those that there
+    are: what usual answers have is a guess, which may be ten times too much.
     """
     of_run = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
     usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
-    mean = sum(usual, _NONE) / len(usual)
-    return (sum(map(money_of, rows), _NONE) + mean) / (sum(usual, _NONE) + mean)
+    guess = _GUESS * sum(usual, _NONE) / len(usual)
+    return (sum(map(_likely_money, rows), _NONE) + guess) / (sum(usual, _NONE) + guess)
+
+
+def _likely_money(row: Mapping[str, Any]) -> Decimal:
+    """What a call and its judge have cost, where nobody told: as is likely, not as it is at most."""
+    return Decimal(str(row.get("cost") or 0)) + Decimal(str(row.get("grading_cost") or 0))
+
+
+class Forecast:
+    """What a run will cost from here on, by its own answers: from twenty of each model on, and anew as they double.
+
+    Args:
+        models: and how each is asked.
+        questions: of the run.
+        judge: as `estimate` takes it.
+    """
+
+    def __init__(
+        self, models: Sequence[Asked], questions: Sequence[Question], judge: Callable[[Question], Respondent | None]
+    ) -> None:
+        self._models, self._questions, self._judge = models, questions, judge
+        self._next = _ENOUGH
+        self._whole: Decimal | None = None
+
+    def whole(self, answers: AnswerRows, ended: Sequence[int], spent: Decimal) -> Decimal | None:
+        """Money in all, what is spent included; None before there are answers enough.
+
+        Args:
+            answers: that there are.
+            ended: how many each model has given.
+            spent: so far.
+        """
+        if ended and min(ended) >= self._next:
+            self._next = 2 * min(ended)
+            left = (estimate(one, self._questions, answers, self._judge).likely for one in self._models)
+            self._whole = spent + Decimal(str(sum(left)))
+        return self._whole
 
 
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
@@ -92,7 +134,7 @@ def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respond
         read += read + written + _SECOND
         written += min(4, most_output_tokens(second))
     price = asked.respondent.settings.price
-    return (read * price[0] + written * price[1]) / 1_000_000 + _judging(asked, question, judge, False)
+    return price.money(Tokens(read, written)) + _judging(asked, question, judge, False)
 
 
 def _written(question: Question, options: Mapping[str, Any]) -> int:
@@ -111,7 +153,7 @@ def _judging(asked: Asked, question: Question, judge: Callable[[Question], Respo
         read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
     else:
         read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
-    return (read * price[0] + (2 * _VERDICT if worst else 1) * price[1]) / 1_000_000
+    return price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
 
 
 def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:

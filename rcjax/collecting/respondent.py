@@ -14,9 +14,10 @@ from typing import Any
 
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.serving.clients import Part, certificates, environment_for
-from rcjax.serving.completions import CallError, Failure, Usage
+from rcjax.serving.completions import CallError, Failure
 from rcjax.serving.endpoint import TIMED_OUT, openai, request
 from rcjax.serving.models_file import ModelSettings
+from rcjax.serving.usage import Usage
 from rcjax.signals import Reply
 
 MOST_BYTES = 64 * 2**20
@@ -134,19 +135,18 @@ class Respondent:
     ) -> None:
         self.settings, self.client, self.purse, self.timeout = settings, client, purse, timeout
         self.stopped: str | None = None
+        self.remarks: dict[str, None] = {}  # on how its money is reckoned
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Money that one request may cost."""
-        return self._money(most_input_tokens(messages), most_output_tokens(options))
+        price, read, written = self.settings.price, most_input_tokens(messages), most_output_tokens(options)
+        return (read * price.dearest_input + written * price.output) / _MILLION
 
     def counted_money(self, usage: Usage) -> Decimal:
         """Money for the tokens that replies told."""
-        return self._money(usage.input_tokens, usage.output_tokens)
-
-    def _money(self, read: int, written: int) -> Decimal:
-        return (read * self.settings.price[0] + written * self.settings.price[1]) / _MILLION
+        return usage.money(self.settings.price) or Decimal(0)
 
     async def ask(
         self,
@@ -201,12 +201,8 @@ class Respondent:
             raise
         finally:  # a call that is cancelled may be charged, too
             bill.spent += charged
-            total = bill.usage
-            total.attempts += usage.attempts
-            total.replies += usage.replies
-            total.counted += usage.counted
-            total.input_tokens += usage.input_tokens
-            total.output_tokens += usage.output_tokens
+            bill.usage.join(usage)
+            self.remarks |= dict.fromkeys(usage.remarks(self.settings.price))
 
     async def _within(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage) -> Reply:
         """A reply, within the time for an attempt: servers that send a byte now and then hold a connection for ever."""

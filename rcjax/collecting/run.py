@@ -55,6 +55,8 @@ class RunOutcome:
     """Why answers could not be graded."""
     ungraded: int
     """Answers without a verdict, of all runs."""
+    remarks: tuple[str, ...] = ()
+    """On how money was reckoned, by model."""
 
 
 class Run:
@@ -118,7 +120,8 @@ class Run:
             raise self._problem or self.file.full  # type: ignore[misc]
         ungraded = sum(row["correct"] is None for row in self.file.answers.answered.values())
         grading = next(iter(self._grading.values()), None)
-        return RunOutcome(self.tallies, self._budget_spent, self._interrupted, grading, ungraded)
+        remarks = tuple(f"{one.name}: {remark}" for one in self.models for remark in one.respondent.remarks)
+        return RunOutcome(self.tallies, self._budget_spent, self._interrupted, grading, ungraded, remarks)
 
     def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[asked.name])
@@ -254,6 +257,7 @@ def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) ->
                 if one["not_likeliest"]
             ),
             *filter(None, [_without_confidence(rows)]),
+            *outcome.remarks,
         ],
         "out": str(path),
     } | ({"scored": True} if score_remarks(rows) else {})

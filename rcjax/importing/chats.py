@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rcjax.importing.confidences import of_content
-from rcjax.importing.lines import Line, amount_of
+from rcjax.importing.lines import Line
+from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.policy.answers import comparable
 from rcjax.serving.completions import choice_text
+from rcjax.serving.usage import told_tokens
 
 #: Why there is nothing to judge or to compare in a reply that calls tools, or is empty.
 UNANSWERED = "without a text"
@@ -115,9 +117,11 @@ def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
 
 def used(usage: Mapping[str, Any]) -> Line:
     """The tokens that the usage of a reply tells; of what is no number, nothing."""
-    told = {"input_tokens": ("prompt_tokens", "input_tokens"), "output_tokens": ("completion_tokens", "output_tokens")}
-    numbers = {own: usage.get(first, usage.get(other)) for own, (first, other) in told.items()}
-    return {own: amount_of(number) for own, number in numbers.items()}
+    tokens = told_tokens(usage)
+    if tokens is None:
+        return dict.fromkeys(TOKENS)
+    caches = {name: number for name, number in zip(CACHED, tokens[2:], strict=True) if number}
+    return dict(zip(TOKENS, tokens, strict=False)) | caches
 
 
 def taken(answer: str | None, reply: str | None) -> Line:
@@ -143,7 +147,7 @@ def shared(lines: list[Line]) -> list[Line]:
     """
     several = len(lines)
     for number, line in enumerate(lines if several > 1 else ()):
-        for name in ("input_tokens", "output_tokens"):
+        for name in (*TOKENS, *CACHED):
             if line.get(name) is not None:
                 line[name] = (int(line[name]) + several - 1 - number) // several
         if line.get("cost") is not None:

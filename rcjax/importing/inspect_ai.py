@@ -196,9 +196,12 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     def used(field: str) -> float:
         return (whole.get(field) or 0) - sum(other.get(field) or 0 for other in others)
 
-    sent = sum(map(used, ("input_tokens", "input_tokens_cache_read", "input_tokens_cache_write")))
+    cached, stored = used("input_tokens_cache_read"), used("input_tokens_cache_write")
+    sent = used("input_tokens") + cached + stored
+    written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may stand in the total alone
     money = {} if whole.get("total_cost") is None else {"cost": used("total_cost")}
-    return {"input_tokens": sent, "output_tokens": used("output_tokens"), **money}
+    counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
+    return counts | money
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:

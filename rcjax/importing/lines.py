@@ -9,6 +9,7 @@
   come.
 - `error`: why there is no answer; with `unread`, why there is no confidence in the one that there is.
 - `input_tokens`, `output_tokens`, `attempts`: of all calls, and how many these are; `estimated`: nobody counted tokens.
+- `cached_tokens`, `cache_write_tokens`: of the input, what came from a cache, and what was put into one.
 - `cost`, `seconds`, `finish`: money, time, and why the reply ended, as APIs say it.
 """
 
@@ -23,13 +24,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError
 
 #: One answer.
 Line = dict[str, Any]
 
 _TEXTS = ("query", "model", "scorer", "error", "answer", "answer_key", "prompt", "finish", "likeliest")
-_AMOUNTS = ("input_tokens", "output_tokens", "cost", "seconds")
+_AMOUNTS = (*TOKENS, *CACHED, "cost", "seconds")
 
 #: Characters of a token, where a file counts none: of English text.
 CHARACTERS = 4.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import UNANSWERED, decoded, messages_of, prompt_of, query_of, said, shared
+from rcjax.importing.chats import UNANSWERED, decoded, messages_of, prompt_of, query_of, said, shared, used
 from rcjax.importing.lines import DamageError, How, Line, amount_of, begins_as_json, lines_of, require_sound
 
 name, files = "otel", "OpenTelemetry (OTLP JSON with GenAI spans)"
@@ -23,8 +23,16 @@ _CAPTURE = "the instrumentation records them with OTEL_INSTRUMENTATION_GENAI_CAP
 #: Names of attributes: those of today first, then those of former conventions.
 _ASKED = ("gen_ai.input.messages", "gen_ai.prompt", "gen_ai.content.prompt")
 _SAID = ("gen_ai.output.messages", "gen_ai.completion", "gen_ai.content.completion")
-_SENT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-_RECEIVED = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+_USAGE = {
+    "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    "total_tokens": ("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
+    "cache_read_input_tokens": ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    "cache_creation_input_tokens": (
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens",
+    ),
+}
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -65,8 +73,7 @@ def _of_span(
     line |= {
         "prompt": prompt_of(asked),
         "finish": str(finish[0]) if isinstance(finish, list) and finish else None,
-        "input_tokens": _number(attributes, _SENT),
-        "output_tokens": _number(attributes, _RECEIVED),
+        **used({name: _number(attributes, names) for name, names in _USAGE.items()}),
         "cost": _number(attributes, ("gen_ai.usage.cost",)),
         "seconds": amount_of((int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9),
     }

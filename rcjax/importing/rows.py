@@ -11,9 +11,10 @@ from typing import Any
 import polars as pl
 
 from rcjax._base.files import write_atomically
+from rcjax._base.tokens import Price, Tokens
 from rcjax._base.wording import count
 from rcjax.importing.lines import CHARACTERS, How, Line
-from rcjax.logs.columns import TOKENS
+from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError
 from rcjax.logs.prices import price_for
 from rcjax.logs.scoring import WORDS
@@ -70,7 +71,7 @@ def _number(score: Any, most: float, where: str) -> float:
 
 
 def as_frame(
-    rows: list[Line], rates: Mapping[str, tuple[float, float]] | None, how: How, *, sampled: bool
+    rows: list[Line], rates: Mapping[str, Price] | None, how: How, *, sampled: bool
 ) -> tuple[pl.DataFrame, list[str]]:
     """The rows as a frame, with tokens, money or both; and what there is to say of these.
 
@@ -95,8 +96,8 @@ def as_frame(
         ways = "nor texts to estimate them by: say how many a call takes, with --tokens IN,OUT (tokens=)"
         raise LogError(f"{what}, {ways}")
     for row in rows if rates is not None else ():
-        prices = price_for(rates or {}, row["model"])
-        row["cost"] = sum(row[name] * price for name, price in zip(TOKENS, prices, strict=True)) / 1e6
+        used = Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED)))
+        row["cost"] = price_for(rates or {}, row["model"]).money(used)
     notes += [] if priced else ["no money in the table: tune it with --prices, or import it with them"]
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
@@ -111,7 +112,8 @@ def as_frame(
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
     schema |= dict.fromkeys([*answers, *["prompt"] * how.prompts], pl.String)
-    schema |= dict.fromkeys([*TOKENS * counted, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
+    caches = [name for name in CACHED if counted and any(row.get(name) for row in rows)]
+    schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)
     return frame.rename({"correct": "score"}) if scored else frame, notes
 

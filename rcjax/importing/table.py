@@ -13,7 +13,7 @@ import polars as pl
 
 from rcjax.importing.lines import DamageError, How, Line, require
 from rcjax.logs.checked_rows import Rows, load, logprobs, measured_cells, numbers, typed, with_points
-from rcjax.logs.columns import SAMPLE, SECONDS, TOKENS, advice_on, in_place_of, meant_for, require_once
+from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, advice_on, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.scoring import Scoring
 from rcjax.policy.calibrations import NO_CONFIDENCE
@@ -21,7 +21,7 @@ from rcjax.policy.calibrations import NO_CONFIDENCE
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
 
 #: What a table may say of an answer beside that.
-OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *TOKENS, "cost", *SECONDS)
+OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *TOKENS, *CACHED, "cost", *SECONDS)
 
 _TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 
@@ -126,7 +126,7 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     cells = {own: rows.frame[own].cast(pl.String) for own in _TEXTS if own in there}
     if "correct" in there:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
-    told = {own: numbers(rows, own, optional=True) for own in (*TOKENS, "cost") if own in there}
+    told = {own: numbers(rows, own, optional=True) for own in (*TOKENS, *CACHED, "cost") if own in there}
     told |= measured_cells(rows) | _logprobs(rows)
     cells |= {own: pl.Series(values) for own, values in told.items()}
     if SAMPLE in there:

@@ -100,7 +100,7 @@ class Table(NamedTuple):
 def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, name: str | None = None) -> Table:
     """The columns of any source that `choose` takes from those that there are, under the names that are ours.
 
-    Text is stripped, and empty text missing. Errors of the readers become a `LogError`.
+    Text is stripped, and empty text missing; of ids, letters are composed. Errors of the readers become a `LogError`.
 
     Args:
         source: a file, or a dataframe.

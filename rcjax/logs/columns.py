@@ -14,6 +14,9 @@ from rcjax.signals.replies import ROUNDING
 TOKENS = ["input_tokens", "output_tokens"]
 
 
+CACHED = ["cached_tokens", "cache_write_tokens"]  # of the input, what came from a cache and what was put into one
+
+
 ADVICE = {
     "query": "give an integer or a string that names the query",
     "model": "give the model's name, a string",
@@ -22,6 +25,7 @@ ADVICE = {
     "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
     "cost": "give the money that the call cost, 0 or more",
     **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
+    **dict.fromkeys(CACHED, "give how many of the input tokens they are, 0 or more, or leave the cell empty"),
     "seconds": "give the seconds that the answer took, 0 or more, or leave the cell empty",
     "latency_ms": "give the milliseconds that the answer took, 0 or more, or leave the cell empty",
 }
@@ -35,6 +39,8 @@ _OTHER_NAMES = {
     "logprob": ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
     "cost": ("price", "usd", "dollars", "cost_usd"),
     "input_tokens": ("prompt_tokens", "tokens_in", "n_input_tokens"),
+    "cached_tokens": ("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens"),
+    "cache_write_tokens": ("cache_creation_input_tokens", "cache_creation_tokens"),
     "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
 }
 
@@ -185,7 +191,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
     compared = [column for column in ANSWERS if column in columns][:1]
     needed += [column for column in (*compared, *{"correct"} & {*columns}, *judges) if column not in needed]
-    needed += [column for column in (SAMPLE, *SECONDS) if column in columns]
+    needed += [column for column in (SAMPLE, *SECONDS, *CACHED * (money == TOKENS)) if column in columns]
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rcjax._base.wording import count
+from rcjax._base.tokens import Price, Tokens
+from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import Rows, numbers, require_money
-from rcjax.logs.columns import TOKENS
+from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import listed
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import price_for
@@ -21,27 +22,64 @@ from rcjax.logs.prices import price_for
 Lost = Mapping[str, tuple[int, int]]
 
 
-def cost_cells(rows: Rows, names: Sequence[str], by_model: np.ndarray, rates: Mapping | None) -> np.ndarray:
-    """The money (m,) that each row cost: its own column, or its tokens by prices.
+class Costs:
+    """What rows cost: their own column, or their tokens by prices; and how much of their input a cache served.
 
     Args:
-        rows: m of a log.
-        names: of all models so far.
-        by_model: (m,) the index of each row's model among them.
-        rates: money per million tokens of input and of output, by model; None where the log tells costs.
-
-    Raises `LogError` for what is no money, and for a model without a price.
+        rates: prices by model; None where the log tells costs.
     """
-    if rates is None:
-        cost = numbers(rows, "cost")
-        require_money(rows, cost, "cost")
+
+    def __init__(self, rates: Mapping[str, Price] | None) -> None:
+        self.rates = rates
+        self._input: dict[str, tuple[float, float]] = {}  # by model: all, and from a cache
+
+    def cells(self, rows: Rows, names: Sequence[str], by_model: np.ndarray) -> np.ndarray:
+        """The money (m,) that each row cost.
+
+        Args:
+            rows: m of a log.
+            names: of all models so far.
+            by_model: (m,) the index of each row's model among them.
+
+        Raises `LogError` for what is no money, and for a model without a price.
+        """
+        if self.rates is None:
+            cost = numbers(rows, "cost")
+            require_money(rows, cost, "cost")
+            return cost
+        prices = [price_for(self.rates, name, f"{rows.name}, ", names) for name in names]
+        used = _tokens(rows)
+        for number, name in enumerate(names):
+            own, before = by_model == number, self._input.get(name, (0.0, 0.0))
+            self._input[name] = before[0] + used.read[own].sum(), before[1] + used.cached[own].sum()
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            per_million = np.array([price.full for price in prices])[by_model]
+            cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
+        require_money(rows, cost, TOKENS[0])
         return cost
-    per_million = np.array([price_for(rates, name, f"{rows.name}, ", names) for name in names])[by_model]
-    tokens = np.stack([numbers(rows, column) for column in TOKENS], axis=1)
-    with np.errstate(over="ignore"):  # what overflows is refused
-        cost = (tokens * per_million).sum(axis=1) / 1e6
-    require_money(rows, cost, TOKENS[0])
-    return cost
+
+    def describe(self) -> str | None:
+        """Which share of the input of each model came from a cache, and at what price; None where none did."""
+        said = []
+        for name, (every, cached) in self._input.items():
+            price = price_for(self.rates or {}, name) if cached else Price(0, 0)
+            how = f"${price.cached_input:g} per million" if price.cached_input is not None else _IN_FULL
+            said += [f"{percent(cached / every, 0)} of {name}, at {how}"] if cached else []
+        return f"input tokens that came from a cache: {'; '.join(said)}" if said else None
+
+
+_IN_FULL = "the full price, as none for cached_input is known"
+
+
+def _tokens(rows: Rows) -> Tokens:
+    """The tokens (m,) of each row; of input that is counted apart from what a cache gave and took, all together."""
+    read, written = (numbers(rows, column) for column in TOKENS)
+    there = [column in rows.frame.columns for column in CACHED]
+    cached, stored = (
+        np.nan_to_num(numbers(rows, column, optional=True)) if told else np.zeros_like(read)
+        for column, told in zip(CACHED, there, strict=True)
+    )
+    return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
 
 def mend(cost: np.ndarray) -> int:

@@ -15,10 +15,10 @@ from rcjax._base.arguments import what_it_is
 from rcjax.logs.answer_codes import Compared, read_answer_table
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, read_rows, require_models
 from rcjax.logs.columns import SAMPLE, tells_no_confidence
-from rcjax.logs.costs import cost_cells, mend_matrix, tell_lost
+from rcjax.logs.costs import Costs, mend_matrix, tell_lost
 from rcjax.logs.errors import listed
 from rcjax.logs.labels import Labeller, UsableCalls, empty_cell, label_cells, read_labels
-from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning
+from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning, PricesWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.sameness import Same, Sameness
 from rcjax.logs.sampled_rows import SampledRows
@@ -105,12 +105,15 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
     takers = _Takers(UsableCalls(), Compared(task, table), SampledRows(), beside.sameness)
     name = name_of(source)
     held, models = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0), dict[str, None]()
+    costs = Costs(rates)
     for rows in _judged_rows(source, rates is not None, beside, models, takers):
         require_models(rows)
         if wanted is not None:
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if rows.frame.height:
-            _put(held, rows, rates, takers)
+            _put(held, rows, costs, takers)
+    if (said := costs.describe()) is not None:
+        warnings.warn(f"{name}: {said}", PricesWarning, stacklevel=4)
     takers.compared.finish(name, held)
     held = _settled(held, name, takers)
     ways = takers.calls.ways.asked
@@ -124,13 +127,13 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
     )
 
 
-def _put(held: Matrices, rows: Rows, rates: Mapping | None, takers: _Takers) -> None:
+def _put(held: Matrices, rows: Rows, costs: Costs, takers: _Takers) -> None:
     """Put rows into their cells; several answers of a model to a query are kept aside, until all are there."""
     cells = held.cells_of(rows)
     if takers.sameness is not None:
         takers.sameness.put(held, cells, rows)
     values = {"logprob": logprobs(rows), **label_cells(rows), **measured_cells(rows)}
-    values["cost"] = cost_cells(rows, list(held.models), cells[1], rates)
+    values["cost"] = costs.cells(rows, list(held.models), cells[1])
     ways = takers.calls.ways.of(rows)
     if SAMPLE in rows.frame.columns:
         takers.sampled.add(rows, cells, takers.compared.hashes(rows), way=ways, **values)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
+from rcjax._base.tokens import Price
 from rcjax._base.wording import count, no_confidence
 from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels
 from rcjax.logs.errors import LogError, brief, listed, near
@@ -75,8 +76,8 @@ class Log(Cells):
     """What the models did: wrote answers, or picked one of several choices."""
     source: str
     """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
-    prices: dict[str, tuple[float, float]] | None = field(default=None, metadata=MODEL)
-    """(input, output) money per million tokens by model, where the costs come from prices."""
+    prices: dict[str, Price] | None = field(default=None, metadata=MODEL)
+    """Money per million tokens by model, where the costs come from prices."""
     asked: dict[str, dict[str, Any]] | None = field(default=None, metadata=MODEL)
     """How each model was asked, where the log tells: signal, options, prices. A policy tuned on the log keeps it."""
     answer: jax.Array | None = field(default=None, metadata=CELL)

@@ -1,4 +1,4 @@
-"""Logs that can hardly be right, though each row can: few queries, labels that tell nothing, inverted confidences."""
+"""Logs that can hardly be right, though each row can: few queries, labels or costs that tell nothing, and the like."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rcjax._base.wording import figure
 from rcjax.logs.log import Log
 
 _FEWEST = 20  # queries
+_MOST_CHEAPEST = 1.0  # money for an answer of the cheapest model
 _INVERTED = 0.45  # how often a better answer is the surer one of two
 _Z = 3.5  # standard errors below a half
 
@@ -38,6 +40,10 @@ def _odd(log: Log) -> Iterator[str]:
         what = "the reference's" if log.counted.noun == "difference" else "right"
         way = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
         yield f"{way}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
+    paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
+    if log.prices is None and paid and min(paid)[0] > _MOST_CHEAPEST:
+        what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
+        yield f"{what}: is it money per million queries? Write money per query"
     for name, logprob, right, known in zip(log.models, log.logprob.T, log.correct.T, labelled.T, strict=True):
         surer = _surer(np.asarray(logprob)[known], np.asarray(right, float)[known])
         if surer is not None:

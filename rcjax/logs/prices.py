@@ -17,18 +17,21 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.json_checks import parsed
+from rcjax._base.tokens import PRICES, Price
 from rcjax.logs.checked_rows import LEAST, MOST, require_file
 from rcjax.logs.errors import LogError, brief, listed, near
+from rcjax.serving.models_file import SETTINGS
 
 _LEAST = 1e6 * LEAST  # of a price per million tokens
 
 
-def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Read prices: (input, output) by model, in money per million tokens.
+def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Price]:
+    """Read prices by model, in money per million tokens.
 
     `source` is the path of a TOML or JSON file, or a mapping, of the form
-    `{model: {"input": price, "output": price}}`; a pair may stand for the inner mapping. A file may be UTF-8, or UTF-16
-    or UTF-32 with a byte order mark.
+    `{model: {"input": price, "output": price}}`, with `cached_input` and `cache_write` besides where input from a
+    cache, or put into one, has prices of its own; a pair may stand for the inner mapping. A file may be UTF-8, or
+    UTF-16 or UTF-32 with a byte order mark.
 
     The list of LiteLLM (`model_prices_and_context_window.json`) and that of OpenRouter (its `/api/v1/models`) are read
     as they are: their fields (`input_cost_per_token`, `pricing.prompt`) are per token. Entries without prices per token
@@ -37,7 +40,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     Raises `LogError` for a file that cannot be read and for prices that are not 0 or from 1e-12 to 1e18.
 
     >>> read_prices({"small": {"input": 0.1, "output": 0.4}})
-    {'small': (0.1, 0.4)}
+    {'small': Price(input=0.1, output=0.4, cached_input=None, cache_write=None)}
     """
     if isinstance(source, Mapping):
         name, content = "prices", source
@@ -54,9 +57,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     return {str(model): _price(entry, f"{name}, model {brief(model)}") for model, entry in content.items()}
 
 
-def price_for(
-    prices: Mapping[str, tuple[float, float]], model: str, where: str = "", others: Iterable[str] = ()
-) -> tuple[float, float]:
+def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: Iterable[str] = ()) -> Price:
     """What the tokens of a model cost, per million.
 
     Args:
@@ -80,18 +81,21 @@ def price_for(
 def priced_words(prices: Any, models: Iterable[str]) -> str | None:
     """Which entries of a list price some models, in words; None where prices come from no list.
 
-    >>> priced_words(PriceList({"openai/tiny": (0.1, 0.4)}), ["tiny"])
+    >>> priced_words(PriceList({"openai/tiny": Price(0.1, 0.4)}), ["tiny"])
     'prices: tiny is priced by openai/tiny, 0.1 and 0.4 per million tokens'
     """
     entries = priced_by(prices, models)
     if not entries:
         return None
-    pairs = [f"{brief(model)} is priced by {brief(entry)}, {_both(prices[entry])}" for model, entry in entries.items()]
+    pairs = [
+        f"{brief(model)} is priced by {brief(entry)}, {_shortly(prices[entry])}" for model, entry in entries.items()
+    ]
     return f"{prices.name}: {'; '.join(pairs)} per million tokens"
 
 
-def _both(pair: tuple[float, float]) -> str:
-    return f"{pair[0]:g} and {pair[1]:g}"
+def _shortly(price: Price) -> str:
+    cached = "" if price.cached_input is None else f" ({price.cached_input:g} for cached input)"
+    return f"{price.input:g} and {price.output:g}{cached}"
 
 
 def _parsed(path: Path) -> Any:
@@ -106,21 +110,27 @@ def _parsed(path: Path) -> Any:
         raise LogError(f"{path.name}: cannot be read: {why}: correct the file") from None
 
 
-def _price(entry: Any, where: str) -> tuple[float, float]:
+def _price(entry: Any, where: str) -> Price:
     if isinstance(entry, Mapping):
         for key in ("input", "output"):
             if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
                 advice = "give input and output, and in TOML put a model's name with a dot in quotes"
                 raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
-        entry = (entry["input"], entry["output"])
-    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
+        for key in entry:
+            if key not in SETTINGS:  # a `models.toml` is a file of prices, too
+                what = f"{brief(key)} is no price{near(key, PRICES)}"
+                raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
+        entry = tuple(entry.get(key) for key in PRICES)
+    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) not in (2, len(PRICES)):
         raise LogError(f"{where}: {_shown(entry)} is no price: give an input and an output price")
-    for key, price in zip(("input", "output"), entry, strict=True):
+    for key, price in zip(PRICES, entry, strict=False):
+        if price is None and key not in PRICES[:2]:
+            continue
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
-        if not number or not (price == 0 or _LEAST <= price <= MOST):
+        if price is None or not number or not (price == 0 or _LEAST <= price <= MOST):
             limits = f"0, or from {_LEAST:g} to {MOST:g}"
             raise LogError(f"{where}: {key} price {_shown(price)}: give money per million tokens, {limits}")
-    return float(entry[0]), float(entry[1])
+    return Price(*(None if price is None else float(price) for price in entry))
 
 
 def _shown(value: Any) -> str:
@@ -136,8 +146,8 @@ _MODES = (None, "chat", "completion", "responses")
 _SPECIMEN = "sample_spec"
 
 
-class PriceList(dict[str, tuple[float, float]]):
-    """(input, output) money per million tokens by entry, of a list whose names are those of providers.
+class PriceList(dict[str, Price]):
+    """Money per million tokens by entry, of a list whose names are those of providers.
 
     A model is priced by the entry of its name, or by the only price of entries that end in it after a slash.
     """
@@ -160,26 +170,32 @@ def price_list(content: Any, name: str, least: float, most: float) -> PriceList 
 
     >>> spec = {"litellm_provider": "openai", "mode": "chat"}
     >>> price_list({"a": {"input_cost_per_token": 1.5e-7, "output_cost_per_token": 6e-7} | spec}, "x.json", 1e-6, 1e18)
-    {'a': (0.15, 0.6)}
+    {'a': Price(input=0.15, output=0.6, cached_input=None, cache_write=None)}
     """
     entries = _of_openrouter(content) or _of_litellm(content)
     if entries is None:
         return None
     prices, passed_over = PriceList(), set[str]()
-    for entry, pair in entries.items():
-        numbers = [_per_million(price) for price in pair]
-        sound = [number for number in numbers if number is not None and (number == 0 or least <= number <= most)]
-        if len(sound) == 2:
-            prices[entry] = sound[0], sound[1]
-        else:
+    for entry, told in entries.items():
+        numbers = (_per_million(price) for price in told)
+        price = Price(*(n if n is not None and (n == 0 or least <= n <= most) else None for n in numbers))
+        if None in price[:2]:
             passed_over.add(entry)
+        else:
+            prices[entry] = price
     if not prices:
         raise LogError(f"{name}: none of its {len(entries):,} entries has prices of tokens: give a list of chat models")
     prices.name, prices.passed_over = name, frozenset(passed_over)
     return prices
 
 
-def _of_litellm(content: Any) -> dict[str, tuple[Any, Any]] | None:
+#: Where a list has each of the `PRICES`: LiteLLM's, and OpenRouter's.
+_LITELLM = ("input_cost_per_token", "output_cost_per_token")
+_LITELLM += ("cache_read_input_token_cost", "cache_creation_input_token_cost")
+_OPENROUTER = ("prompt", "completion", "input_cache_read", "input_cache_write")
+
+
+def _of_litellm(content: Any) -> dict[str, tuple[Any, ...]] | None:
     """What entries of `model_prices_and_context_window.json` say of tokens; None for another file."""
     if not isinstance(content, Mapping):
         return None
@@ -187,22 +203,20 @@ def _of_litellm(content: Any) -> dict[str, tuple[Any, Any]] | None:
     if not any("litellm_provider" in entry or "input_cost_per_token" in entry for entry in entries.values()):
         return None
     return {
-        name: (entry.get("input_cost_per_token"), entry.get("output_cost_per_token"))
-        if entry.get("mode") in _MODES
-        else (None, None)
+        name: tuple(entry.get(field) if entry.get("mode") in _MODES else None for field in _LITELLM)
         for name, entry in entries.items()
         if name != _SPECIMEN
     }
 
 
-def _of_openrouter(content: Any) -> dict[str, tuple[Any, Any]] | None:
+def _of_openrouter(content: Any) -> dict[str, tuple[Any, ...]] | None:
     """What the models of `/api/v1/models` cost by their tokens; None for another file."""
     models = content.get("data") if isinstance(content, Mapping) else content
     if not isinstance(models, Sequence) or isinstance(models, str) or not models:
         return None
     if not all(isinstance(one, Mapping) and "id" in one and isinstance(one.get("pricing"), Mapping) for one in models):
         return None
-    return {str(one["id"]): (one["pricing"].get("prompt"), one["pricing"].get("completion")) for one in models}
+    return {str(one["id"]): tuple(map(one["pricing"].get, _OPENROUTER)) for one in models}
 
 
 def _per_million(price: Any) -> float | None:
@@ -216,13 +230,13 @@ def _per_million(price: Any) -> float | None:
     return float(number * 10**6) if number.is_finite() and number >= 0 else None
 
 
-def entry_for(prices: Mapping[str, tuple[float, float]], model: str) -> str | None:
+def entry_for(prices: Mapping[str, Price], model: str) -> str | None:
     """The name of the entry that prices a model; None where there is none.
 
     Raises `LogError` where several entries of a list may be meant, and their prices differ.
 
-    >>> prices = PriceList({"openai/tiny": (0.1, 0.4), "azure/eu/tiny": (0.1, 0.4), "a/big": (2, 8), "b/big": (3, 8)})
-    >>> entry_for(prices, "tiny"), entry_for(prices, "azure/tiny"), entry_for({"tiny": (1, 1)}, "tiny")
+    >>> prices = PriceList({"openai/tiny": Price(0.1, 0.4), "azure/eu/tiny": Price(0.1, 0.4), "a/big": Price(2, 8)})
+    >>> entry_for(prices, "tiny"), entry_for(prices, "azure/tiny"), entry_for({"tiny": Price(1, 1)}, "tiny")
     ('openai/tiny', None, 'tiny')
     """
     if model in prices:
@@ -241,7 +255,7 @@ def entry_for(prices: Mapping[str, tuple[float, float]], model: str) -> str | No
 def priced_by(prices: Any, models: Iterable[str]) -> dict[str, str]:
     """The entry that prices each model, where prices come from a list; nothing of prices that name models as logs do.
 
-    >>> priced_by(PriceList({"openai/tiny": (0.1, 0.4)}), ["tiny"])
+    >>> priced_by(PriceList({"openai/tiny": Price(0.1, 0.4)}), ["tiny"])
     {'tiny': 'openai/tiny'}
     """
     if not isinstance(prices, PriceList):

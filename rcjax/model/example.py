@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._base.tokens import Price
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
@@ -50,7 +51,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     uniform = np.asarray(jax.random.uniform(for_confidence, (2, len(model.models), 1, n)))
     columns = _draw(model, variation, others, *fill_up(uniform, axis=-1))
     logprob, correct, query_cost = (np.asarray(column)[:n] for column in columns)
-    prices = {name: (price["input"], price["output"]) for name, price in (model.prices or {}).items()}
+    prices = {name: Price(**price) for name, price in (model.prices or {}).items()}
     return Log(
         models=model.models,
         logprob=jnp.asarray(logprob),

@@ -81,7 +81,7 @@ class Details:
         """Where a log comes from, some of its queries, its prices; `more` are other fields."""
         prices = None
         if log.prices is not None:
-            prices = {name: {"input": i, "output": o} for name, (i, o) in log.prices.items()}
+            prices = {name: price.record() for name, price in log.prices.items()}
         return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **more)
 
     @classmethod

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcjax._base import json_checks as check
+from rcjax._base.tokens import PRICES
 from rcjax.policy.spec import Spec, read_search
 
 if TYPE_CHECKING:
@@ -131,8 +131,15 @@ def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> in
 
 
 def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
-    """Money per million tokens: an input and an output price by model."""
-    return check.items(value, where, partial(check.by_name, keys=("input", "output"), check=check.amount))
+    """Money per million tokens by model: prices of input and output, and perhaps of what a cache gives and takes."""
+    return check.items(value, where, _price)
+
+
+def _price(value: Any, where: str) -> Mapping[str, float]:
+    entries = check.amounts(value, where)
+    return check.by_name(
+        entries, where, keys=[name for name in PRICES if name in (*PRICES[:2], *entries)], check=check.amount
+    )
 
 
 def _tuning(provenance: Mapping[str, Any], where: str) -> Mapping[str, Any]:

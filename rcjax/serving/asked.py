@@ -12,9 +12,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
+from rcjax._base.tokens import Price
 from rcjax.serving.asking import Endpoint
 from rcjax.signals.records import record_signal
 
@@ -157,7 +157,7 @@ NEUTRAL = frozenset(
 )
 
 
-def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, Decimal] | None) -> str:
+def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -> str:
     """What a log keeps of how a model is asked, as JSON; what JSON cannot hold is left out.
 
     Of the options it keeps those of an allow-list (`rcjax.serving.asked`), and a digest of the `others`.
@@ -165,10 +165,10 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, 
     Args:
         signal: that reads its confidence.
         options: of each request, but for those of the signal.
-        price: money per million tokens of input and of output, where that is known.
+        price: money per million tokens, where that is known.
 
     >>> from rcjax.signals import Choice
-    >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, (Decimal(1), Decimal(2)))  # doctest: +NORMALIZE_WHITESPACE
+    >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
@@ -179,7 +179,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: tuple[Decimal, 
     if others is not None:
         record["others"] = others
     if price is not None:
-        record["prices"] = {"input": float(price[0]), "output": float(price[1])}
+        record["prices"] = price.record()
     return json.dumps(record, sort_keys=True)
 
 

@@ -6,7 +6,6 @@ No JAX, no numpy: the client of OpenAI and the standard library.
 from __future__ import annotations
 
 import inspect
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +14,14 @@ from decimal import Decimal
 from typing import Any
 
 from rcjax._base.arguments import instance, what_it_is
+from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.answer_keys import CascadeWarning, votes_apart
-from rcjax.serving.completions import Usage
 from rcjax.serving.endpoint import openai
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.streams import in_short
+from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record
@@ -79,7 +79,7 @@ class Endpoint:
     served: str
     signal: Signal | None  # None of a model whose answers are not judged
     options: Mapping[str, Any]
-    price: tuple[Decimal, Decimal] | None  # input, output, per million tokens
+    price: Price | None  # per million tokens
     mean: float | None  # cost of a call by a log; None where none is known, which needs a price
     samples: int = 1  # requests that one question takes, whose answers vote
 
@@ -138,24 +138,20 @@ class Endpoint:
         if not usage.replies and not usage.waiting:
             return _account(None, 0.0, estimated=False)
         if told is not None and not missing and not usage.waiting:
-            return _account((usage.input_tokens, usage.output_tokens), told, estimated=False)
+            return _account(usage.tokens, told, estimated=False)
         estimates = [0.0 if told is None else told]
         if self.price is not None:
             read, written = _tokens(usage.uncounted_read + usage.waiting), _tokens(usage.uncounted_written)
-            estimates.append(estimates[0] + float((read * self.price[0] + written * self.price[1]) / 1_000_000))
+            estimates.append(estimates[0] + float(self.price.money(Tokens(read, written))))
         if self.mean is not None and (missing or self.price is None):
             estimates.append(self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
-        counts = (usage.input_tokens, usage.output_tokens) if not missing and not usage.waiting else None
+        counts = usage.tokens if not missing and not usage.waiting else None
         return _account(counts, max(estimates), estimated=True)
 
     def _told(self, usage: Usage) -> float | None:
         """Money for the replies that tell their tokens, or what they cost; None where there is no price for them."""
-        costs = [one.get("cost") for one in usage.reported] if getattr(self.client, "tells_cost", False) else [None]
-        if None not in costs:
-            return math.fsum(cost for cost in costs if cost is not None)
-        if self.price is None:
-            return None
-        return float((usage.input_tokens * self.price[0] + usage.output_tokens * self.price[1]) / 1_000_000)
+        money = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
+        return None if money is None else float(money)
 
 
 def _tokens(size: int) -> int:
@@ -163,9 +159,10 @@ def _tokens(size: int) -> int:
     return -(-size // _BYTES)
 
 
-def _account(tokens: tuple[int, int] | None, cost: float, *, estimated: bool) -> dict[str, Any]:
-    read, written = tokens or (None, None)
-    return {"input_tokens": read, "output_tokens": written, "cost": cost, "estimated": estimated}
+def _account(tokens: Tokens | None, cost: float, *, estimated: bool) -> dict[str, Any]:
+    read, written, cached, stored = tokens or (None, None, 0, 0)
+    counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
+    return {**counts, "cost": cost, "estimated": estimated}
 
 
 @contextmanager
@@ -195,7 +192,7 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     signals = _with_versions(signals, records)
-    prices = known_prices(policy) | dict(asking.prices or {})
+    prices, given = known_prices(policy), asking.prices or {}
     endpoints = {
         model: Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
@@ -209,7 +206,7 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
                     **model_options.get(model, {}),
                 }
             ),
-            _price(prices.get(model), model),
+            _priced(model, prices, given),
             policy.cost.get(model),
             signals[model].samples if getattr(signals[model], "apart", False) else 1,
         )
@@ -304,13 +301,22 @@ def known_prices(policy: AnyPolicy) -> dict[str, Any]:
     return {**logged, **recorded_prices(policy), **(policy.prices or {})}
 
 
-def _price(listed: Any, model: str) -> tuple[Decimal, Decimal] | None:
+def _price(listed: Any, model: str) -> Price | None:
     if listed is None:
         return None
     try:
-        pair = Decimal(str(listed["input"])), Decimal(str(listed["output"]))
-        if not all(price.is_finite() and 0 <= price <= _DEAREST for price in pair):
+        if {*listed} - {*PRICES}:
+            raise ValueError
+        price = Price(**{name: Decimal(str(value)) for name, value in listed.items()})
+        if not all(one is None or (one.is_finite() and 0 <= one <= _DEAREST) for one in price):
             raise ValueError
     except (KeyError, TypeError, ValueError, ArithmeticError):
-        raise ValueError(f"prices of {model}: give input and output per million tokens, 0 or more") from None
-    return pair
+        advice = "give input and output, and perhaps cached_input and cache_write, per million tokens, 0 or more"
+        raise ValueError(f"prices of {model}: {advice}") from None
+    return price
+
+
+def _priced(model: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Price | None:
+    """The price of a model as given, with what the policy knows of caches besides."""
+    own = _price(known.get(model), model)
+    return _price(given[model], model).completed(own) if given.get(model) is not None else own  # type: ignore[union-attr]

@@ -21,6 +21,9 @@ from rcjax._base.arguments import instance
 from rcjax._base.line_file import LineFile
 from rcjax._base.wording import count
 
+#: Tokens of the input that came from a cache, and that were put into one; a line tells them where there are some.
+CACHED = ("cached_tokens", "cache_write_tokens")
+
 VERSION = 1  # of the lines of a call log
 
 #: What becomes of a call that is to be logged.
@@ -87,6 +90,10 @@ class Call:
     """There is an answer, in which the signal reads no confidence."""
     asked: str | None = None
     """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
+    cached_tokens: int = 0
+    """Of the input, what came from a cache."""
+    cache_write_tokens: int = 0
+    """Of the input, what was put into a cache."""
     likeliest: str | None = None
     """The answer that the model held likelier than the one it gave; None where there is none."""
     added: bool = False
@@ -197,6 +204,7 @@ def call_row(call: Call) -> dict[str, Any]:
         "cost": call.cost,
         "input_tokens": call.input_tokens,
         "output_tokens": call.output_tokens,
+        **{name: count for name in CACHED if (count := getattr(call, name))},
         "estimated": call.estimated,
         "calibrated": call.confidence,
         "shadow": call.shadow,

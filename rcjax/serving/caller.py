@@ -17,12 +17,13 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import AskedRecords
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.completions import CallError, Failure, Usage, choice_text, joined, read_reply
+from rcjax.serving.completions import CallError, Failure, choice_text, joined, read_reply
 from rcjax.serving.endpoint import TIMED_OUT, complete, openai, request, stream_lines
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Prompt, request_bytes
 from rcjax.serving.running_checks import Checks
 from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
+from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Reply
 
 Observe = Callable[[Call], None]
@@ -166,7 +167,10 @@ class Caller:
 
     def _end(self, exchange: Exchange, policy: Policy | None) -> None:
         """Tell and log the call that an exchange was."""
-        question = exchange.question
+        question, endpoint = exchange.question, exchange.endpoint
+        remarks = [] if getattr(endpoint.client, "tells_cost", False) else exchange.usage.remarks(endpoint.price)
+        for remark in remarks:  # what does not add up is other figures in each call
+            self._warn_once(f"{exchange.model}: {remark[:16]}", f"model {exchange.model}: {remark}")
         call = exchange.end(policy, self._asked.of(exchange.model, question.options))
         if self._observe is not None:
             try:

@@ -30,11 +30,12 @@ from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
-from rcjax.serving.completions import Failure, sum_usages
+from rcjax.serving.completions import Failure
 from rcjax.serving.endpoint import openai
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
 from rcjax.serving.streams import Deliver, Piece
+from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
 
 Status = Literal["answered", "best so far", "abstained", "failed"]

@@ -10,18 +10,16 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from rcjax.serving.usage import Usage
 from rcjax.signals import Reply, SignalError
 from rcjax.signals.tokens import TokensError, read_tokens
 
 _MOST_PARTS = 4_000_000  # of one reply: log-probabilities of 16,000 tokens, each with twenty others, have 3 million
-
-
-_MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,116 +48,6 @@ class CallError(Exception):
 
 class NoTextError(CallError):
     """An answer that is there and has no text, as a filter held it back, or all of it is reasoning."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """What the requests of one call have used so far."""
-
-    attempts: int = 0
-    replies: int = 0
-    counted: int = 0  # replies that told their tokens
-    input_tokens: int = 0
-    output_tokens: int = 0
-    uncounted_read: int = 0
-    """Bytes of what was sent for the other replies."""
-    uncounted_written: int = 0
-    """Bytes of the texts of those."""
-    waiting: int = 0
-    """Bytes of what was sent and may be charged though no reply came: what is under way, or timed out."""
-    reported: list[Mapping[str, Any]] = field(default_factory=list)
-    """What each reply told, by the names of OpenAI."""
-
-    def add(self, usage: Any, sent: int = 0, said: int = 0) -> None:
-        """Count a reply, and its tokens from the `usage` that came with it, or else bytes.
-
-        Args:
-            usage: as the server tells it.
-            sent: bytes of the request.
-            said: bytes of the reply.
-        """
-        self.replies += 1
-        tokens = told_tokens(usage)
-        if tokens is None:
-            self.uncounted_read += sent
-            self.uncounted_written += said
-        else:
-            self.counted += 1
-            self.reported.append(_by_openai(usage, tokens))
-            self.input_tokens += tokens[0]
-            self.output_tokens += tokens[1]
-
-
-#: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
-_TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
-
-
-def told_tokens(usage: Any) -> tuple[int, int] | None:
-    """(tokens that were read, tokens that were written) by the `usage` of a reply; None where it tells none.
-
-    No prompt has 0 tokens: a server that says so has not counted them.
-
-    >>> told_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
-    (20, 3)
-    >>> told_tokens({"input_tokens": 7, "output_tokens": 0})
-    (7, 0)
-    >>> told_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is told_tokens({"prompt_tokens": 20}) is None
-    True
-    """
-    told = usage if isinstance(usage, Mapping) else {}
-    read, written = (next((told[name] for name in names if told.get(name) is not None), None) for names in _TOKENS)
-    counts = _as_count(read), _as_count(written)
-    return (counts[0], counts[1]) if counts[0] and counts[1] is not None else None
-
-
-def _as_count(value: Any) -> int | None:
-    """A number of tokens, also as a text or with a fraction of 0; None of whatever is none."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,12}(\.0{1,9})?", value):
-        value = float(value)
-    if type(value) is float and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
-
-
-def _by_openai(usage: Mapping[str, Any], tokens: tuple[int, int]) -> dict[str, Any]:
-    """What a reply tells, with OpenAI's names and whole numbers for its tokens."""
-    total = _as_count(usage.get("total_tokens"))
-    counts = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": total or sum(tokens)}
-    others = {*counts, *(name for names in _TOKENS for name in names)}
-    return counts | {name: value for name, value in usage.items() if name not in others}
-
-
-def _is_amount(value: Any) -> bool:
-    return type(value) in (int, float) and -_MOST_TOKENS <= value <= _MOST_TOKENS
-
-
-def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
-    """What several calls used, as the API has it, with all that endpoints tell besides; None where they tell nothing.
-
-    >>> first, second = Usage(), Usage()
-    >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
-    >>> second.add({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}})
-    >>> sum_usages([first, second])
-    {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
-    """
-    reports = [one for usage in usages for one in usage.reported]
-    if not reports:
-        return None
-    return _sum(reports, deep=True)
-
-
-def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
-    """The sums of numbers, by name, and of those in a mapping, where it is to go that deep; of all else the last."""
-    sums: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in several for name in one):
-        values = [one[name] for one in several if one.get(name) is not None]
-        if values and all(_is_amount(value) for value in values):
-            sums[name] = sum(values)
-        elif values and deep and all(isinstance(value, Mapping) for value in values):
-            sums[name] = _sum(values, deep=False)
-        else:
-            sums[name] = values[-1] if values else None
-    return sums
 
 
 def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mapping[str, Any]:

@@ -15,9 +15,10 @@ from typing import Any
 from rcjax.policy.policy import Policy
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call
-from rcjax.serving.completions import CallError, Failure, NoTextError, Usage
+from rcjax.serving.completions import CallError, Failure, NoTextError
 from rcjax.serving.prompts import Prompt
 from rcjax.serving.running_checks import Checks
+from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Reading, Reply, SignalError
 
 Send = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], Awaitable[Reply]]

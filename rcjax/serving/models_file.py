@@ -6,6 +6,8 @@ base_url = "http://localhost:8000/v1"  # by default OpenAI's
 key_env = "SMALL_KEY"                  # the environment variable that holds the key
 input = 0.1                            # money per million tokens
 output = 0.4
+cached_input = 0.01                    # of input from a cache; by default as other input
+cache_write = 0.125                    # of input that is put into one; likewise
 options = { max_tokens = 1, temperature = 0 }
 signal = "choice"                      # by default that of the command
 samples = 3                            # answers to each question of `rcjax collect`; by default those of the command
@@ -24,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rcjax._base.json_checks import parsed, shown
+from rcjax._base.tokens import PRICES, Price
 from rcjax.signals.records import require_signal_name
 
 _OPENAI_KEY = "OPENAI_API_KEY"
@@ -42,8 +45,8 @@ class ServedModel:
     """Its name in logs and policies."""
     served: str
     """Its name at the endpoint."""
-    price: tuple[Decimal, Decimal] | None
-    """Money per million input and output tokens; None where the policy's own holds."""
+    price: Price | None
+    """Money per million tokens; None where the policy's own holds."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `chat.completions.create`."""
     signal: str | None = None
@@ -54,8 +57,8 @@ class ServedModel:
 class ModelSettings(ServedModel):
     """One model of a `models.toml`."""
 
-    price: tuple[Decimal, Decimal]
-    """Money per million input and output tokens."""
+    price: Price
+    """Money per million tokens."""
     base_url: str | None = None
     """Of the endpoint; None is OpenAI's."""
     key_env: str | None = None
@@ -125,7 +128,7 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
     return {name: _settings(name, entry, f"{path.name}, model {name}") for name, entry in table.items()}
 
 
-_KNOWN = ("model", "base_url", "key_env", "input", "output", "options", "signal", "samples")
+SETTINGS = ("model", "base_url", "key_env", *PRICES, "options", "signal", "samples")
 
 
 def _settings(name: str, entry: Any, where: str) -> ModelSettings:
@@ -136,9 +139,9 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
             advice = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
             raise ValueError(f"{where}: no {key} price: {advice}")
     for key in entry:
-        if key not in _KNOWN:
-            close = difflib.get_close_matches(key, _KNOWN, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_KNOWN)}"
+        if key not in SETTINGS:
+            close = difflib.get_close_matches(key, SETTINGS, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
             raise ValueError(f"{where}: {key} is no setting of a model: {meant}")
     base_url = _text(entry, "base_url", where)
     if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
@@ -150,7 +153,7 @@ def _settings(name: str, entry: Any, where: str) -> ModelSettings:
     signal = _text(entry, "signal", where)
     if signal is not None:
         _require_signal(signal, where)
-    price = _price(entry["input"], f"{where}: input"), _price(entry["output"], f"{where}: output")
+    price = Price(**{name: _price(entry[name], f"{where}: {name}") for name in PRICES if name in entry})
     served = _text(entry, "model", where) or name
     reached = base_url, _text(entry, "key_env", where), _samples(entry.get("samples"), where)
     return ModelSettings(name, served, price, dict(options), signal, *reached)

@@ -11,7 +11,8 @@ from traceback import extract_tb
 from typing import Any
 
 from rcjax.serving.call_log import Call
-from rcjax.serving.completions import CallError, Usage, choice_text, error_word, read_json, said_bytes
+from rcjax.serving.completions import CallError, choice_text, error_word, read_json, said_bytes
+from rcjax.serving.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Assembly:
     >>> for text in ("Par", "is"):
     ...     whole.add({"choices": [{"index": 0, "delta": {"content": text}}]})
     >>> whole.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-    >>> whole.completion(usage)["choices"][0]["message"]["content"], usage.output_tokens
+    >>> whole.completion(usage)["choices"][0]["message"]["content"], usage.tokens.written
     ('Paris', 2)
     """
 

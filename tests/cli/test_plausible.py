@@ -49,6 +49,15 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
         assert "--yes" in words(result)
 
 
+def test_costs_of_another_unit_are_asked_about(tmp_path):
+    rows = [(*row[:4], 1e6 * row[4], *row[5:]) for row in rows_of(seed=0)]
+    log = write_log(tmp_path / "log.csv", rows)
+    result = run("tune", log, "--budget", "60", "--out", tmp_path / "policy.json")
+    assert result.exit_code == 1
+    assert "by the column cost an answer of" in words(result)
+    assert "is it money per million queries? Write money per query" in words(result)
+
+
 def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
     policy = place / "tuned.json"
     tokens, per_token = place / "tokens.csv", place / "per_token.json"

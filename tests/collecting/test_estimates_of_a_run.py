@@ -2,13 +2,17 @@
 
 import json
 import time
+from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from chat_server import completion
 from collecting_runs import collect
 from models_of_a_test import Models, lot, money, questions
 
+import rcjax.collecting.estimate
 from rcjax.cli.collect_run import how_far
+from rcjax.collecting.estimate import Forecast
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -36,6 +40,15 @@ class Long(Models):
         return completion("well " * written, None, (read, written))
 
 
+class Short(Long):
+    """A model whose answers have 5 to 20 tokens, where 200 are usual."""
+
+    def answer(self, name, prompt, counts):
+        read, written = counts[0], 5 + int(15 * lot("length", prompt))
+        self.charged += money(name, read, written)
+        return completion("well " * written, None, (read, written))
+
+
 def before(result):
     document = json.loads(result.stdout)
     return document, sum(row["likely_cost"] for row in document["estimate"])
@@ -57,6 +70,26 @@ def test_a_few_answers_tell_what_the_others_cost(place, seen):
         place, behave, *how, "--dry-run", "--out", place / "new.jsonl", rows=rows, names=("small", "large")
     )
     assert before(unseen)[1] < 0.35 * came
+
+
+def test_twenty_answers_tell_what_a_run_costs_within_a_third(place, monkeypatch):
+    behave, rows = Short(), of_text(80)
+    how = ("--signal", "length", "--json")
+    unseen, _ = collect(place, behave, *how, "--dry-run", rows=rows, names=("small", "large"))
+    collect(place, behave, *how, rows=rows[:20], names=("small", "large"))
+    spent = sum(row["at_most"] for row in rows_of(place))
+    result, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
+    document, likely = before(result)
+    came = float(document["spent"]) - spent
+    assert likely == pytest.approx(came, rel=1 / 3)
+    assert before(unseen)[1] > 3 * came
+    run = SimpleNamespace(
+        tallies={"small": Tally(to_do=80, done=20)}, file=SimpleNamespace(answers=None), purse=SimpleNamespace(spent=1)
+    )
+    monkeypatch.setattr(rcjax.collecting.estimate, "estimate", lambda *_: SimpleNamespace(likely=0.5))
+    forecast = Forecast([None], [], None)
+    assert forecast.whole(None, [19], Decimal(1)) is None
+    assert "about $1.50 in all" in how_far(run, time.monotonic(), forecast)
 
 
 def test_judges_are_counted_before_and_after_there_are_some(place):

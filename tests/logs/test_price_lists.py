@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from misses import in_turn
 
+from rcjax._base.tokens import Price
 from rcjax.logs import LogError, PricesWarning, read_log, read_prices
 
 CHAT = {"litellm_provider": "openai", "mode": "chat"}
@@ -29,7 +30,10 @@ LITELLM = {
 }
 OPENROUTER = {
     "data": [
-        {"id": "openai/gpt-4o-mini", "pricing": {"prompt": "0.00000015", "completion": "0.0000006", "image": "0.0002"}},
+        {
+            "id": "openai/gpt-4o-mini",
+            "pricing": {"prompt": "0.00000015", "completion": "0.0000006", "input_cache_read": "7.5e-8"},
+        },
         {"id": "openrouter/auto", "pricing": {"prompt": "-1", "completion": "-1"}},
         {"id": "meta/llama:free", "pricing": {"prompt": "0", "completion": "0"}},
     ]
@@ -45,12 +49,12 @@ def written(folder, content):
 def test_litellm(tmp_path):
     prices = read_prices(written(tmp_path, LITELLM))
     assert prices == {
-        "gpt-4o-mini": (0.15, 0.6),
-        "azure/eu/gpt-4o-mini": (0.165, 0.66),
-        "groq/llama": (0.05, 0.08),
-        "a/shared": (1.0, 1.0),
-        "b/shared": (2.0, 2.0),
-        "free": (0.0, 0.0),
+        "gpt-4o-mini": Price(0.15, 0.6),
+        "azure/eu/gpt-4o-mini": Price(0.165, 0.66),
+        "groq/llama": Price(0.05, 0.08),
+        "a/shared": Price(1.0, 1.0),
+        "b/shared": Price(2.0, 2.0),
+        "free": Price(0.0, 0.0),
     }
     assert prices.passed_over == {"dall-e-3", "ada", "gpt-image"}
     assert read_prices(LITELLM) == prices
@@ -67,14 +71,15 @@ def test_entries_of_the_real_list():
         "bedrock/*/1-month-commitment/cohere.command-text-v14",
     }
     for entry, pair in prices.items():
-        told = content[entry]["input_cost_per_token"], content[entry]["output_cost_per_token"]
-        assert pair == pytest.approx([1e6 * price for price in told], rel=1e-12)
+        fields = "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost"
+        told = [content[entry].get(field) for field in (*fields, "cache_creation_input_token_cost")]
+        assert [*pair] == [price if price is None else pytest.approx(1e6 * price, rel=1e-12) for price in told]
 
 
 def test_openrouter(tmp_path):
     for content in (OPENROUTER, OPENROUTER["data"]):
         prices = read_prices(written(tmp_path, content))
-        assert prices == {"openai/gpt-4o-mini": (0.15, 0.6), "meta/llama:free": (0.0, 0.0)}
+        assert prices == {"openai/gpt-4o-mini": Price(0.15, 0.6, 0.075), "meta/llama:free": Price(0.0, 0.0)}
         assert prices.passed_over == {"openrouter/auto"}
 
 
@@ -109,8 +114,8 @@ def test_which_entry_prices_a_model(content, model, entry, tmp_path):
         return
     with pytest.warns(PricesWarning, match=rf"list.json: .*{model} is priced by {entry}, [\d.]+ and [\d.]+"):
         log = read_log(frame, prices=path)
-    sent, received = read_prices(path)[entry]
-    assert log.prices[model] == (sent, received)
+    price = sent, received, *_ = read_prices(path)[entry]
+    assert log.prices[model] == price
     assert log.cost[log.models.index(model)] == pytest.approx((100 * sent + 10 * received) / 1e6)
 
 

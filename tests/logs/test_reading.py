@@ -17,6 +17,7 @@ from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, tabl
 from misses import in_turn
 from tiers import examples
 
+from rcjax._base.tokens import Price
 from rcjax.logs import IncompleteLogWarning, Log, LogError, MissingPricesError, read_log, read_prices
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -35,7 +36,7 @@ def test_matrices_costs_and_order():
     large = (np.array([100, 200, 300]) * 2.0 + np.array([10, 30, 50]) * 8.0) / 1e6
     np.testing.assert_allclose(log.query_cost, np.stack([small, large], axis=1), rtol=1e-6)
     np.testing.assert_allclose(log.cost, [small.mean(), large.mean()], rtol=1e-6)
-    assert log.prices == {"small": (0.1, 0.4), "large": (2.0, 8.0)}
+    assert log.prices == {"small": Price(0.1, 0.4), "large": Price(2.0, 8.0)}
     assert log.complete.tolist() == [True] * 3
     assert repr(log) == log.describe()
 
@@ -187,10 +188,10 @@ def test_models_selects_orders_and_ignores_the_rows_of_others():
 
 def test_prices_from_files_and_mappings(tmp_path):
     toml = '["llama3.2-1b"]\ninput = 0.1\noutput = 1\n'
-    expected = {"llama3.2-1b": (0.1, 1.0)}
+    expected = {"llama3.2-1b": Price(0.1, 1.0)}
     assert read_prices(write(tmp_path, toml, name="p.toml")) == expected
     assert read_prices(write(tmp_path, json.dumps(expected), name="p.json")) == expected
-    assert read_prices(read_prices({"llama3.2-1b": {"input": 0.1, "output": 1, "note": "x"}})) == expected
+    assert read_prices(read_prices({"llama3.2-1b": {"input": 0.1, "output": 1}})) == expected
 
 
 def test_prices_must_know_the_models_of_the_log_but_may_know_more():
@@ -294,7 +295,7 @@ def test_select():
     log = read_log(table(), prices=PRICES)
     one = log.select(["large"])
     assert one.models == ("large",)
-    assert one.prices == {"large": (2.0, 8.0)}
+    assert one.prices == {"large": Price(2.0, 8.0)}
     assert one.logprob.shape == (3, 1)
     np.testing.assert_array_equal(one.cost, log.cost[1:])
     turned = log.select(["large", "small"])

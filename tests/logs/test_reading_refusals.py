@@ -198,6 +198,9 @@ def test_one_model_or_one_answer_is_too_little():
         ("[small]\ninput = \noutput = 1", ("p.toml: cannot be read", "line 2")),
         ("[small]\ninput = 1", ("p.toml, model small: no output price", "give input and output")),
         ("[small]\ninput = 1\nouput = 1", ("did you mean 'ouput' for 'output'?",)),
+        ("[small]\ninput = 1\noutput = 1\nper = 1000", ("model small: per is no price", "per million tokens")),
+        ("[small]\ninput = 1\noutput = 1\nreasoning = 2", ("model small: reasoning is no price",)),
+        ("[small]\ninput = 1\noutput = 1\ncached = 2", ("did you mean 'cached_input' for 'cached'?",)),
         (
             "[llama3.2-1b]\ninput = 1\noutput = 1",
             ("p.toml, model llama3: no input price", "with a dot in quotes"),

@@ -15,12 +15,13 @@ from scripted_cascade import POLICY, PRICES
 
 import rcjax
 from rcjax import signals
+from rcjax._base.tokens import Price
 from rcjax.serving.asked import record_asked
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.signals.records import LetterOf, contradiction, signal_from_record
 
-PRICE = (Decimal("0.1"), Decimal("0.4"))
+PRICE = Price(Decimal("0.1"), Decimal("0.4"))
 SIGNALS = [
     signals.Choice(("A", "B"), top=5),
     signals.Verification(yes=("J",), second_options={"max_tokens": 2}),

@@ -13,8 +13,9 @@ from misses import in_turn
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import clients
-from rcjax.serving.completions import CallError, Failure, Usage
+from rcjax.serving.completions import CallError, Failure
 from rcjax.serving.endpoint import complete, stream_lines
+from rcjax.serving.usage import Usage
 
 MESSAGES = [{"role": "user", "content": "Is it médium?"}]
 BODY = json.dumps(completion("A")).encode()
@@ -123,7 +124,7 @@ def test_every_option_is_sent(kind, monkeypatch):
     assert expected.items() <= headers.items()
     assert float(headers["x-stainless-read-timeout"]) == 4
     assert reply == completion("A")
-    assert (usage.attempts, usage.replies, usage.input_tokens) == (1, 1, 100)
+    assert (usage.attempts, usage.replies, usage.tokens.read) == (1, 1, 100)
 
 
 @every_client

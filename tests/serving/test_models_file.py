@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 from misses import in_turn
 
+from rcjax._base.tokens import Price
 from rcjax.logs.prices import read_prices
 from rcjax.serving.asked import recorded_options
 from rcjax.serving.models_file import read_models
@@ -40,7 +41,7 @@ def test_all_of_it(path):
         "SMALL_KEY",
     )
     assert (small.price, small.options, small.signal) == (
-        (Decimal("0.1"), Decimal("0.4")),
+        Price(Decimal("0.1"), Decimal("0.4")),
         {"max_tokens": 1, "temperature": 0},
         "choice",
     )
@@ -49,7 +50,7 @@ def test_all_of_it(path):
 
 def test_it_is_a_file_of_prices_too(path):
     path.write_text(WHOLE)
-    assert read_prices(path) == {"small-1.5b": (0.1, 0.4), "large": (2.0, 8.5)}
+    assert read_prices(path) == {"small-1.5b": Price(0.1, 0.4), "large": Price(2.0, 8.5)}
 
 
 def test_keys_come_from_the_environment(path, monkeypatch):

@@ -1,11 +1,11 @@
 """Of a request's options a log keeps those of an allow-list, and a digest of the others: no content, no secret."""
 
 import json
-from decimal import Decimal
 
 from misses import in_turn
 
 from rcjax import signals
+from rcjax._base.tokens import Price
 from rcjax.serving.asked import digest_of_others, record_asked, recorded_options
 from rcjax.signals.records import signal_from_record
 
@@ -42,7 +42,7 @@ KEPT = [
 
 @in_turn("options", list(HIDDEN.values()), ids=list(HIDDEN))
 def test_what_is_not_in_the_list_is_a_digest(options):
-    text = record_asked(signals.Choice(), {"max_tokens": 1, **options}, (Decimal(1), Decimal(2)))
+    text = record_asked(signals.Choice(), {"max_tokens": 1, **options}, Price(1, 2))
     assert "s3cret" not in text
     assert len(text) < 1000
     record = json.loads(text)

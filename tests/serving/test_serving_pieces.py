@@ -15,8 +15,9 @@ from scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax import signals
 from rcjax.serving.cascade import Cascade, CascadeError
-from rcjax.serving.completions import CallError, Usage, read_reply
+from rcjax.serving.completions import CallError, read_reply
 from rcjax.serving.streams import Assembly, Delivery, read_chunks
+from rcjax.serving.usage import Usage
 
 
 def ask(behave, *, signal=None, policy=POLICY, **own):

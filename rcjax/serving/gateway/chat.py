@@ -18,7 +18,6 @@ from starlette.datastructures import Headers
 from rcjax.serving.asked import NEUTRAL
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import CascadeError, Result
-from rcjax.serving.completions import sum_usages
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.chat_request import ChatRequest
@@ -29,6 +28,7 @@ from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, 
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.prompts import Prompt
 from rcjax.serving.streams import Piece
+from rcjax.serving.usage import sum_usages
 
 
 @dataclass(slots=True)

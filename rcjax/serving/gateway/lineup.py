@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -242,7 +241,7 @@ class _Cascades:
             name=name,
             served={model: one.served for model, one in settings.items()},
             model_options={model: one.options for model, one in settings.items()},
-            prices={model: _price(one.price) for model, one in settings.items() if one.price is not None},
+            prices={model: one.price.record() for model, one in settings.items() if one.price is not None},
             concurrency=2 * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
@@ -312,10 +311,6 @@ class _Cascades:
             what = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
         return Endpoint(client, model.served, None, options, model.price, mean if model.price is None else None)
-
-
-def _price(price: tuple[Decimal, Decimal]) -> dict[str, float]:
-    return {"input": float(price[0]), "output": float(price[1])}
 
 
 _LOGGER = logging.getLogger("rcjax.serving")

@@ -1,0 +1,233 @@
+"""What replies say that they used: tokens, and what those cost. One reader for all who ask, import or bill.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from rcjax._base.tokens import Price, Tokens
+
+_MOST_TOKENS = 10**9  # of one reply: whatever says more does not count tokens
+
+#: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
+_TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+
+#: Where usage tells what came from a cache, and what was put into one: within the input, or beside it.
+_CACHED = ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
+_CACHED += ("prompt_cache_hit_tokens", "cached_tokens")
+_STORED = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
+_CACHED_BESIDE, _STORED_BESIDE = "cache_read_input_tokens", "cache_creation_input_tokens"
+
+#: Hidden reasoning: within the output, or where it is more than that beside it.
+_REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
+
+
+@dataclass(slots=True)
+class Usage:
+    """What the requests of one call have used so far."""
+
+    attempts: int = 0
+    replies: int = 0
+    uncounted_read: int = 0
+    """Bytes of what was sent for the other replies."""
+    uncounted_written: int = 0
+    """Bytes of the texts of those."""
+    waiting: int = 0
+    """Bytes of what was sent and may be charged though no reply came: what is under way, or timed out."""
+    reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
+    """What each reply told: its tokens, and all by the names of OpenAI."""
+    odd: str | None = None
+    """What does not add up in what replies told, in words."""
+
+    @property
+    def counted(self) -> int:
+        """How many replies told their tokens."""
+        return len(self.reported)
+
+    @property
+    def tokens(self) -> Tokens:
+        """All tokens of those."""
+        return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
+
+    def add(self, usage: Any, sent: int = 0, said: int = 0) -> None:
+        """Count a reply, and its tokens from the `usage` that came with it, or else bytes.
+
+        Args:
+            usage: as the server tells it.
+            sent: bytes of the request.
+            said: bytes of the reply.
+        """
+        self.replies += 1
+        tokens = told_tokens(usage)
+        if tokens is None:
+            self.uncounted_read += sent
+            self.uncounted_written += said
+        else:
+            self.reported.append((tokens, _by_openai(usage)))
+            self.odd = self.odd or contradiction(usage)
+
+    def join(self, other: Usage) -> None:
+        """Add what other requests of the call have used."""
+        for name in ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.odd = self.odd or other.odd
+        self.reported += other.reported
+
+    def money(self, price: Price | None, *, free: bool = False) -> Decimal | None:
+        """Money for the replies that tell their tokens: as they say themselves, or by price; None where nobody knows.
+
+        Args:
+            price: of the model.
+            free: whether a cost of 0 is one, as of a client that reckons costs itself.
+        """
+        bills = [_bill(told, free) for _, told in self.reported]
+        by_price = [None if price is None else _exact(price).money(tokens) for tokens, _ in self.reported]
+        costs = [bill if bill is not None else own for bill, own in zip(bills, by_price, strict=True)]
+        return None if None in costs else sum((cost for cost in costs if cost is not None), Decimal(0))
+
+    def remarks(self, price: Price | None) -> list[str]:
+        """What a person should know of how its money was reckoned, in words; nothing as a rule."""
+        said = [f"its usage does not add up: {self.odd}: the larger counts"] if self.odd else []
+        if any(_bill(told, free=False) is not None for _, told in self.reported):
+            return [*said, "its server tells what calls cost, which counts in place of prices"]
+        tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
+        if (tokens.cached and cached is None) or (tokens.stored and stored is None):
+            missing = "cached_input" if tokens.cached and cached is None else "cache_write"
+            said.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
+        return said
+
+
+def _exact(price: Price) -> Price:
+    return Price(*(None if one is None else Decimal(str(one)) for one in price))
+
+
+def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
+    """What a reply says that it cost, as OpenRouter does: with what the provider charges besides to one's own key."""
+    cost, details = told.get("cost"), told.get("cost_details")
+    upstream = details.get("upstream_inference_cost") if isinstance(details, Mapping) else None
+    if told.get("is_byok") is True and not _is_money(upstream):
+        return None
+    whole = [value for value in (cost, upstream if told.get("is_byok") is True else None) if _is_money(value)]
+    money = sum((Decimal(str(value)) for value in whole), Decimal(0))
+    return money if _is_money(cost) and (money > 0 or free) else None
+
+
+def _is_money(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _MOST_TOKENS
+
+
+def told_tokens(usage: Any) -> Tokens | None:
+    """The tokens of a reply by the `usage` that it tells; None where it tells none.
+
+    No prompt has 0 tokens: a server that says so has not counted them. What stands beside input and output counts too:
+    reasoning where the total is larger, or is told as more than the output; what a cache gave and took under the names
+    of Anthropic, but where the input holds it already.
+
+    >>> told_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
+    Tokens(read=20, written=3, cached=0, stored=0)
+    >>> told_tokens({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 90})
+    Tokens(read=97, written=2, cached=90, stored=0)
+    >>> told_tokens({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 60})
+    Tokens(read=20, written=40, cached=0, stored=0)
+    >>> told_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is told_tokens({"prompt_tokens": 20}) is None
+    True
+    """
+    told = usage if isinstance(usage, Mapping) else {}
+    read, written = (_first(told, names) for names in _TOKENS)
+    cached, stored = _first(told, _CACHED) or 0, _first(told, _STORED) or 0
+    beside = _first(told, (_CACHED_BESIDE,)) or 0, _first(told, (_STORED_BESIDE,)) or 0
+    if read is None or written is None or not read + sum(beside):
+        return None
+    total, reasoning = _first(told, ("total_tokens",)) or 0, _first(told, _REASONING) or 0
+    if any(beside):
+        cached, stored = beside
+        by_anthropic = told.get("prompt_tokens") is None and "input_tokens_details" not in told
+        if by_anthropic or sum(beside) > read or total >= read + written + sum(beside):
+            read += sum(beside)
+    written = max(written, total - read, written + reasoning if reasoning > written else 0)
+    cached = min(cached, read)
+    return Tokens(read, written, cached, min(stored, read - cached))
+
+
+def contradiction(usage: Any) -> str | None:
+    """What does not add up in the usage of a reply, in words; None where all does.
+
+    >>> contradiction({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 7})
+    '20 tokens of input and 3 of output are more than 7 in total'
+    """
+    told = usage if isinstance(usage, Mapping) else {}
+    read, written = (_first(told, names) or 0 for names in _TOKENS)
+    total, within = _first(told, ("total_tokens",)), _first(told, _CACHED) or 0
+    if within > read:
+        return f"{within:,} tokens of input came from a cache, and there are {read:,}"
+    if total and total < read + written:
+        return f"{read:,} tokens of input and {written:,} of output are more than {total:,} in total"
+    return None
+
+
+def _first(told: Mapping[str, Any], names: Sequence[str]) -> int | None:
+    """The first of the counts of these names that there is; a point leads into a mapping."""
+    for name in names:
+        value: Any = told
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            return _as_count(value)
+    return None
+
+
+def _as_count(value: Any) -> int | None:
+    """A number of tokens, also as a text or with a fraction of 0; None of whatever is none."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,12}(\.0{1,9})?", value):
+        value = float(value)
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
+
+
+def _by_openai(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reply tells, as it tells it, with OpenAI's names and whole numbers for its tokens."""
+    read, written = (_first(usage, names) or 0 for names in _TOKENS)
+    total = _first(usage, ("total_tokens",)) or read + written
+    counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
+    others = {*counts, *(name for names in _TOKENS for name in names)}
+    return counts | {name: value for name, value in usage.items() if name not in others}
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and -_MOST_TOKENS <= value <= _MOST_TOKENS
+
+
+def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
+    """What several calls used, as the API has it, with all that endpoints tell besides; None where they tell nothing.
+
+    >>> first, second = Usage(), Usage()
+    >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
+    >>> second.add({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}})
+    >>> sum_usages([first, second])
+    {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
+    """
+    reports = [told for usage in usages for _, told in usage.reported]
+    if not reports:
+        return None
+    return _sum(reports, deep=True)
+
+
+def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
+    """The sums of numbers, by name, and of those in a mapping, where it is to go that deep; of all else the last."""
+    sums: dict[str, Any] = {}
+    for name in dict.fromkeys(name for one in several for name in one):
+        values = [one[name] for one in several if one.get(name) is not None]
+        if values and all(_is_amount(value) for value in values):
+            sums[name] = sum(values)
+        elif values and deep and all(isinstance(value, Mapping) for value in values):
+            sums[name] = _sum(values, deep=False)
+        else:
+            sums[name] = values[-1] if values else None
+    return sums

@@ -1,0 +1,132 @@
+"""What replies say that they used, and what that costs: the right money of each way in which providers tell it."""
+
+import json
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from chat_server import Response, sure
+from command_line import run
+from gateway_service import SURE
+from misses import in_turn
+from scripted_cascade import ask, cascade_policy, script
+
+import rcjax
+from rcjax._base.tokens import Price, Tokens
+from rcjax.importing.chats import used
+from rcjax.logs import PricesWarning
+from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.usage import Usage
+
+DETAILS = "prompt_tokens_details", "completion_tokens_details"
+
+#: (usage, what it is: read, written, from a cache, into a cache).
+SHORT, LONG = ({"prompt_tokens": number, "completion_tokens": 10} for number in (20, 2000))
+ANTHROPIC = {"input_tokens": 20, "output_tokens": 10}
+REASONING = {DETAILS[1]: {"reasoning_tokens": 200}}
+TOLD = [
+    (SHORT | {"total_tokens": 30}, (20, 10, 0, 0)),
+    # Reasoning: within the output (OpenAI), beside it (Grok), in the total alone (Gemini).
+    (SHORT | REASONING | {"completion_tokens": 210, "total_tokens": 230}, (20, 210, 0, 0)),
+    (SHORT | REASONING | {"total_tokens": 230}, (20, 210, 0, 0)),
+    (SHORT | REASONING, (20, 210, 0, 0)),
+    (SHORT | {"total_tokens": 230}, (20, 210, 0, 0)),
+    # Caches: within the input (OpenAI, DeepSeek, LiteLLM), beside it (Anthropic, and servers that pass its names on).
+    (LONG | {DETAILS[0]: {"cached_tokens": 1500}}, (2000, 10, 1500, 0)),
+    (LONG | {"prompt_cache_hit_tokens": 1500}, (2000, 10, 1500, 0)),
+    (LONG | {"total_tokens": 2010, "cache_read_input_tokens": 1500}, (2000, 10, 1500, 0)),
+    (LONG | {"total_tokens": 3510, "cache_read_input_tokens": 1500}, (3500, 10, 1500, 0)),
+    (ANTHROPIC | {"cache_read_input_tokens": 1500}, (1520, 10, 1500, 0)),
+    (ANTHROPIC | {"cache_creation_input_tokens": 1000}, (1020, 10, 0, 1000)),
+    (SHORT | {"total_tokens": 30, "cache_creation_input_tokens": 1000}, (1020, 10, 0, 1000)),
+    (ANTHROPIC | {"input_tokens": 2000, "input_tokens_details": {"cached_tokens": 1500}}, (2000, 10, 1500, 0)),
+]
+
+
+@in_turn(("told", "tokens"), TOLD)
+def test_one_reader_of_usage(told, tokens):
+    usage = Usage()
+    usage.add(told)
+    assert usage.tokens == Tokens(*tokens)
+    assert usage.odd is None
+    assert [used(told).get(f"{name}_tokens", 0) for name in ("input", "output", "cached", "cache_write")] == [*tokens]
+    price = Price(1.0, 10.0, 0.1, 2.0)
+    read, written, cached, stored = tokens
+    assert float(usage.money(price)) == pytest.approx(
+        (read - cached - stored + 10 * written + 0.1 * cached + 2 * stored) / 1e6
+    )
+    assert float(usage.money(Price(1.0, 10.0))) == pytest.approx((read + 10 * written) / 1e6)
+
+
+def test_what_does_not_add_up_or_has_no_price_is_said():
+    usage = Usage()
+    usage.add({"prompt_tokens": 20, "completion_tokens": 30, "total_tokens": 7})
+    assert (usage.tokens[:2], len(usage.remarks(Price(1, 1)))) == ((20, 30), 1)
+    usage = Usage()
+    usage.add({"prompt_tokens": 20, "completion_tokens": 30, DETAILS[0]: {"cached_tokens": 5}})
+    assert "no price cached_input is known" in usage.remarks(Price(1, 1))[0]
+    assert usage.remarks(Price(1, 1, 0.1)) == usage.remarks(None) == []
+
+
+@in_turn(
+    ("more", "bill"),
+    [
+        ({"cost": 0.002}, "0.002"),
+        ({"cost": 0.0001, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.002}}, "0.0021"),
+        ({"cost": 0.0001, "is_byok": True}, "0.00005"),
+        ({"cost": 0}, "0.00005"),  # of a model that has a price
+        ({"cost": "free"}, "0.00005"),
+    ],
+)
+def test_a_cost_that_is_told_is_the_bill(more, bill):
+    usage = Usage()
+    usage.add({"prompt_tokens": 20, "completion_tokens": 30} | more)
+    assert usage.money(Price(1.0, 1.0)) == Decimal(bill)
+    said = "its server tells what calls cost, which counts in place of prices"
+    assert (said in usage.remarks(Price(1, 1))) == (bill not in ("0.00005",))
+
+
+def test_service_log_and_learning_bill_cached_input_by_the_prices_of_the_policy(tmp_path):
+    prices = {"small": {"input": 1.0, "output": 10.0, "cached_input": 0.1}, "middle": {"input": 5.0, "output": 5.0}}
+    policy = cascade_policy(prices=prices | {"large": {"input": 9.0, "output": 9.0}})
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, DETAILS[0]: {"cached_tokens": 900}}
+    reply = Response(json.dumps(json.loads(json.dumps(sure("A", SURE))) | {"usage": usage}).encode())
+    given = {model: {"input": price["input"], "output": price["output"]} for model, price in prices.items()}
+    with (
+        CallLog(tmp_path / "calls.jsonl") as log,
+        pytest.warns(CascadeWarning, match="middle: a cache serves its input"),
+    ):
+        result, _ = ask(
+            script(small=reply, middle=reply, large=reply), policy=policy, prices=given, log=log, shadow=1.0
+        )
+    cost = (100 * 1 + 900 * 0.1 + 10 * 10) / 1e6
+    assert result.cost == pytest.approx(cost)
+    rows = {row["model"]: row for row in map(json.loads, (tmp_path / "calls.jsonl").read_text().splitlines())}
+    assert (rows["small"]["cost"], rows["small"]["cached_tokens"]) == (pytest.approx(cost), 900)
+    assert rows["middle"]["cost"] == pytest.approx((1000 * 5 + 10 * 5) / 1e6)
+    assert json.loads(rows["small"]["asked"])["prices"] == prices["small"]
+
+
+def test_a_table_with_cached_tokens_says_their_share_once(tmp_path):
+    rows = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 1], "confidence": [0.5] * 4}
+    table = pl.DataFrame(
+        rows | {"input_tokens": [1000] * 4, "output_tokens": [10] * 4, "cached_tokens": [900, None] * 2}
+    )
+    prices = {"small": {"input": 1, "output": 10, "cached_input": 0.1}, "large": {"input": 9, "output": 9}}
+    with pytest.warns(PricesWarning, match=r"from a cache: 90 % of small, at \$0.1 per million$"):
+        log = rcjax.read_log(table, prices=prices)
+    assert log.cost.tolist() == pytest.approx([(100 + 90 + 100) / 1e6, 9 * 1010 / 1e6])
+    with pytest.warns(PricesWarning, match="90 % of small, at the full price, as none for cached_input is known"):
+        assert rcjax.read_log(table, prices={"small": (1, 10), "large": (9, 9)}).cost[0] == pytest.approx(1100 / 1e6)
+    table.write_csv(tmp_path / "log.csv")
+    (tmp_path / "prices.json").write_text(json.dumps(prices))
+    result = run("import", tmp_path / "log.csv", "--prices", tmp_path / "prices.json", "--out", tmp_path / "new.csv")
+    assert result.exit_code == 0, result.stderr
+    assert pl.read_csv(tmp_path / "new.csv")["cost"].to_list() == pytest.approx([290e-6] * 2 + [9 * 1010e-6] * 2)
+
+
+def test_prices_per_thousand_tokens_are_asked_about(tmp_path):
+    (tmp_path / "prices.json").write_text(json.dumps({"small": {"input": 0.00015, "output": 0.0006}}))
+    result = run("tune", tmp_path / "no.csv", "--prices", tmp_path / "prices.json", "--budget", "1")
+    assert "if it is meant per 1,000 tokens, write 0.15" in " ".join(result.stderr.split())
