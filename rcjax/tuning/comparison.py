@@ -138,12 +138,6 @@ class Luck(NamedTuple):
     """Over all prices together."""
     budgets: np.ndarray
     """Over all budgets."""
-    errors: np.ndarray
-    """Over all limits on the error."""
-
-    def at(self, target: TargetName) -> np.ndarray:
-        """That of a kind of target."""
-        return {"budget": self.budgets, "max_error": self.errors}.get(target, self.prices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,15 +170,16 @@ class Comparison:
 
         The best of many looks better than it is on other queries, and there are many more cascades to choose from than
         models. By so much the errors of cascades are raised: so both are told by one measure, and single models are as
-        counted. Over all prices together, or all budgets, or all limits on the error: single figures of that are noise.
+        counted. Over all prices together, or all budgets: single figures of that are noise. For a limit on the error
+        nothing is chosen among many: a ladder stands where it is met, and raised errors would raise the bill alone.
 
         Args:
             target: the kind of target that is chosen for.
             comparing: of policies that may compare answers, where there are any.
         """
-        if self.luck is None:
+        if self.luck is None or target == "max_error":
             return 0.0
-        luck = self.luck.at(target)
+        luck = self.luck.budgets if target == "budget" else self.luck.prices
         return max(float(luck[-1 if comparing else min(1, len(luck) - 1)] - luck[0]), 0.0)
 
     def nearest(self, lam: Any) -> np.ndarray:

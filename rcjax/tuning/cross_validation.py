@@ -145,5 +145,5 @@ def _at_errors(losses: Losses, arms: Sequence[str], alone: np.ndarray) -> AtErro
 
 def _luck(losses: Losses, arms: Sequence[str]) -> Luck:
     targets = losses.targets
-    kinds = targets.prices, targets.within, targets.limits
+    kinds = targets.prices, targets.within
     return Luck(*(np.array([losses.luck(arm, kind) for arm in arms]) for kind in kinds))

@@ -54,7 +54,7 @@ def compared(monkeypatch, log):
 
     def decide(luck=0.0):
         lam, nothing = lam_range(np.asarray(log.cost), PRICES), Gain(*[np.zeros((2, 3))] * 2)
-        lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck], [0.0, 3 * luck]]))
+        lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck]]))
         seen = Comparison(lam, Gains(nothing, nothing, nothing), at_budgets=AtBudgets(np.ones(3), nothing), luck=lucks)
         monkeypatch.setattr(select, "cross_validate", lambda *_: seen)
 
@@ -275,7 +275,7 @@ def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, c
     assert alone[1] > 0
 
 
-@pytest.mark.parametrize(("target", "raised"), [("max_error", 0.045), ("error_cost", 0.015), ("lam", 0.015)])
+@pytest.mark.parametrize(("target", "raised"), [("max_error", 0.0), ("lam", 0.015)])
 def test_each_kind_of_target_has_a_luck_of_its_own(log, model, compared, target, raised):
     rows = []
     for luck in (0.0, 0.015):
@@ -288,4 +288,4 @@ def test_each_kind_of_target_has_a_luck_of_its_own(log, model, compared, target,
     for row in cascades:
         assert lucky[row] == pytest.approx(plain[row] + raised, rel=1e-9)
     said = tell_corrections(selection.frontier, selection.comparison, selection.target)
-    assert f"raised by {100 * raised:.2g} points" in said
+    assert (f"raised by {100 * raised:.2g} points" in said) == (raised > 0)

@@ -55,7 +55,7 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.0
     errors = AtErrors(np.array([0.05, 0.1, 0.15]), np.full((arms, 3), 1e-4), spared, ALONE)
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
     compared = None if rival is None else Gains(Gain(amid(rival), np.full(3, gain_se)), none, none)
-    luck = Luck(0 * lucks, lucks, 2 * lucks)
+    luck = Luck(0 * lucks, lucks)
     return Comparison(np.geomspace(1, 100, 3), pairs, compared, at_budgets=at, at_errors=errors, luck=luck)
 
 
