@@ -20,7 +20,7 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.posterior import Posterior
-from rcjax.frontier.bands import Bands, check_level, frequencies
+from rcjax.frontier.bands import Bands, check_level
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax.frontier.policies import Policies
@@ -107,18 +107,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
     figures = posterior_figures(posterior, frontier, draws=draws)
     tails = jnp.array([(1 - level) / 2, (1 + level) / 2])
     error, cost, *abstention = (jnp.quantile(figure, tails, axis=0).T for figure in figures)
-    cascades, frequency = frequencies(np.asarray(frontier.members)[None], frontier.models)
-    return Bands(
-        error=error,
-        cost=cost,
-        thresholds=jnp.full((*frontier.members.shape, 2), jnp.nan),
-        optimism=jnp.zeros(len(error)),
-        frequency=jnp.asarray(frequency),
-        cascades=cascades,
-        level=level,
-        replicates=figures[0].shape[0],
-        abstention=abstention[0] if abstention else None,
-    )
+    return Bands(error, cost, level, figures[0].shape[0], abstention[0] if abstention else None)
 
 
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:

@@ -292,7 +292,7 @@ class Frontier:
             head["abstain_price"] = self.abstain_price
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
-            points = [point | bands_to_json(bands, self.models, row) for row, point in enumerate(points)]
+            points = [point | bands_to_json(bands, row) for row, point in enumerate(points)]
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         if self.seconds is not None:
             points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]

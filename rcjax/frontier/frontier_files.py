@@ -41,7 +41,7 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = dataclasses.replace(frontier, seconds=seconds_from_json(data["frontier"]))
     if "bands" not in data:
         return frontier
-    return frontier.with_bands(bands_from_json(model.models, data["frontier"], data["bands"]))
+    return frontier.with_bands(bands_from_json(data["frontier"], data["bands"]))
 
 
 def _comparison(value: Any, where: str) -> str:

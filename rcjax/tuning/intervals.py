@@ -1,24 +1,12 @@
-"""From what replicates of the bootstrap do to intervals: around figures, and around thresholds on one scale."""
+"""From what replicates of the bootstrap do to intervals."""
 
-from functools import partial
 from statistics import NormalDist
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy import special
 
-from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide
-from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.policies import Policies
-from rcjax.model.calibration import Calibrator
 
 _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
-
-
-_LEAST_REPLICATES = 10  # that must have a threshold for its interval to be given
 
 
 def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
@@ -89,51 +77,3 @@ def mean_of_known(values: np.ndarray) -> np.ndarray:
     """(G,) mean over the replicates that know; 0 where none does."""
     finite = np.isfinite(values)
     return np.where(finite, values, 0.0).sum(0) / np.maximum(finite.sum(0), 1)
-
-
-def threshold_intervals(frontier: Frontier, policies: Policies, calibrators: Calibrator, level: float) -> np.ndarray:
-    """(G, k, 2) on the confidence scale of the frontier's model; NaN for a model that hardly any replicate defers.
-
-    Each replicate is calibrated in its own way.
-
-    Args:
-        frontier: whose thresholds have the intervals.
-        policies: (B, G) those of the replicates, with thresholds in the confidence of theirs.
-        calibrators: (B, k) of the replicates.
-        level: of the intervals.
-    """
-    if frontier.thresholds is None:
-        return np.full((*policies.members.shape[1:], 2), np.nan)
-    cuts = jnp.asarray(policies.bounds)[..., -2]
-    thresholds = np.asarray(on_scale(cuts, calibrators, frontier.model.calibrators), float)
-    last = len(frontier.models) - 1 - np.asarray(policies.members)[..., ::-1].argmax(-1)
-    defers = np.asarray(policies.members) & (np.arange(len(frontier.models)) != last[..., None])
-    values = np.where(defers & np.isfinite(thresholds), thresholds, np.nan)
-    enough = np.isfinite(values).sum(0) >= _LEAST_REPLICATES
-    filled = np.where(enough, values, 0.5)
-    ends = np.nanquantile(filled, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return np.moveaxis(np.where(enough, ends, np.nan), 0, -1)
-
-
-@partial(compiled, runs="once")
-def on_scale(threshold: jax.Array, replicates: Calibrator, scale: Calibrator) -> jax.Array:
-    """Thresholds (B, G, k) in the confidence of their replicate's calibrators (B, k), in that of the frontier's (k,).
-
-    Between two values that a model states, a threshold stays as far along the way from one to the other.
-    """
-    line = replicates.coefficients[:, None]
-    feature = divide(special.logit(threshold) - line[..., 0], line[..., 1], jnp.nan)
-    curve = special.expit(scale.coefficients[:, 0] + scale.coefficients[:, 1] * feature)
-    if replicates.stated is None or scale.stated is None:
-        return curve
-    by_model = jax.vmap(_between_values, (-1, 0, 0), -1)
-    along = jax.vmap(by_model, (0, 0, None))(threshold, replicates.stated.confidence, scale.stated.confidence)
-    return jnp.where(jnp.isnan(scale.stated.confidence).all(-1), curve, along)
-
-
-def _between_values(threshold: jax.Array, values: jax.Array, scale: jax.Array) -> jax.Array:
-    """Thresholds (G,) among values (V,) on one scale, as far along among the same values (V,) on the other."""
-    zero, one = jnp.zeros(1, values.dtype), jnp.ones(1, values.dtype)
-    # The last values are missing, and at the end of either scale.
-    knots = (jnp.concatenate([zero, jnp.sort(jnp.nan_to_num(x, nan=1.0)), one]) for x in (values, scale))
-    return jnp.interp(threshold, *knots)

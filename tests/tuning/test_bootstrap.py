@@ -7,15 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from selection_references import CUTS, LAM, draws_of, fixed_frontier, make_log
+from selection_references import CUTS, draws_of, fixed_frontier, make_log
 
 import rcjax
-from rcjax._core.batching import part
 from rcjax.logs import LogError
-from rcjax.model.calibration import Calibrator
-from rcjax.model.stated import StatedValues
-from rcjax.tuning import bootstrapping as resampling
-from rcjax.tuning.intervals import on_scale
+from rcjax.tuning import bootstrapping as resampling, resampling as sampling
 from rcjax.tuning.searches import bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -69,21 +65,6 @@ def test_fixed_policies_have_the_textbook_bootstrap_of_a_mean(two, level, seed):
     assert (bands.level, bands.replicates) == (level, B)
 
 
-def test_optimism_is_the_loss_out_of_the_bag_less_that_in_it(two):
-    log, frontier = two
-    bands = bootstrap(frontier, log, replicates=B, refit=False)
-    wrong, defers = what_happens(frontier, log)
-    query_cost, gaps = np.asarray(log.query_cost), []
-    for draw in draws_of(0, N, B):
-        out = np.setdiff1d(np.arange(N), draw)
-        losses = []
-        for rows in (draw, out):
-            spent = query_cost[rows, 0] + query_cost[rows, 1] * defers[:, rows]
-            losses.append(wrong[:, rows].mean(1) + LAM * spent.mean(1))
-        gaps.append(losses[1] - losses[0])
-    np.testing.assert_allclose(bands.optimism, np.mean(gaps, axis=0), atol=1e-12)
-
-
 def test_queries_that_lack_an_answer_do_not_count(two):
     """Their figures are those of the log without them, drawn as often as they were."""
     log = make_log(N, 2, seed=2, missing=0.2)
@@ -96,24 +77,6 @@ def test_queries_that_lack_an_answer_do_not_count(two):
     # The single model at the end is replayed on all its answers.
     expected = widened(np.asarray(rcjax.replay(frontier, log).error), beyond, rows.sum(), 0.9)
     np.testing.assert_allclose(bands.error, np.clip(expected, 0, 1), atol=5e-5)
-
-
-def test_blocks_of_queries_draw_as_many_and_spread_as_the_whole(two, monkeypatch):
-    """A log of millions is drawn block by block: n of n queries in all, so the figures of the log are exact."""
-    log, frontier = two
-    places = resampling._spread(frontier)
-    policies = part(resampling._as_they_are(frontier, places, 400), 0)
-    whole = resampling._recount(policies, log, 400, 0)
-    monkeypatch.setattr(resampling, "_BLOCK", 50)
-    blocks = resampling._recount(policies, log, 400, 0)
-    for one, other in zip(whole, blocks, strict=True):
-        np.testing.assert_allclose(one[..., 0], other[..., 0], rtol=1e-12)
-        mean, spread = (
-            np.stack([getattr(each[..., 1:], what)(0) for each in (one, other)]) for what in ("mean", "std")
-        )
-        varies = spread[0] > 1e-12
-        assert (np.abs(mean[0] - mean[1]) <= 5 * spread[0] / np.sqrt(200) + 1e-12).all()
-        np.testing.assert_allclose(spread[1][varies], spread[0][varies], rtol=0.25)
 
 
 def test_intervals_grow_with_the_level_and_with_fewer_queries(two):
@@ -158,7 +121,7 @@ def test_equal_and_zero_prices(two):
     lam = np.array([0.0, 0.01, 0.01, 0.02, 0.02])
     bands = bootstrap(dataclasses.replace(frontier, lam=jnp.asarray(lam)), log, replicates=B, refit=False)
     usual = bootstrap(frontier, log, replicates=B, refit=False)
-    for leaf in jax.tree.leaves(dataclasses.replace(bands, thresholds=jnp.zeros(0))):
+    for leaf in jax.tree.leaves(bands):
         assert np.isfinite(leaf).all()
     for row in (0, 1, 3):  # where a λ occurs first, its own policy has been replayed
         np.testing.assert_allclose(bands.error[row], usual.error[row], atol=1e-12)
@@ -177,42 +140,6 @@ def test_many_prices_are_interpolated(two, monkeypatch):
     assert middle[0] < np.asarray(rcjax.replay(frontier, log).error)[1] < middle[1]
 
 
-def test_a_fixed_policy_is_chosen_by_every_replicate(two):
-    log, frontier = two
-    bands = bootstrap(frontier, log, replicates=B, refit=False)
-    assert set(bands.cascades) == {("m0",), ("m0", "m1")}
-    expected = [
-        [float(names == (("m0",) if row == 4 else ("m0", "m1"))) for names in bands.cascades] for row in range(5)
-    ]
-    np.testing.assert_array_equal(bands.frequency, expected)
-    # Its threshold is not in doubt either; a model that always answers has none.
-    np.testing.assert_allclose(bands.thresholds[:4, 0], np.stack([CUTS[:4]] * 2, axis=1), rtol=1e-9)
-    assert np.isnan(bands.thresholds[4]).all()
-    assert np.isnan(bands.thresholds[:, 1]).all()
-
-
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_few_queries(n, two):
-    """A draw may hold all queries: it has nothing out of its bag, and says nothing about optimism."""
-    _, frontier = two
-    log = make_log(n, 2, seed=8)
-    bands = bootstrap(frontier, log, replicates=B, refit=False)
-    assert np.isfinite(bands.error).all()
-    wrong, defers = what_happens(frontier, log)
-    query_cost, gaps = np.asarray(log.query_cost), []
-    for draw in draws_of(0, n, B):
-        out = np.setdiff1d(np.arange(n), draw)
-        if not out.size:
-            continue
-        losses = []
-        for rows in (draw, out):
-            spent = query_cost[rows, 0] + query_cost[rows, 1] * defers[:, rows]
-            losses.append(wrong[:, rows].mean(1) + LAM * spent.mean(1))
-        gaps.append(losses[1] - losses[0])
-    assert len(gaps) < B
-    np.testing.assert_allclose(bands.optimism, np.mean(gaps, axis=0), atol=1e-12)
-
-
 def test_a_draw_without_a_complete_query_says_nothing(two):
     """Two queries of a hundred are complete, and every policy is wrong on both."""
     _, frontier = two
@@ -224,6 +151,26 @@ def test_a_draw_without_a_complete_query_says_nothing(two):
     # Two wrong answers of two say that the error is not small, with Clopper and Pearson's limit.
     limit = scipy.stats.beta.ppf(0.05, 2, 1)
     np.testing.assert_allclose(bands.error, np.tile([limit, 1.0], (len(bands.error), 1)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_few_queries(n, two):
+    """A draw may hold all queries: it has nothing out of its bag, and says nothing of luck."""
+    log = make_log(n, 2, seed=8)
+    for refit in (False, True):
+        bands = bootstrap(two[1], log, replicates=B, refit=refit)
+        assert np.isfinite(bands.error).all()
+
+
+def test_of_a_log_of_millions_a_sample_is_drawn_again(two, monkeypatch):
+    """Its intervals are as narrow as those of the whole are."""
+    log = make_log(4000, 2, seed=12)
+    whole = bootstrap(two[1], log, replicates=400, refit=False)
+    monkeypatch.setattr(sampling, "_MOST_COMPARED", 400)
+    few = bootstrap(two[1], log, replicates=400, refit=False)
+    for one, other in zip((whole.error, whole.cost), (few.error, few.cost), strict=True):
+        width, same = np.diff(np.asarray(one))[:-1], np.diff(np.asarray(other))[:-1]
+        np.testing.assert_allclose(same, width, rtol=0.3)
 
 
 @pytest.mark.thorough
@@ -256,41 +203,6 @@ def test_in_single_precision(two, float32):
     assert bands.error.dtype == jnp.float32
     np.testing.assert_allclose(bands.error, double.error, atol=0.01)
     np.testing.assert_allclose(bands.cost, double.cost, rtol=0.02)
-
-
-# -- thresholds on one scale
-
-
-def test_thresholds_are_on_the_scale_of_the_frontier():
-    """The same raw confidence: σ⁻¹ by the replicate's line back to ξ, and forth by the model's; falling lines too."""
-    rng = np.random.default_rng(0)
-    own, scale = rng.normal(size=(6, 3, 2)), rng.normal(size=(3, 2))
-    thresholds = rng.uniform(0.05, 0.95, (6, 4, 3))
-    ours = np.asarray(on_scale(thresholds, lines(own), lines(scale)))
-    for b, g, j in np.ndindex(6, 4, 3):
-        xi = (np.log(thresholds[b, g, j] / (1 - thresholds[b, g, j])) - own[b, j, 0]) / own[b, j, 1]
-        assert ours[b, g, j] == pytest.approx(1 / (1 + np.exp(-scale[j, 0] - scale[j, 1] * xi)), rel=1e-9)
-
-
-def test_a_calibration_without_slope_has_no_scale():
-    own, scale = lines(np.array([[[0.3, 0.0]]])), lines(np.array([[0.0, 1.0]]))
-    assert np.isnan(on_scale(np.array([[[0.5]]]), own, scale)).all()
-
-
-def test_thresholds_between_stated_values_stay_between_them():
-    values = jnp.log(jnp.array([[0.5, 0.8, 0.9, jnp.nan]]))
-    own = StatedValues(values[None], jnp.array([[[0.2, 0.4, 0.8, jnp.nan]]]))
-    scale = StatedValues(values, jnp.array([[0.3, 0.5, 0.6, jnp.nan]]))
-    calibrators = lines(np.array([[[0.3, 1.0]]]), own), lines(np.array([[0.0, 1.0]]), scale)
-    thresholds = np.array([[[0.1], [0.2], [0.3], [0.7], [0.9]]])
-    ours = np.asarray(on_scale(thresholds, *calibrators))
-    np.testing.assert_allclose(ours[0, :, 0], [0.15, 0.3, 0.4, 0.575, 0.8], atol=1e-12)
-
-
-def lines(coefficients, stated=None):
-    """Calibrators with these coefficients (…, 2)."""
-    nothing = np.zeros(coefficients.shape[:-1])
-    return Calibrator(coefficients, nothing, nothing, coefficients, coefficients, nothing, "choice", stated)
 
 
 # -- refusals

@@ -97,7 +97,7 @@ def test_luck_is_how_much_more_is_lost_than_was_told(two):
     luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
     for arm, name in enumerate(losses.arms):
         assert losses.luck(name, slice(3, 5)) == pytest.approx(luck[arm, 3:5].mean(), abs=1e-7)
-    ends = np.cumsum([0, PRICES, BUDGETS, ERRORS])
+    ends = np.cumsum([0, PRICES, BUDGETS])
     for kind, own, low, high in zip(Luck._fields, comparison.luck, ends[:-1], ends[1:], strict=True):
         np.testing.assert_allclose(own, luck[:, low:high].mean(1), atol=1e-7, err_msg=kind)
 
