@@ -92,6 +92,13 @@ def lines_of(source: Any, where: str, how: How, named: Mapping[str, str], model:
         nonlocal scoring
         scoring = scoring.of_table(there)
         labels = scoring.column
+        is_calls = "call_log" in there and labels not in there
+        require(
+            not is_calls,
+            where,
+            "a call log is a log as it is, which also tells how models were asked: "
+            "give it to rcjax tune, with --labels",
+        )
         needed = ("query",) if model else ("query", "model", labels)
         for own in needed:
             if own not in there:

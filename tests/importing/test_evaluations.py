@@ -80,6 +80,13 @@ def test_names_of_models(write):
         read(write(), rename={"large": "small"})
 
 
+def test_a_call_log_is_a_log_as_it_is(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    path.write_text('{"call_log": 1, "query": "q", "model": "m", "logprob": -1, "answer": "B", "cost": 1}\n')
+    with pytest.raises(LogError, match=r"calls.jsonl: a call log is a log as it is.*: give it to rcjax tune"):
+        read(path, columns={})
+
+
 def test_one_model_that_files_call_in_two_ways(write):
     half = {name: values[:2] for name, values in ROWS.items()}
     one, other = write("one.csv", **half), write("two.csv", **half | {"id": [3, 4], "engine": ["Small"] * 2})
