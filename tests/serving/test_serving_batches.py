@@ -105,7 +105,7 @@ def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
             cascade = Cascade(
                 POLICY, client, log=log, shadow_models=("tiny", "small"), served={"tiny": "org/tiny"}, **options
             )
-            return await cascade.ask_all((i, "?") for i in range(40))
+            return await cascade.ask_all((i, f"{i}?") for i in range(40))
 
     with CallLog(tmp_path / "calls.jsonl") as log:
         results = asyncio.run(main(log))

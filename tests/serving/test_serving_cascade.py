@@ -203,7 +203,7 @@ def test_an_answer_without_a_confidence_goes_by_the_rules_and_is_learnt_from(tmp
     skipping = {**POLICY.rules, "small": (Rule(0.5, "ask", "large"), Rule(1.0, "answer"))}
     others, log = {"middle": good("A", SURE), "large": good("B", SURE)}, CallLog(tmp_path / "calls.jsonl")
     how = {"policy": cascade_policy(rules=skipping), "log": log, "shadow": 1.0}
-    ask(script(small=good("A", SURE), **others), query="q1", **how)
+    ask(script(small=good("A", SURE), **others), "another prompt", query="q1", **how)
     with pytest.warns(CascadeWarning, match="cannot be read"):
         result, server = ask(script(small=Response(completion("?")), **others), query="q2", **how)
     log.close()

@@ -239,7 +239,7 @@ def test_a_service_logs_what_can_be_learnt_from(tmp_path):
                 Cascade(voting_policy(), client, prices=MONEY, signal=signals.Choice(), shadow=1.0, log=log) as cascade,
             ):
                 for query in range(4):
-                    await cascade.ask("?", query)
+                    await cascade.ask(f"{query}?", query)
 
         asyncio.run(main())
     labels = tmp_path / "labels.csv"
