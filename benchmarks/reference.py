@@ -34,7 +34,7 @@ import polars as pl
 import rcjax
 from benchmarks import record
 from benchmarks.agreement import read_whole
-from benchmarks.guarantee import certified, geometric_mean, share, truth
+from benchmarks.guarantee import Truth, certified, geometric_mean, share
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
 from rcjax.logs.label_sheet import draw_answers
@@ -86,15 +86,14 @@ def by_differences(folder: Path, name: str) -> rcjax.Log:
 
 def promised(frontier: rcjax.Frontier, population: rcjax.Log, held_out: list[rcjax.Log]) -> list[dict[str, Any]]:
     """What is promised on each held-out log, and whether it is false."""
-    true, rows = truth(frontier, population), []
+    true, rows = Truth.of(frontier, population), []
     dearest = float(np.asarray(frontier.model.cost).max())
     for log in held_out:
         for target in TARGETS:
-            index = certified(frontier, log, max_error=target, confidence=CONFIDENCE)
-            cost = None if index is None else float(true.cost[index]) / dearest
-            rows.append(
-                {"target": target, "made": index is not None, "false": true.is_false(index, target), "cost": cost}
-            )
+            position = certified(frontier, log, max_error=target, confidence=CONFIDENCE)
+            cost = None if position is None else true.at(position)[1] / dearest
+            false = true.is_false(position, target)
+            rows.append({"target": target, "made": position is not None, "false": false, "cost": cost})
     return rows
 
 

@@ -21,7 +21,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
-from benchmarks.guarantee import certified, truth
+from benchmarks.guarantee import Truth, certified
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import markdown, progress, with_error
 from rcjax.policy.scores import Scores
@@ -72,7 +72,7 @@ def one_split(whole: rcjax.Log, scored: rcjax.Log, split: int, draws: int, repli
     row = {"scores": lost.mean(), "right": lost_by_right.mean()}
     row["covered"] = covered(by_score, here, others, budgets, replicates)
     row["covered_right"] = covered(by_right, plain, unseen, budgets, replicates)
-    known, rng = truth(by_score, others), np.random.default_rng(split)
+    known, rng = Truth.of(by_score, others), np.random.default_rng(split)
     best = float((1 - np.asarray(here.correct, float)).mean(0).min())
     promises = []
     for n in HELD_OUT:
@@ -80,9 +80,9 @@ def one_split(whole: rcjax.Log, scored: rcjax.Log, split: int, draws: int, repli
             held_out = others.take(rng.integers(0, others.n_queries, n))
             held_out = dataclasses.replace(held_out, queries=tuple(f"held {i}" for i in range(n)))
             for multiple in MULTIPLES:
-                index = certified(by_score, held_out, max_error=min(multiple * best, 0.99))
-                broken = known.is_false(index, max_error=multiple * best)
-                promises.append({"n": n, "target": multiple, "made": index is not None, "false": broken})
+                position = certified(by_score, held_out, max_error=min(multiple * best, 0.99))
+                broken = known.is_false(position, max_error=multiple * best)
+                promises.append({"n": n, "target": multiple, "made": position is not None, "false": broken})
     return row, promises
 
 
