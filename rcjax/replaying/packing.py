@@ -150,7 +150,13 @@ class Columns(NamedTuple):
 
 
 def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], asked: np.ndarray) -> Columns:
-    """The columns that policies over some models need, of the queries that all those `asked` (k,) have answered.
+    """The columns that some policies need, of the queries that all models asked have answered.
+
+    Args:
+        log: the log.
+        models: of the policies, k.
+        policies: those that are to be walked.
+        asked: (k,) bool, the models that some query can reach.
 
     Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
     policies compare answers, and the log tells none.
