@@ -101,7 +101,7 @@ def hash_names(queries: Sequence[int | str]) -> np.ndarray:
     return np.frombuffer(b"".join(hashes), "<u4")
 
 
-def read_reference(data: Any, task: Literal["generation", "choice"], source: str = "the policy") -> Log:
+def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     """What `describe_reference` kept, as a log, its queries named by hashes; ValueError where it is damaged."""
     try:
         held = check.items(data, _WHERE, check.as_it_is)
@@ -109,7 +109,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         models = check.names(held.get("models"), f"{_WHERE}.models")
         columns = _unpacked(held.get("columns"), f"{_WHERE}.columns", {"n": size, "k": len(models)})
     except ValueError as problem:
-        raise ValueError(f"{source}: the queries that it was tuned on are damaged: {problem}") from None
+        raise ValueError(f"the policy: the queries that it was tuned on are damaged: {problem}") from None
     logprob, correct = columns["logprob"], columns["correct"]
     answered = ~np.isnan(logprob)
     labelled = columns.get("labelled", answered)
@@ -131,7 +131,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"], source: str
         fields["hand"] = HandLabels(*hand, judges=())
     if correct.dtype != bool:
         fields["scores"] = Scores()
-    return Log(models=models, queries=tuple(columns["names"].tolist()), task=task, source=source, **fields)
+    return Log(models=models, queries=tuple(columns["names"].tolist()), task=task, source="the policy", **fields)
 
 
 def _unpacked(value: Any, where: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:

@@ -24,8 +24,8 @@ from rcjax._core.size_classes import fill_up
 from rcjax.logs.errors import LogError, spelt_otherwise
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
-from rcjax.model.calibrator_files import FORMAT, calibrators_to_json
 from rcjax.model.label_outcomes import expected_log
+from rcjax.model.margin_files import FORMAT, margin_to_json
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
 from rcjax.model.stated import stated_logprobs
@@ -116,7 +116,7 @@ class Fitted:
             "schema_version": SCHEMA_VERSION,
             "models": list(self.models),
             "transform": self.calibrators.transform,
-            "calibrators": calibrators_to_json(self.calibrators),
+            "calibrators": margin_to_json(self.calibrators),
         }
 
     def _tail(self) -> dict[str, Any]:

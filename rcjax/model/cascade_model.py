@@ -21,9 +21,8 @@ from rcjax.copulas.families import as_family
 from rcjax.model import chain
 from rcjax.model.calibrated import Calibrated, Fitted
 from rcjax.model.calibration import Calibrator
-from rcjax.model.calibrator_files import calibrators_from_json
+from rcjax.model.margin_files import calibrators_from_json, margin_to_json, marginals_from_json
 from rcjax.model.marginals import Marginal
-from rcjax.model.margins_file import marginals_from_json, marginals_to_json
 from rcjax.model.model_file import check_members, check_model, check_parameters
 from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.model.provenance import Details
@@ -130,7 +129,7 @@ class CascadeModel(Fitted):
         """The model as JSON values; the inverse of `model_from_json`."""
         return {
             **self._head(),
-            "marginals": marginals_to_json(self.marginals),
+            "marginals": margin_to_json(self.marginals),
             **_copulas_to_json(self.copulas),
             **self._tail(),
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax._base import json_checks as check
 from rcjax._base.json_checks import amount, number, of_length, optional, require, share
-from rcjax.model.calibrator_files import FORMAT
+from rcjax.model.margin_files import FORMAT
 from rcjax.policy.calibrations import NO_CONFIDENCE, TRANSFORMS
 from rcjax.policy.record import recorded_count
 from rcjax.policy.spec import read_fit

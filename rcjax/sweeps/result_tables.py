@@ -22,9 +22,12 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.searches import cascade_names
-from rcjax.model.calibrator_files import calibrators_from_json, calibrators_to_json
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.margins_file import marginals_from_json, marginals_to_json
+from rcjax.model.margin_files import (
+    calibrators_from_json,
+    margin_to_json,
+    marginals_from_json,
+)
 from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit
@@ -165,8 +168,8 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
         if replicate == 0:
             one = jax.tree.map(lambda leaf, number=number: leaf[number], fits)
             content = {
-                "calibrators": calibrators_to_json(one.calibrators),
-                "marginals": marginals_to_json(one.marginals),
+                "calibrators": margin_to_json(one.calibrators),
+                "marginals": margin_to_json(one.marginals),
                 **{name: np.asarray(getattr(one, name)).tolist() for name in ("taus", "cost")},
             }
             if one.copulas is not None:

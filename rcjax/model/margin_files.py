@@ -1,4 +1,4 @@
-"""Calibrators as JSON values, and back; of what models state, only the places that are taken."""
+"""Calibrators and marginals as JSON values, and back; of what models state, only the places that are taken."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,10 @@ import numpy as np
 
 from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
 from rcjax.model.calibration import Calibrator, Transform
+from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.stated import StatedValues, padded, size_for
 
 FORMAT = "rcjax-model"
-
-
-def calibrators_to_json(calibrators: Calibrator) -> dict[str, Any]:
-    """Field → lists, of k models; the logarithm of 0 as null."""
-    return to_json(calibrators, "stated")
 
 
 def fields_of(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +24,7 @@ def fields_of(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calibrators_from_json(data: Mapping[str, Any], transform: Transform) -> Calibrator:
-    """The inverse of `calibrators_to_json`, with the transform of the raw confidences."""
+    """The inverse of `margin_to_json`, with the transform of the raw confidences."""
     calibrators = Calibrator(**fields_of(Calibrator, data), transform=transform)
     if data.get("stated") is None:
         return calibrators
@@ -43,8 +39,9 @@ def padded_rows(rows: Sequence[Sequence[float]], size: int, behind: float) -> ja
     return jnp.asarray(np.stack([padded(row, size, behind) for row in rows]), jnp.result_type(float))
 
 
-def to_json(part: Any, name: str) -> dict[str, Any]:
-    """`arrays_to_json` of a part whose field of this name holds what models state, which may be None."""
+def margin_to_json(part: Calibrator | Marginal) -> dict[str, Any]:
+    """Field → lists, of k models; of the values that models state the places that are taken, the log of 0 as null."""
+    name = "stated" if isinstance(part, Calibrator) else "atoms"
     data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
     del data[name]
     if values is None:
@@ -56,3 +53,14 @@ def to_json(part: Any, name: str) -> dict[str, Any]:
         for field, column in columns.items()
     }
     return data | {name: plain(rows)}  # the logarithm of 0 as null
+
+
+def marginals_from_json(data: Mapping[str, Any], calibrators: Calibrator) -> Marginal:
+    """The inverse of `margin_to_json`; atoms have as many places as the values that are stated."""
+    marginals, atoms = Marginal(**fields_of(Marginal, data)), data.get("atoms")
+    if atoms is None:
+        return marginals
+    size = max(map(len, atoms["value"]))
+    size = size_for(size) if calibrators.stated is None else max(size, calibrators.stated.logprob.shape[-1])
+    value, mass = (padded_rows(atoms[name], size, end) for name, end in (("value", np.inf), ("mass", 0.0)))
+    return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))
