@@ -159,6 +159,8 @@ class RetuningGain:
         The larger one of two: of the gain, and of its rise since the policy was tuned. Where the new policies beat the
         policy on the old queries too, it was unlucky when it was tuned, and nothing has changed.
         """
+        if abs(self.gain.mean) <= _ROUNDING * self.loss:
+            return 1.0  # policies that do the same, but for rounding
         rise = Gain(self.gain.mean - self.before.mean, math.hypot(self.gain.se, self.before.se))
         return max(_above_zero(self.gain), _above_zero(rise))
 
