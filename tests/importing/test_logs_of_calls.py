@@ -97,6 +97,28 @@ def test_reasoning_is_no_part_of_an_answer(tmp_path):
         assert imported(tmp_path / name).frame["answer"].to_list() == ["7"]
 
 
+def test_tokens_outside_of_prompt_and_completion_are_paid_for(tmp_path):
+    """Hidden reasoning that the total alone tells, and input from a cache, inside of the input or beside it."""
+    prices = {"m": {"input": 1, "output": 10, "cached_input": 0.1}}
+    inside = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 1105}
+    inside |= {"prompt_tokens_details": {"cached_tokens": 60}}
+    beside = {"input_tokens": 40, "output_tokens": 1005, "cache_read_input_tokens": 60}
+    body = {"model": "m", "choices": [{"message": {"content": "7"}}]}
+    batch = [
+        {"custom_id": str(n), "error": None, "response": {"status_code": 200, "body": body | {"usage": usage}}}
+        for n, usage in enumerate((inside, beside))
+    ]
+    (tmp_path / "batch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in batch))
+    span = {"gen_ai.request.model": "m", "gen_ai.prompt_0_content": "Who?", "gen_ai.completion_0_content": "I"}
+    span |= {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 1005}
+    span |= {"gen_ai.usage.cache_read.input_tokens": 60}
+    (tmp_path / "spans.json").write_text(json.dumps(older_span(**span)))
+    for name in ("batch.jsonl", "spans.json"):
+        for row in imported(tmp_path / name, prices=prices).frame.iter_rows(named=True):
+            assert (row["input_tokens"], row["output_tokens"], row["cached_tokens"]) == (100, 1005, 60)
+            assert row["cost"] == pytest.approx((40 + 6 + 10_050) / 1e6)
+
+
 def test_otel():
     spans = [
         {one["key"]: one["value"] for one in span.get("attributes", ())}
