@@ -34,6 +34,7 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
     if options.get("reference") is not None:
         options["same"] = same_by(options["reference"].same)
 
+    segment = options.pop("segment", None)
     categories = (
         rcjax.logs.LeftOutWarning,
         rcjax.logs.NoConfidenceWarning,
@@ -43,6 +44,7 @@ def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any)
         warnings.simplefilter("ignore", rcjax.logs.IncompleteLogWarning)
         try:
             log = read(path, **options)
+            log = log if segment is None else rcjax.logs.with_segments(log, path, segment)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
@@ -134,6 +136,7 @@ def is_training_log(subject: AnyPolicy | Frontier, log: Log, path: Path, how: Ma
     if tuning.models != log.models:  # the hash is that of all models that it was chosen from
         options = _as_tuned(subject, how) | {"models": tuning.models, "task": log.task, "reference": log.reference}
         options |= {"prices": how.get("prices") or tuning.prices, "answers": None}
+        del options["segment"]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -157,7 +160,8 @@ def _as_tuned(subject: Any, how: Mapping[str, Any]) -> dict[str, Any]:
     scale = {} if scores is None else {"score_max": scores.most}
     said = {name: value for name, value in how.items() if value is not None}
     task = {"task": "choice" if transform == "choice" else "generation"}
-    return {"reference": recorded_reference(provenance), **scale, **said, **task}
+    segment = subject.segment_column if policy else None
+    return {"reference": recorded_reference(provenance), "segment": segment, **scale, **said, **task}
 
 
 _OTHERS = "the others are used where they can be"

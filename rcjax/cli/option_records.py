@@ -90,7 +90,7 @@ def _of_spec(each: Field[Any]) -> inspect.Parameter:
     how: dict[str, Any] = {"help": HELP[each.name], "rich_help_panel": told["panel"]}
     if told["form"] is not None:
         metavar, parser = told["form"]
-        how |= {"metavar": metavar, "parser": getattr(parsers, parser)}
+        how |= {"metavar": metavar, "parser": getattr(parsers, parser, str)}
         kind, default = Any, None
     how["show_default"] = not (told["flag"] or "").startswith(" ")  # of what is on unless it is switched off
     option = typer.Option(told["flag"] or option_name(each.name), **how)

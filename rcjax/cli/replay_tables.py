@@ -41,7 +41,9 @@ def expectation(subject: AnyPolicy | Frontier) -> dict[str, Any]:
         figures |= {"abstention": expected["abstention"]} if expected.get("abstention") is not None else {}
         if expected.get("level") is not None:
             ends = {
-                f"{name}_interval": [expected[f"{name}_low"], expected[f"{name}_high"]] for name in ("error", "cost")
+                f"{name}_interval": [expected[f"{name}_low"], expected[f"{name}_high"]]
+                for name in ("error", "cost")
+                if f"{name}_low" in expected
             }
             figures |= ends | {"level": expected["level"]}
         return figures | {name: expected[name] for name in _SECONDS if expected.get(name) is not None}
@@ -181,9 +183,8 @@ def show_retuning(
     screen.print(heading, style="bold")
     policies = {"before": facts["before"], "after": facts["policy"]}
     for name, policy in policies.items():
-        for share, part in _parts(policy):
-            screen.print(f"{name}:" if share == 1 else f"{name}, for {percent(share)} of the queries:")
-            screen.print(_indent(describe_cascade(_point(part), width=76)))
+        for queries, cascade in _cascades(policy, name):
+            screen.print(f"{queries}:\n{cascade}")
     replays = facts["replayed"]
     money = choose_unit([replay["spent"] for replay in replays.values() if replay])
     expected = {name: policy["expected"] for name, policy in policies.items()}
@@ -279,7 +280,7 @@ def _frontier_replayed(predicted: Mapping[str, Any], replayed: Mapping[str, Any]
 
 def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
     """A policy's JSON form as a point of a frontier: thresholds where each model has one, else rules."""
-    names, compared = list(policy["models"]), {"agreements": policy.get("agreements", {})}
+    names, compared = _asked(policy), {"agreements": policy.get("agreements", {})}
     cuts = {}
     for name, following in zip(names, [*names[1:], None], strict=True):
         rules = policy["rules"][name]
@@ -288,9 +289,19 @@ def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
             cuts[name] = 1.0
             continue
         if acts != [*[("ask", following)] * bool(following), ("answer", None)]:
-            return {"models": names, "rules": policy["rules"], **compared}
+            return {"models": names, "rules": {name: policy["rules"][name] for name in names}, **compared}
         cuts[name] = rules[0]["up_to"] if following else 0.0
     return {"models": names, "thresholds": cuts, **compared}
+
+
+def _asked(policy: Mapping[str, Any]) -> list[str]:
+    """The models that some query goes to, in order: a rung also names those that only its segments ask."""
+    asked = {*policy["models"][:1]}
+    for name in policy["models"]:
+        if name in asked:
+            asked |= {rule.get("model") for rule in policy["rules"][name]}
+            asked.add(policy.get("agreements", {}).get(name, {}).get("model"))
+    return [name for name in policy["models"] if name in asked]
 
 
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
@@ -300,6 +311,23 @@ def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
     low, share = divmod(policy["position"], 1)
     rungs = policy["rungs"][int(low) : int(low) + 2]
     return [(1 - share, rungs[0]), (share, rungs[1])] if share else [(1.0, rungs[0])]
+
+
+def _cascades(policy: Mapping[str, Any], name: str = "") -> list[tuple[str, str]]:
+    """(which queries, in words, the cascade that they go by) for the JSON form of a policy or a ladder.
+
+    Args:
+        policy: the JSON form.
+        name: with which the words begin.
+    """
+    rows = []
+    for share, part in _parts(policy):
+        queries = f"for {percent(share)} of the queries, by lot" if share < 1 else ""
+        for segment, own in {"": part, **part.get("segments", {})}.items():
+            others = "others" if part.get("segments") else ""
+            words = filter(None, (name, queries, f"segment {segment}" if segment else others))
+            rows.append((", ".join(words), _indent(describe_cascade(_point(own), width=76))))
+    return rows
 
 
 def _indent(text: str) -> str:

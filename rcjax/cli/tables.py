@@ -14,7 +14,7 @@ from rcjax._base.wording import Money, between, choose_unit, describe_cascade, f
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, shown
-from rcjax.cli.replay_tables import LEVEL, _indent, _parts, _point, brief_seconds
+from rcjax.cli.replay_tables import LEVEL, _cascades, brief_seconds
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Period
 from rcjax.policy.targets import Target
@@ -93,10 +93,8 @@ def show_policy(
     for remark in remarks[1:]:
         hang(screen, "note", remark)
     screen.print(f"\nPolicy for your target ({target.describe(counted)}):", style="bold")
-    for share, part in _parts(policy):
-        if share < 1:
-            screen.print(f"  for {percent(share)} of the queries, by lot:")
-        screen.print(_indent(describe_cascade(_point(part), width=76)))
+    for queries, cascade in _cascades(policy):
+        screen.print(f"  {queries}:\n{cascade}" if queries else cascade)
     screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
     level = expected.get("level")
     sure = f"   ({100 * level:.4g} % interval " if level else ""

@@ -120,7 +120,8 @@ def tune(
 
         steps = Steps(3)
         with steps("reading the log"):
-            logs = _read(log, held_out, models_to_read(reading.models, spec.cascade), how)
+            how |= {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
+            logs = _read(log, held_out, how)
         require_plausible_budget(target, logs[0].with_waiting(spec.second_cost), reading.really)
         require_plausible_log(target, logs[0], reading.really)
         unused = _unused_answers(logs[0], spec.cascade)
@@ -144,15 +145,15 @@ def _unused_answers(log: Log, cascade: Any) -> str | None:
     return f"what was answered is not used: {what}: leave out --cascade"
 
 
-def _read(log: Path, held_out: Path | None, models: Any, reading: Mapping[str, Any]) -> tuple[Log, Log | None]:
+def _read(log: Path, held_out: Path | None, how: Mapping[str, Any]) -> tuple[Log, Log | None]:
     """The log, and the queries for the test of a guarantee, where they have a file of their own."""
     from rcjax.logs.reading import read_log
 
-    data = read_file(read_log, log, _OTHERS, models=models, **reading)
+    data = read_file(read_log, log, _OTHERS, **how)
     if not held_out:
         return data, None
-    other = {**reading, "answers": None}  # they are of the queries of LOG
-    return data, read_file(read_log, held_out, _OTHERS, models=data.models, **other)
+    other = {**how, "answers": None, "models": data.models}  # they are of the queries of LOG
+    return data, read_file(read_log, held_out, _OTHERS, **other)
 
 
 def _tune(

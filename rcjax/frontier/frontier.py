@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import resources
 from typing import Any, Literal
@@ -181,13 +181,8 @@ class Frontier:
     def _position(self, target: Target) -> float:
         """Where on the ladder a limit is met; InfeasibleError where it is not."""
         self._choose(target)
-        rungs, limit = self.rungs, target.value * (1 - _INSIDE)
-        if target.name == "budget":
-            position = position_at(np.asarray(self.cost, float)[rungs].tolist(), limit)
-        else:
-            errors = np.asarray(self.penalty, float)[rungs]
-            position = len(rungs) - 1 - position_at(errors[::-1].tolist(), limit)
-        return float(round(position)) if abs(position - round(position)) < _ON else position
+        cost, error = (np.asarray(figure, float)[self.rungs].tolist() for figure in (self.cost, self.penalty))
+        return position_for(target, cost, error)
 
     @property
     def rungs(self) -> np.ndarray:
@@ -316,6 +311,14 @@ class Frontier:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+
+
+def position_for(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
+    """Where on a ladder a limit is met, as nearly as its first or last rung does: by the rungs' cost and error."""
+    limit = target.value * (1 - _INSIDE)
+    budget = target.name == "budget"
+    position = position_at(cost, limit) if budget else len(error) - 1 - position_at(error[::-1], limit)
+    return float(round(position)) if abs(position - round(position)) < _ON else position
 
 
 def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from rcjax.serving.asking import known_prices
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import Usage, said_bytes
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat import Conversation, query_of
+from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, file_signature, make_lineup
 from rcjax.serving.gateway.responder import Responder
@@ -225,7 +225,7 @@ class Desk:
 
         Args:
             request: whose `model` is the name of a policy.
-            headers: of the client: x-rcjax-query.
+            headers: of the client: x-rcjax-query, x-rcjax-segment.
             deadline: seconds for all of it; None for ten minutes.
             answer: what takes it.
         """
@@ -238,7 +238,7 @@ class Desk:
             settings, lineup = self._lineup(policy_source(request.model, self._router().model_list))
             settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
             answer.estimate_by(lineup, request)
-            conversation = Conversation(settings, lineup, None, request, query, answer)
+            conversation = Conversation(settings, lineup, None, request, query, answer, segment=segment_of(client))
             await conversation.answer()
         except ApiError as problem:
             answer.fail(problem)

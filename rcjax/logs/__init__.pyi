@@ -13,3 +13,4 @@ from rcjax.logs.log import (
 from rcjax.logs.oddities import OddLogWarning as OddLogWarning
 from rcjax.logs.prices import read_prices as read_prices
 from rcjax.logs.reading import read_log as read_log
+from rcjax.logs.segments import with_segments as with_segments

@@ -87,7 +87,8 @@ def describe_reference(log: Log) -> dict[str, Any]:
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **columns)
     packed = base64.b64encode(content.getvalue()).decode("ascii")
-    return {"queries": size, "models": list(log.models), "columns": packed}
+    segments = {} if log.segment is None else {"segment": [log.segment[row] for row in rows]}
+    return {"queries": size, "models": list(log.models), "columns": packed, **segments}
 
 
 def _relative(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
@@ -108,6 +109,9 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
         size = check.whole(held.get("queries"), f"{_WHERE}.queries", 1)
         models = check.names(held.get("models"), f"{_WHERE}.models")
         columns = _unpacked(held.get("columns"), f"{_WHERE}.columns", {"n": size, "k": len(models)})
+        segment = check.optional(held.get("segment"), f"{_WHERE}.segment", check.frozen)
+        told = segment is None or (isinstance(segment, tuple) and len(segment) == size)
+        check.require(told, f"{_WHERE}.segment", f"must be {size} names", segment)
     except ValueError as problem:
         raise ValueError(f"the policy: the queries that it was tuned on are damaged: {problem}") from None
     logprob, correct = columns["logprob"], columns["correct"]
@@ -131,6 +135,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
         fields["hand"] = HandLabels(*hand, judges=())
     if correct.dtype != bool:
         fields["scores"] = Scores()
+    fields["segment"] = None if segment is None else tuple(map(str, segment))
     return Log(models=models, queries=tuple(columns["names"].tolist()), task=task, source="the policy", **fields)
 
 

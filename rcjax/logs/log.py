@@ -102,6 +102,8 @@ class Log(Cells):
     errors: Log | None = None
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""
+    segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
+    """The n queries' segments (`rcjax.logs.segments`), "" where none is told; None where nobody asked for any."""
     scores: Scores | None = None
     """The scale of scores, where some label lies between right and wrong; None where all are right or wrong."""
 

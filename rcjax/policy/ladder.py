@@ -132,8 +132,8 @@ class Ladder(AnyPolicy):
         """The same ladder, at another position."""
         return replace(self, position=position)
 
-    def choose(self, query: int | str | None = None, position: float | None = None) -> Policy:
-        """The rung that answers a query.
+    def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
+        """Which rung a query goes by.
 
         With the query's id, retries and other machines choose alike: it is the rung above the position where
         `draw_lot("rung", query)`, a hash of the id, is below its fractional part. Without one, it is drawn at random.
@@ -143,10 +143,8 @@ class Ladder(AnyPolicy):
             position: where a service stands; by default the ladder's own.
         """
         low, share = divmod(self.position if position is None else position, 1)
-        if not share:
-            return self.rungs[int(low)]
-        lot = random.random() if query is None else draw_lot("rung", query)
-        return self.rungs[int(low) + (lot < share)]
+        lot = 1.0 if not share else random.random() if query is None else draw_lot("rung", query)
+        return int(low) + (lot < share)
 
     def step(self, model: str, *, query: int | str | None = None, **told: Any) -> Decision:
         """Decide after an answer of `model` by the rung of the query, as `choose` draws it, and `Policy.step`.
@@ -205,7 +203,7 @@ class Ladder(AnyPolicy):
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""
         shared = {name: thawed(getattr(self, name)) for name in _SHARED}
-        rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} for rung in self.rungs]
+        rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} | rung.parts_to_json() for rung in self.rungs]
         head = {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION, "models": list(self.models)}
         place = {name: thawed(getattr(self, name)) for name in (*_PLACE, "expected")}
         return head | place | {"rungs": rungs} | shared | {"provenance": thawed(self.provenance)}
@@ -225,7 +223,11 @@ class Ladder(AnyPolicy):
                 for name, by_model in shared.items()
             }
             with check.inside(where):
-                whole = {**{name: own[name] for name in _OWN if name in own}, **parts, "provenance": provenance}
+                whole = {
+                    **{name: own[name] for name in (*_OWN, "segments") if name in own},
+                    **parts,
+                    "provenance": provenance,
+                }
                 return check.build(Policy, whole | {"prices": parts["prices"] or None}, "")
 
         rungs = check.sequence(data.get("rungs"), "rungs", rung)
@@ -239,14 +241,14 @@ def _rung(value: Any, where: str) -> Policy:
 
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:
     """Errors saved per unit of money from one rung to the next, and what one costs; empty where that is nothing."""
-    errors, costs = (_penalty(low), _penalty(high)), (low.get("cost"), high.get("cost"))
+    errors, costs = (penalty(low), penalty(high)), (low.get("cost"), high.get("cost"))
     if None in (*errors, *costs) or errors[0] <= errors[1]:  # type: ignore[operator]
         return {}
     lam = (errors[0] - errors[1]) / (costs[1] - costs[0])  # type: ignore[operator]
     return {"lam": lam, "error_cost": 1 / lam}
 
 
-def _penalty(expected: Mapping[str, float | None]) -> float | None:
+def penalty(expected: Mapping[str, float | None]) -> float | None:
     """The error, and refusals at their price."""
     error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
     return error if error is None or not price or not refused else error + price * refused

@@ -28,7 +28,10 @@ from rcjax._base.arguments import instance
 from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
 from rcjax.policy.following import Following, Period
 from rcjax.policy.rules import Agreement, Rule, check_agreements, check_rules, threshold_of
-from rcjax.policy.saved import Saved
+from rcjax.policy.saved import Saved, thawed
+
+#: What the policy of a segment has of its own.
+_OF_SEGMENT = ("models", "rules", "agreements")
 
 
 class _NotGiven:
@@ -107,9 +110,26 @@ class AnyPolicy(Saved):
         """What each rung was tuned to cost, money per query."""
         return tuple(rung.expected["cost"] for rung in self.rungs)
 
-    def choose(self, query: int | str | None = None, position: float | None = None) -> Policy:
-        """The policy that answers a query: of a `Ladder` one of two rungs, by a hash of the query."""
-        return self.rungs[0]
+    def choose(
+        self, query: int | str | None = None, position: float | None = None, segment: str | None = None
+    ) -> Policy:
+        """The policy that answers a query: of the rung that `rung_of` draws, that for its segment.
+
+        Args:
+            query: its id.
+            position: where a service stands; by default the ladder's own.
+            segment: that of the query, where policies have segments.
+        """
+        return self.rungs[self.rung_of(query, position)].of_segment(segment)
+
+    def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
+        """Which rung a query goes by: of a `Ladder` one of two, by a hash of the query."""
+        return 0
+
+    @property
+    def segment_column(self) -> str | None:
+        """The column of the log that told the segments of its queries; None for a policy that has none."""
+        return self.provenance.get("tuning", {}).get("segment")
 
     def _with_parts(self, change: Callable[[Policy], Policy]) -> Any:
         """The same, each rung of which is what a function makes of it."""
@@ -170,6 +190,8 @@ class Policy(AnyPolicy):
         provenance: where the policy comes from (hash of the data, counts, versions, date, how it was tuned, some of
             the queries that it was tuned on); any JSON values.
         agreements: what a model does by whether its answer is that of an earlier one, for models that do so.
+        segments: policies for the queries of some segments, by name, over some of these models: each its `models`,
+            `rules` and `agreements`, the rest being this one's. All other queries go by this one.
 
     Example:
         >>> calibration = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
@@ -195,6 +217,7 @@ class Policy(AnyPolicy):
     expected: Mapping[str, float | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
+    segments: Mapping[str, Policy] = field(default_factory=dict)
     _bounds: Mapping[str, tuple[float, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -212,7 +235,29 @@ class Policy(AnyPolicy):
         put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
         put("provenance", check.items(self.provenance, "provenance", check.frozen))
         put("agreements", check_agreements(self.agreements, "agreements", self.models))
+        put("segments", check.items(self.segments or {}, "segments", self._part))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
+
+    def _part(self, value: Any, where: str) -> Policy:
+        """A segment's policy: of its own are its models, rules and agreements."""
+        own = value if isinstance(value, Mapping) else {name: getattr(value, name) for name in _OF_SEGMENT}
+        names = check.names(own.get("models"), f"{where}.models")
+        unknown = [name for name in names if name not in self.models]
+        check.require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
+        calibrations, cost = ({name: of[name] for name in names} for of in (self.calibrations, self.cost))
+        prices = None if self.prices is None else {name: self.prices[name] for name in names if name in self.prices}
+        whole = {"calibrations": calibrations, "cost": cost, "prices": prices or None}
+        whole |= {"expected": self.expected, "provenance": self.provenance}
+        return check.build(Policy, {name: own.get(name) for name in _OF_SEGMENT} | whole, where)
+
+    def of_segment(self, segment: str | None) -> Policy:
+        """The policy for queries of a segment: this one where it has none for it."""
+        return self.segments.get(segment or "", self)
+
+    @property
+    def cascades(self) -> tuple[Policy, ...]:
+        """This policy, and those of its segments."""
+        return (self, *self.segments.values())
 
     @property
     def first(self) -> str:
@@ -320,7 +365,19 @@ class Policy(AnyPolicy):
     @property
     def _keys(self) -> list[str]:
         keys = [field.name for field in fields(self) if field.init]
-        return keys if self.agreements else [key for key in keys if key != "agreements"]
+        return [key for key in keys if key not in ("agreements", "segments") or getattr(self, key)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object, the inverse of `from_json`."""
+        return Saved.to_json(self) | self.parts_to_json()  # super() does not know a class with slots
+
+    def parts_to_json(self) -> dict[str, Any]:
+        """What it has of its own for segments, if anything."""
+        parts = {
+            segment: {name: thawed(getattr(part, name)) for name in _OF_SEGMENT}
+            for segment, part in self.segments.items()
+        }
+        return {"segments": parts} if parts else {}
 
 
 def _decision(rule: Rule, model: str, phi: float) -> Decision:

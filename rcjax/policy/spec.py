@@ -72,6 +72,7 @@ HELP = {
     "follows": "A service is to keep the policy's position, and not to follow its bill.",
     "second_cost": "What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs "
     "a column seconds or latency_ms.",
+    "segment": "A column of LOG: queries of a segment with 60 of them or more have cascades of their own.",
     "max_seconds": "How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column "
     "seconds or latency_ms.",
 }
@@ -187,6 +188,9 @@ class Spec:
     """A service moves along the policy's ladder, so as to keep to a budget."""
     period: Period | None = _told(partial(check.build, Period))
     """Money for a day, a week or a month, of which the budget was made; None: the budget is for each query."""
+    segment: str | None = _told(check.name, SEARCH, ("COLUMN", "str"))
+    """A column of the log, `Log.segment`: its values with 60 queries or more have a cascade of their own on each rung
+    (`rcjax.tuning.segments`); None: one cascade for all queries."""
     second_cost: float = _told(check.amount, WAITING, _MONEY, default=0.0)
     """What a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the seconds of every
     answer."""
@@ -269,6 +273,7 @@ class Spec:
 
     def _misses(self, held_out: bool) -> list[tuple[str, str]]:
         sure, unlimited = self.confidence, "needs {max_error}: a budget is kept by following the bill"
+        cut, timed = self.segment is not None, self.max_seconds is not None
         rules = [
             ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
             ("confidence", unlimited, sure is not None and self.max_error is None),
@@ -276,7 +281,11 @@ class Spec:
             ("no_follow", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and sure is None),
             ("judged", "needs {confidence}", self.judged and sure is None),
-            ("max_seconds", "is no guarantee: leave {confidence} out", self.max_seconds is not None and bool(sure)),
+            ("segment", "needs a target, such as {budget}", cut and not self.target),
+            ("segment", "goes with the default search: leave {cascade} out", cut and self.cascade is not None),
+            ("segment", "has no guarantee: leave {confidence} out", cut and bool(sure)),
+            ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
+            ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(sure)),
         ]
         return [(option, what) for option, what, broken in rules if broken]
 
@@ -313,5 +322,6 @@ class SpecFields(TypedDict, total=False):
     intervals: bool
     follows: bool
     period: Period | None
+    segment: str | None
     second_cost: float
     max_seconds: float | str | None

@@ -187,13 +187,15 @@ def _replay_rungs(policy: AnyPolicy, log: Log) -> Replay:
 
 def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds | None]:
     """(what becomes of queries on average over the rungs that a policy stands between, the columns, the seconds)."""
-    packed = [pack_policy(rung, log.logprob.dtype) for rung in policy.policies]
-    places = [[policy.models.index(name) for name in rung.models] for rung in policy.policies]
-    asked = np.isin(policy.models, _reached(policy, log.logprob.dtype))
-    columns = columns_of(log, policy.models, [rung.policies for rung in packed], asked)
+    cascades = [cascade for rung in policy.policies for cascade in rung.cascades]
+    packed = [pack_policy(cascade, log.logprob.dtype) for cascade in cascades]
+    places = [[policy.models.index(name) for name in cascade.models] for cascade in cascades]
+    names = _reached(policy, log.logprob.dtype)
+    asked = np.isin(policy.models, names)
+    columns = columns_of(log, policy.models, [cascade.policies for cascade in packed], asked)
     means = jax.tree.map(np.zeros_like, _Paths._make([columns.logprob[0]] * 4 + [columns.logprob] * 2 + [None]))
-    waits = []
-    for weight, rows, rung in zip(policy.weights, places, packed, strict=True):
+    weights, waits = _weights(policy, log.select(dict.fromkeys(names)), columns), []
+    for weight, rows, rung in zip(weights, places, packed, strict=True):
         codes = columns.codes if rung.policies.agreements is not None else None
         here = columns._replace(codes=codes).of_models(rows)
         paths = _walk_one(rung.calibrators, rung.policies.take(0), here, transforms=rung.transforms)
@@ -204,15 +206,34 @@ def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds |
         waits.append(paths.waits)
     if columns.seconds is None:
         return means, columns, None
-    weights = np.outer(policy.weights, columns.counts)
-    return means, columns, jax.tree.map(np.asarray, _seconds_of(np.stack(waits), weights))
+    return means, columns, jax.tree.map(np.asarray, _seconds_of(np.stack(waits), weights * columns.counts))
+
+
+def _weights(policy: AnyPolicy, log: Log, columns: Columns) -> np.ndarray:
+    """(C, n) the share of each query that goes by each cascade: of every rung, the one for all, then its segments'.
+
+    The columns are those of the log's complete queries. Raises LogError where policies go by segments, and the log
+    tells none.
+    """
+    segments = np.full(len(columns.counts), "", object)
+    if any(rung.segments for rung in policy.policies):
+        if log.segment is None:
+            named = f"with_segments(log, source, {policy.segment_column!r})"
+            raise LogError(f"{log.source}: the policy goes by segments of queries, and the log tells none: {named}")
+        segments[: log.complete.sum()] = np.asarray(log.segment, object)[log.complete]
+    weights = []
+    for share, rung in zip(policy.weights, policy.policies, strict=True):
+        of = [segments == name for name in rung.segments]
+        weights += [share * here for here in (~np.any([*of, np.zeros_like(segments, bool)], axis=0), *of)]
+    return np.asarray(weights, columns.logprob.dtype)
 
 
 def _reached(policy: AnyPolicy, dtype: Any) -> list[str]:
     """The models that some query can reach: of every rung, where a policy moves along them."""
     rungs = policy.rungs if policy.follows else policy.policies
-    asked = [zip(rung.models, pack_policy(rung, dtype).asked, strict=True) for rung in rungs]
-    return [name for rung in asked for name, used in rung if used]
+    cascades = [cascade for rung in rungs for cascade in rung.cascades]
+    asked = [zip(cascade.models, pack_policy(cascade, dtype).asked, strict=True) for cascade in cascades]
+    return [name for cascade in asked for name, used in cascade if used]
 
 
 def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> _Paths:

@@ -98,6 +98,8 @@ class Call:
     """The answer that the model held likelier than the one it gave; None where there is none."""
     added: bool = False
     """A shadow query adds it: the policy would not have asked for it."""
+    segment: str | None = None
+    """What kind of query it is; None where nobody told."""
     billed: Billed | None = None
     """On whose bill it is; None where on no policy's, as what shadow queries add."""
 
@@ -194,9 +196,11 @@ def call_row(call: Call) -> dict[str, Any]:
     asked = {} if call.asked is None else {"asked": call.asked}
     unread = {"unread": True} if call.unread else {}
     likeliest = {} if call.likeliest is None else {"likeliest": call.likeliest}
+    segment = {} if call.segment is None else {"segment": call.segment}
     return {
         "call_log": VERSION,
         "query": call.query,
+        **segment,
         "model": call.model,
         "logprob": "-inf" if call.logprob == -math.inf else call.logprob,  # which JSON has no number for
         "answer": call.answer,

@@ -204,6 +204,7 @@ class Cascade:
         options: Mapping[str, Any] | None = None,
         deadline: float | None = None,
         deliver: Deliver | None = None,
+        segment: str | None = None,
     ) -> Result:
         """Answer one query.
 
@@ -216,14 +217,16 @@ class Cascade:
             deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
                 first piece no other model can be asked, and an answer that breaks off then is a failure. What it raises
                 is a warning; the answer is in the result.
+            segment: what kind of query it is, where the policy has cascades for segments; the log keeps it.
 
         Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
         """
         check_question(query, messages)
+        instance(segment, (str, NoneType), "segment")
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, options=checked, deliver=deliver)
+        question = self._question(messages, query, options=checked, deliver=deliver, segment=segment)
         result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
         if rest is not None:
             task = asyncio.create_task(rest)
@@ -294,23 +297,19 @@ class Cascade:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         self.billing.catch_up()
         position = None if len(self.policy.rungs) == 1 else self.billing.position
-        rung = self._rung(question, position)
-        place = {"position": position, "rung": None if position is None else self.policy.rungs.index(rung)}
+        index = 0 if position is None else self.policy.rung_of(self._lot(question.query, question.messages), position)
+        rung, place = self.policy.rungs[index], {"position": position, "rung": None if position is None else index}
         if question.deliver is not None:
             question = replace(question, deliver=partial(_deliver_with, question.deliver, place))
         attempts: list[Exchange] = []
         try:
-            result = replace(await self._follow(rung, question, deadline, attempts), **place)
+            result = replace(
+                await self._follow(rung.of_segment(question.segment), question, deadline, attempts), **place
+            )
         finally:  # who leaves has been worked for
             self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
-
-    def _rung(self, question: Prompt, position: float | None) -> Policy:
-        """The policy that a query goes by."""
-        if position is None:
-            return self.policy.rungs[0]
-        return self.policy.choose(self._lot(question.query, question.messages), position)
 
     def _question(self, messages: Messages, query: int | str | None, **more: Any) -> Prompt:
         name = uuid.uuid4().hex if query is None else str(query)

@@ -119,6 +119,7 @@ class Exchange:
             seconds=time.perf_counter() - self.start,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=question.shadow,
+            segment=question.segment,
             error=self.error or question.unjudged,
             unread=self.unread is not None,
             asked=asked,

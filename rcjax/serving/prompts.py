@@ -25,6 +25,8 @@ class Prompt:
     """The conversation, as in the API."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of its requests, which go before those of the models, and after those of the signal."""
+    segment: str | None = None
+    """What kind of query it is, for policies with cascades for segments; None where nobody tells."""
     shadow: bool = False
     """It goes to all models, whatever they answer."""
     deliver: Deliver | None = None

@@ -28,6 +28,7 @@ from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.evidence import hold_out
 from rcjax.tuning.seconds_limit import SecondsFilter
+from rcjax.tuning.segments import by_segments
 from rcjax.tuning.select import BY_LABELS, SearchedBy, Selection
 from rcjax.tuning.verdict import tell_corrections
 
@@ -196,13 +197,17 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     if certificate is None:
         _choose(frontier, target)
     policy = frontier.policy(**target) if certificate is None else certificate.policy
+    main = _main_point(frontier, policy)
+    if spec.segment is not None:
+        policy, cut = by_segments(frontier, tuned.log, spec)
+        notes.append(cut)
     policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
     notes.extend(tell_beside(policy, tuned.log))
     return dataclasses.replace(
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=tuned.selection and tuned.selection.verdict(_main_point(frontier, policy), target),
+        verdict=tuned.selection and tuned.selection.verdict(main, target),
         notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
 

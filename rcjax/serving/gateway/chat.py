@@ -99,7 +99,7 @@ class Sending:
         await self.responder.done()
 
 
-_QUERY = "x-rcjax-query"
+_QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
 def query_of(headers: Headers) -> str:
@@ -110,6 +110,14 @@ def query_of(headers: Headers) -> str:
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise ApiError(400, f"{_QUERY} must be 1 to 200 visible characters without spaces", "invalid_value", _QUERY)
     return value
+
+
+def segment_of(headers: Headers) -> str | None:
+    """What kind of query it is, as the client says, for policies with cascades for segments; None where it does not."""
+    value = headers.get(_SEGMENT, "").strip()
+    if len(value) > 200:
+        raise ApiError(400, f"{_SEGMENT} must have 200 characters at most", "invalid_value", _SEGMENT)
+    return value or None
 
 
 @dataclass(slots=True)
@@ -124,6 +132,7 @@ class Conversation:
     query: str
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
+    segment: str | None = None
 
     async def answer(self) -> None:
         """Answer it. Raises ApiError where no model does."""
@@ -166,6 +175,7 @@ class Conversation:
                 options=options,
                 deadline=self._left,
                 deliver=sending.piece if self.request.stream else None,
+                segment=self.segment,
             )
         except CascadeError as problem:
             result = problem.result
@@ -194,6 +204,7 @@ class Conversation:
             self.query,
             self.request.messages,
             self.request.options(judged=False),
+            segment=self.segment,
             deliver=sending.piece if self.request.stream else None,
             unjudged=why,
             billed=None if served is None else served.cascade.billing.mark,

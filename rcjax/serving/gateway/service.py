@@ -30,7 +30,7 @@ from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat import Conversation, query_of
+from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.lineup import Clients, Lineup, Reloader, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
@@ -184,7 +184,7 @@ class Gateway:
             with self.admission.slot():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
-                exchange = request, query, responder, start
+                exchange = request, query, responder, start, segment_of(headers)
                 conversation = Conversation(self.settings, self.lineup, self.metrics, *exchange)
                 await unless_client_leaves(conversation.answer(), receive, responder)
         except ClientLeftError:

@@ -1,0 +1,125 @@
+"""Rungs with a cascade for each segment: what they promise, what replays make of them, and what is refused."""
+
+import asyncio
+import dataclasses
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from chat_server import serving
+from jsonschema import Draft202012Validator
+from scripted_cascade import good, script
+
+import rcjax
+from rcjax.logs import with_segments
+from rcjax.policy.policy_files import policy_from_json
+from rcjax.serving.cascade import Cascade
+from rcjax.signals import Choice
+
+pytestmark = pytest.mark.usefixtures("float64")
+MODELS = ("small", "large")
+
+
+@pytest.fixture(scope="module")
+def log(float64):
+    """384 queries: of `easy` ones the small model is right, of `hard` ones never, of the few others at random."""
+    rng = np.random.default_rng(0)
+    segment = np.repeat(["easy", "hard", "rare"], [170, 170, 44])
+    right = np.where(segment == "easy", True, np.where(segment == "hard", False, rng.random(384) < 0.5))
+    confidence = rng.uniform(0.2, 0.9, 384)
+    rows = {"query": np.repeat(np.arange(384), 2), "model": [*MODELS] * 384, "kind": np.repeat(segment, 2)}
+    rows |= {"correct": np.stack([right, rng.random(384) < 0.9], 1).ravel().astype(int)}
+    rows |= {"confidence": np.stack([confidence, rng.uniform(0.8, 0.99, 384)], 1).ravel(), "cost": [1e-5, 2e-4] * 384}
+    frame = pl.DataFrame(rows)
+    return with_segments(rcjax.read_log(frame), frame, "kind")
+
+
+@pytest.fixture(scope="module")
+def tuned(log):
+    return rcjax.tune(log, budget=1.1e-4, segment="kind")
+
+
+def test_money_goes_where_it_saves_errors(log, tuned):
+    """One bill: at the budget of all, easy queries stay with the small model, and hard ones go to the large one."""
+    ladder = tuned.policy
+    assert [ladder.choose("q", segment=kind).models for kind in ("easy", "hard")] == [("small",), ("large",)]
+    whole = rcjax.tune(log, budget=1.1e-4, intervals=False).policy
+    assert ladder.expected["error"] < 0.7 * whole.expected["error"]
+    assert ladder.expected["error_low"] < ladder.expected["error"] < ladder.expected["error_high"]
+    assert any("the other 44 queries go by the cascades for all" in note for note in tuned.notes)
+    costs, errors = np.array([(rung.expected["cost"], rung.expected["error"]) for rung in ladder.rungs]).T
+    slopes = np.diff(errors) / np.diff(costs)
+    assert (slopes < 0).all()
+    assert (np.diff(slopes) > -1e-9).all()  # one price of an error everywhere: each step saves less than those before
+
+
+def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):
+    kinds = np.asarray(log.segment)
+    for rung in (tuned.policy.rungs[0], tuned.policy.rungs[-1], tuned.policy):
+        figures = []
+        for kind in ("easy", "hard", "rare"):
+            part = log.take(kinds == kind)
+            for share, one in zip(rung.weights, rung.policies, strict=True):
+                alone = rcjax.replay(one.of_segment(kind if kind != "rare" else None), part)
+                figures.append(share * part.n_queries / log.n_queries * np.array([alone.error, alone.spent]))
+        replayed = rcjax.replay(rung, log)
+        np.testing.assert_allclose([replayed.error, replayed.spent], np.sum(figures, 0), rtol=1e-9)
+        np.testing.assert_allclose(replayed.spent, rung.expected["cost"], rtol=1e-6)
+
+
+def test_files_keep_segments(tuned):
+    for policy in (tuned.policy, tuned.policy.rungs[0]):
+        data = json.loads(json.dumps(policy.to_json()))
+        Draft202012Validator(policy.json_schema()).validate(data)
+        again = policy_from_json(data)
+        assert again == policy
+        assert again.choose("q", segment="hard") == policy.choose("q", segment="hard")
+    assert tuned.policy.segment_column == "kind"
+    broken = data | {"segments": {"easy": {"models": ["nobody"], "rules": {}}}}
+    with pytest.raises(ValueError, match=r"segments\['easy'\]\.models: must be of small"):
+        policy_from_json(broken)
+
+
+def test_the_sample_that_a_policy_keeps_has_segments(log, tuned):
+    assert set(tuned.policy.provenance["reference"]["segment"]) == {"easy", "hard", "rare"}
+
+
+@pytest.mark.parametrize("shadow", [0.0, 1.0])
+def test_a_service_asks_by_the_segment_and_logs_it(tuned, tmp_path, shadow):
+    policy = dataclasses.replace(tuned.policy, budget=None)
+    calls = tmp_path / "calls.jsonl"
+
+    async def main():
+        async with serving(script(small=good("A", -0.3), large=good("B", -0.1))) as (_, client):
+            with rcjax.CallLog(calls) as to:
+                async with Cascade(policy, client, signal=Choice(), log=to, shadow=shadow) as cascade:
+                    return [(await cascade.ask("?", f"q{kind}", segment=kind)).model for kind in ("easy", "hard")]
+
+    assert asyncio.run(main()) == ["small", "large"]
+    rows = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert {(row["query"], row["segment"]) for row in rows} == {("qeasy", "easy"), ("qhard", "hard")}
+
+
+def test_what_cannot_be_is_refused(log, tuned):
+    bare = dataclasses.replace(log, segment=None)
+    with pytest.raises(rcjax.logs.LogError, match="goes by segments of queries, and the log tells none"):
+        rcjax.replay(tuned.policy, bare)
+    few = log.take(np.asarray(log.segment) == "rare")
+    with pytest.raises(rcjax.logs.LogError, match=r"no segment of kind has 60 queries .*, the largest has 44"):
+        rcjax.tune(few, budget=1.1e-4, segment="kind", intervals=False)
+    for options, what in (({}, "needs a target"), ({"budget": 1e-4, "cascade": "all"}, "leave cascade out")):
+        with pytest.raises(ValueError, match=what):
+            rcjax.tune(log, segment="kind", **options)
+    frame = pl.DataFrame({"query": [1, 1], "kind": ["a", "b"]})
+    with pytest.raises(rcjax.logs.LogError, match="query 1: its kind is 'a' and 'b': give a query one segment"):
+        with_segments(log, frame, "kind")
+    with pytest.raises(rcjax.logs.LogError, match="no column 'sort' for segments: it has query, kind"):
+        with_segments(log, frame, "sort")
+
+
+def test_a_price_is_the_same_in_all_segments(log):
+    whole, cut = (rcjax.tune(log, lam=2000.0, segment=name, intervals=False).policy for name in (None, "kind"))
+    loss = [policy.expected["error"] + 2000 * policy.expected["cost"] for policy in (whole, cut)]
+    assert loss[1] < loss[0]
+    assert [cut.choose(segment=kind).models for kind in ("easy", "hard")] == [("small",), ("large",)]
