@@ -128,7 +128,8 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
     """
     screen = Screen()
     models, checks, noun = facts["policy_models"], facts["checks"], facts["counted"]
-    compared = f"{count(facts['n'], 'query')} against {facts['reference']:,} tuned on, answers"
+    of = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
+    compared = f"{count(facts['n'], 'query')} against {of}{facts['tuned_on']:,} tuned on, answers"
     screen.print(f"{facts['source']}: {compared} of {', '.join(models)}\n")
     alarms = sum(check["verdict"] == "bad" for check in checks)
     screen.print(_summary(checks, facts), style="bold")

@@ -80,6 +80,8 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
 
 def load_tuned(path: Path) -> AnyPolicy | Frontier:
     """Load what `rcjax tune` wrote, told by its "format"; ValueError names the file and the place of what is wrong."""
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
+        raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
     return load(path, _tuned_from_json)
 
 

@@ -62,6 +62,8 @@ class PolicyCheck:
     """Queries of the fresh log that they all answered."""
     reference: int
     """Queries of the log tuned on that it was compared with."""
+    tuned_on: int
+    """All queries of that log."""
     alarm: float
     """How likely there is any alarm, at most, where nothing has changed."""
     models: list[dict[str, Any]]
@@ -195,6 +197,7 @@ def check_policy(
         policy_models=policy.models,
         n=len(now.wrong),
         reference=old.n_queries,
+        tuned_on=recorded_count(policy.provenance, "queries", old.n_queries) if tuned_on is None else old.n_queries,
         alarm=alarm,
         models=rows,
         error=error,

@@ -161,7 +161,7 @@ def at_prices(frontier: Frontier, lam: np.ndarray) -> Frontier:
 def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> dict[str, Any]:
     """Frontiers of one length, as predicted and as replayed, each on the log beside it: means over the pairs.
 
-    Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, and the half-widths of 95 % bands,
+    Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, and the half-widths of 90 % bands,
     `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of the queries
     judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable (None where
     there are no others); not the search for the best policy, whose optimism is part of what is to be seen. A refusal
@@ -170,7 +170,7 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     """
     pooled = _means([_replayed_and_predicted(frontier, log) for frontier, log in judged])
     n = sum(int(log.complete.sum()) for _, log in judged)
-    widen = 1.96 * np.sqrt(1 + (n / trained_on if trained_on else 0.0))
+    widen = 1.645 * np.sqrt(1 + (n / trained_on if trained_on else 0.0))
     bands = {f"{name}_band": widen * pooled.pop(f"{name}_se") for name in ("error", "cost")}
     return pooled | bands
 

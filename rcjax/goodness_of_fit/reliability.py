@@ -87,7 +87,7 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy against confidence, in the ten bins of the calibration error: one row for each bin that is not empty.
 
-    confidence (n,), correct (n,). Keys: `confidence` and `accuracy`, means of the bin, `low` and `high`, the 95 %
+    confidence (n,), correct (n,). Keys: `confidence` and `accuracy`, means of the bin, `low` and `high`, the 90 %
     interval of the accuracy (Wilson 1927; of scores with as many queries as, all right or wrong, would vary as much),
     and `n`, its queries.
 
@@ -100,7 +100,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     bins, n = bins[n > 0], n[n > 0]
     score = np.asarray(correct, float)
     share = bins @ score / n
-    z, size = 1.959964, n
+    z, size = 1.644854, n
     if are_scores(score):
         spread = bins @ score**2 / n - share**2
         size = n * np.divide(share * (1 - share), spread, out=np.ones(len(n)), where=spread > 1e-9)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rcjax.importing.confidences import of_content
-from rcjax.importing.lines import Line
+from rcjax.importing.lines import DamageError, Line
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.policy.answers import comparable
 from rcjax.serving.completions import choice_text
@@ -107,7 +107,10 @@ def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
         body: the reply as JSON.
         line: what they have in common; they share its cost, as they do the tokens.
     """
-    parts = [_responded(body)] if "output" in body else [_completed(choice) for choice in body["choices"]]
+    choices = body.get("choices", [])
+    if "output" not in body and not (choices and isinstance(choices, list)):
+        raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
+    parts = [_responded(body)] if "output" in body else [_completed(choice) for choice in choices]
     replies = [
         {"answer": text, "finish": finish} | (of_content(content, text) if content and text else {})
         for text, content, finish in parts

@@ -156,7 +156,7 @@ def _read(
     gathered = gather(source, rates, read, task, beside)
     held, name = gathered.held, gathered.name
     replaced = settle_labels(held)
-    reference, lost = (None, 0) if sameness is None else sameness.settle(held, name)
+    reference, lost = (None, 0) if sameness is None else sameness.settle(held, name, gathered.models)
     names = models_named(held, gathered.models, wanted, name)
     require_answers(held, names, name)
     differences = reference is not None and reference.counts == "differences"

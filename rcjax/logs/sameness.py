@@ -85,13 +85,21 @@ class Sameness:
             held.add("said", None)
             held.put(cells, said=rows.frame[column].to_numpy())
 
-    def settle(self, held: Matrices, name: str) -> tuple[Reference, int]:
+    def settle(self, held: Matrices, name: str, every: Sequence[str]) -> tuple[Reference, int]:
         """Put what is the same beside the labels, as the verdicts of a judge; what is counted, how many lack it.
 
         Queries that the reference did not answer are left out, with a warning that counts them. Raises `LogError` where
         the log has no reference, or no answers to compare.
+
+        Args:
+            held: what was read.
+            name: of the log.
+            every: all models that the log names, those without a row to use too.
         """
         model = self.reference.model
+        if model in every and model not in held.models:
+            what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
+            raise LogError(f"{name}: {what} models: look at the column error")
         if model not in held.models:
             what = f"no model {brief(model)}{near(model, held.models)}, which is to be the reference"
             raise LogError(f"{name}: {what}: it has {listed(held.models)}")

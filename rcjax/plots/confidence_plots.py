@@ -149,7 +149,7 @@ def plot_rank_correlations(
 def plot_reliability(
     ax: "Axes", confidence: np.ndarray, correct: np.ndarray, *, title: str = "", success: str = ERRORS.success
 ) -> None:
-    """Accuracy against confidence in ten bins of equal size, with 95 % intervals; the diagonal is perfection.
+    """Accuracy against confidence in ten bins of equal size, with 90 % intervals; the diagonal is perfection.
 
     Args:
         ax: where to draw.
@@ -166,7 +166,7 @@ def plot_reliability(
         curve["confidence"],
         curve["accuracy"],
         np.maximum(reach, 0.0),
-        label="log, 95 % interval",
+        label="log, 90 % interval",
         **style,
         clip_on=False,
     )

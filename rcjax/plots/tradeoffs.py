@@ -30,7 +30,7 @@ def plot_error_cost(
     single: Mapping[str, tuple[float, float]] | None = None,
     noun: str = ERRORS.noun,
 ) -> None:
-    """The error–cost frontier promised (line) and seen on held-out queries (points), with the 95 % band between.
+    """The error–cost frontier promised (line) and seen on held-out queries (points), with the 90 % band between.
 
     The band is for the difference of the two, drawn about the promise: points outside it are not chance. Costs per
     million queries, or per thousand where they are large.
@@ -44,7 +44,7 @@ def plot_error_cost(
     order, money = np.argsort(frontier["predicted_cost"]), _unit(frontier["predicted_cost"], single)
     cost, error = (money.scale * frontier["predicted_cost"][order], frontier["predicted_error"][order])
     band = frontier["error_band"][order]
-    ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="95 % band")
+    ax.fill_between(cost, error - band, error + band, color=BLUE, alpha=0.15, linewidth=0, label="90 % band")
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="promised")
     held_out = np.argsort(frontier["cost"])
     style = {"color": ORANGE, "marker": "o", "markersize": 4, "linestyle": ":", "linewidth": 1}

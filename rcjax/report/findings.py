@@ -156,11 +156,11 @@ class Findings:
             parts.append(f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self._noun}{than}")
         does = f"{self._does(self._wrong(chosen))}, at {self._costs(chosen, kept=target.name == 'budget')}"
         aim = f"The policy for your target, {target.describe(self.log.counted)}, {does}"
-        return f"{aim}: {', '.join(parts)}{self._for_the_same(cost)}."
+        return f"{aim}: {', '.join(parts)}{self._for_the_same(target.value if target.name == 'budget' else cost)}."
 
-    def _for_the_same(self, cost: float) -> str:
-        """What the best single model within the money of a policy does; empty where that is the baseline, or none."""
-        within = [one for one in self.comparisons if one.cost <= cost * (1 + _TIES)]
+    def _for_the_same(self, money: float) -> str:
+        """What the best single model within the money does, the budget if there is one; empty for the baseline."""
+        within = [one for one in self.comparisons if one.cost <= money * (1 + _TIES)]
         best = min(within, key=lambda one: one.error, default=self.against)
         if best.model == self.baseline:
             return ""

@@ -50,7 +50,7 @@ def tell_corrections(frontier: Frontier, comparison: Comparison, target: TargetN
         labelled: whether every answer of the log has a label; else errors are estimates.
     """
     luck = comparison.luckier(target, comparing=frontier.policies.agreements is not None)
-    how = "counted on them" if labelled else "estimated from labels and judges"
+    how = "counted on them" if labelled else "estimated from those that are labelled"
     counted = f"costs are the bills of these queries, and the {frontier.counted.noun} of single models is {how}"
     if luck < 5e-4 or not (np.asarray(frontier.members).sum(1) > 1).any():
         return counted

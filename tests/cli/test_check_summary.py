@@ -12,6 +12,7 @@ FACTS = {
     "source": "a.csv",
     "policy_models": ["small"],
     "reference": 300,
+    "tuned_on": 300,
     "alarm": 0.05,
     "remarks": [],
     "counted": "error",

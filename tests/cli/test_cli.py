@@ -183,7 +183,7 @@ def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
         shown = succeed("evaluate", path, folder / "test.csv")
         assert "observed" in shown
         assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
-        assert "±" in shown
+        assert "in brackets, 90 % intervals" in shown
         assert "384 queries" in shown
     assert "error_interval" in whole["predicted"]
     low, high = seen["error_interval"]

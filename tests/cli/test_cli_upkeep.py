@@ -103,7 +103,7 @@ def test_a_ladder_is_checked_and_tuned_again(folder, tmp_path):
 def test_bad_input_has_status_2(folder):
     assert "absent.json" in refused("check", folder / "absent.json", folder / "fresh.csv")
     assert "absent.csv" in refused("check", folder / "policy.json", folder / "absent.csv")
-    assert "not JSON" in refused("check", folder / "fresh.csv", folder / "fresh.csv")
+    assert "the policy comes first, then the log" in refused("check", folder / "fresh.csv", folder / "policy.json")
     assert "it is a frontier: give a policy" in refused("check", folder / "frontier.json", folder / "fresh.csv")
     assert "tuned on this very log" in refused("check", folder / "policy.json", folder / "train.csv")
     assert "--tuned-on LOG" in refused("check", folder / "bare.json", folder / "fresh.csv")

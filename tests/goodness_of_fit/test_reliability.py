@@ -67,7 +67,7 @@ def test_reliability_has_wilsons_intervals(confidences):
     curve = reliability_curve(confidence, correct)
     right = curve["accuracy"] * curve["n"]
     np.testing.assert_allclose(right, right.round(), atol=1e-9)
-    low, high = proportion_confint(right.round(), curve["n"], alpha=0.05, method="wilson")
+    low, high = proportion_confint(right.round(), curve["n"], alpha=0.1, method="wilson")
     np.testing.assert_allclose(curve["low"], low, atol=1e-7)
     np.testing.assert_allclose(curve["high"], high, atol=1e-7)
     assert curve["n"].sum() == N
