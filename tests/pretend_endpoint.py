@@ -24,7 +24,8 @@ def lot(*words):
 
 
 def behave(request, headers):
-    """The product or a number beside it, as a letter or in digits; yes or no to a second question; else A."""
+    """The product or a number beside it, as a letter or in digits; yes to a second question, with how sure it is; the
+    truth as a judge; else A."""
     text, name = request["messages"][-1]["content"], request["model"]
     asked, usage = re.search(r"(\d+) · (\d+)", text), (len(text) // 4, 1)
     if asked is None:
@@ -37,6 +38,8 @@ def behave(request, headers):
     if choices:
         letters = [letter for letter, number in choices if (int(number) == product) == is_right]
         return Response(sure(letters[0], sureness, usage))
+    if "no if it is not" in text:  # a judge
+        return Response(sure("Yes" if re.search(rf"\b{product}\b", text) else "No", sureness, usage))
     if re.search(r"yes|correct", text, re.IGNORECASE):
         return Response(sure("Yes", sureness, usage))
     answer = str(product if is_right else product + 10)
