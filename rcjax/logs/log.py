@@ -46,7 +46,7 @@ class NoConfidenceWarning(UserWarning):
 
 
 class PricesWarning(UserWarning):
-    """Models are priced by entries of a list that others keep, which are named."""
+    """How tokens are priced: by which entries of a list that others keep, and what of the input came from a cache."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
