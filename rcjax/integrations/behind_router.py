@@ -12,7 +12,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +21,7 @@ from starlette.datastructures import Headers
 from rcjax._base.wording import visible
 from rcjax.integrations.router_client import WITH, RouterClient, router_client
 from rcjax.policy.policy_files import load_policy
-from rcjax.serving.asking import known_prices
+from rcjax.serving.asking import known_prices, read_price
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import Usage, said_bytes
 from rcjax.serving.gateway.api_errors import ApiError
@@ -282,12 +281,9 @@ class Desk:
             raise ValueError(f"{what}: give the model another model_name than the policy")
         prices = known_prices(policy)
         models = {
-            name: ServedModel(name, name, _price(prices.get(name)), signal=source.signal) for name in policy.models
+            name: ServedModel(name, name, read_price(prices.get(name), name), signal=source.signal)
+            for name in policy.models
         }
         settings = Settings({source.name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
         client: RouterClient = router_client(self._router)
         return settings, make_lineup(settings, models, lambda model: client, observe=_observe)
-
-
-def _price(listed: Any) -> tuple[Decimal, Decimal] | None:
-    return None if listed is None else (Decimal(str(listed["input"])), Decimal(str(listed["output"])))

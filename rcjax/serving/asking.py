@@ -301,7 +301,8 @@ def known_prices(policy: AnyPolicy) -> dict[str, Any]:
     return {**logged, **recorded_prices(policy), **(policy.prices or {})}
 
 
-def _price(listed: Any, model: str) -> Price | None:
+def read_price(listed: Any, model: str) -> Price | None:
+    """The price of a model, as policies and arguments tell it. Raises ValueError for what can be none."""
     if listed is None:
         return None
     try:
@@ -318,5 +319,5 @@ def _price(listed: Any, model: str) -> Price | None:
 
 def _priced(model: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Price | None:
     """The price of a model as given, with what the policy knows of caches besides."""
-    own = _price(known.get(model), model)
-    return _price(given[model], model).completed(own) if given.get(model) is not None else own  # type: ignore[union-attr]
+    own = read_price(known.get(model), model)
+    return read_price(given[model], model).completed(own) if given.get(model) is not None else own  # type: ignore[union-attr]
