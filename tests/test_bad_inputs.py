@@ -14,7 +14,6 @@ from bad_inputs.commands import COMMANDS
 from bad_inputs.faults import BAD_FILES
 from bad_inputs.good_files import write_good_files
 from command_line import run
-from misses import in_turn
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -80,7 +79,7 @@ def test_every_place_and_every_fault_has_its_turn():
     assert not NOT_BAD & {(command.name, bad.fault) for command, _, bad in cases}
 
 
-@in_turn("command, slot, bad", read)
+@pytest.mark.parametrize(("command", "slot", "bad"), list(read()))
 def test_a_bad_file_gets_one_line(command, slot, bad, good):
     folder = good["log"].parent
     path = bad.write(folder)
@@ -120,7 +119,7 @@ WRITTEN = [
 ]
 
 
-@in_turn("command, output, source, alias", WRITTEN)
+@pytest.mark.parametrize(("command", "output", "source", "alias"), WRITTEN)
 def test_an_output_that_is_an_input_is_a_usage_error(command, output, source, alias, good, tmp_path):
     before = contents(good["log"].parent)
     path = ALIASES[alias](good[source.kind], tmp_path / "link")
@@ -141,8 +140,8 @@ OUTPUTS = [
 ]
 
 
-@in_turn("linked", [False, True], ids=["itself", "a symbolic link"])
-@in_turn("command, one, other", OUTPUTS)
+@pytest.mark.parametrize("linked", [False, True], ids=["itself", "a symbolic link"])
+@pytest.mark.parametrize(("command", "one", "other"), OUTPUTS)
 def test_two_outputs_that_are_one_file_are_a_usage_error(command, one, other, linked, good, tmp_path):
     path = tmp_path / "new.json"
     if linked:  # to what is not there yet
@@ -169,7 +168,7 @@ SAVED = [
 
 
 @pytest.mark.thorough
-@in_turn("command, slot", SAVED)
+@pytest.mark.parametrize(("command", "slot"), SAVED)
 def test_a_full_disk_costs_the_file_not_the_results(command, slot, good, tmp_path, monkeypatch):
     path = tmp_path / "old"
     path.write_text("old")

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from misses import in_turn
 
 import benchmarks
 import rcjax
@@ -29,7 +28,7 @@ def data():
     return Answers(confidence, (rng.random((50, 3)) > confidence).astype(float), np.array([1.0, 3.0, 10.0]))
 
 
-@in_turn("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
 def test_every_program_starts(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     module = importlib.import_module(name)

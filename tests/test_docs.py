@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
-from misses import in_turn
 
 import rcjax
 from benchmarks import make_reference
@@ -80,7 +79,7 @@ def parsers():
     return typer.main.get_command(app).commands
 
 
-@in_turn("command", commands)
+@pytest.mark.parametrize("command", list(commands()))
 def test_the_options_exist(command):
     _, name, *arguments = shlex.split(command)
     known = {option for parameter in parsers()[name].params for option in [*parameter.opts, *parameter.secondary_opts]}
@@ -97,7 +96,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@in_turn("page", [*PAGES, *sorted(DOCS.glob("reference/*.md"))], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(DOCS.glob("reference/*.md"))], ids=lambda page: page.stem)
 def test_links_within_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text("utf-8"))
     for link in links:

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from imports import GROUPS, LAYERS, arrows, circles, imported, modules, reached
-from misses import in_turn
 
 MODULES = modules()
 LIGHT = (
@@ -47,14 +47,14 @@ def test_no_two_modules_import_each_other():
     assert circles(arrows()) == []
 
 
-@in_turn("start", ["tuning.choices", "tuning.label_candidates", "tuning.agreement_candidates"])
+@pytest.mark.parametrize("start", ["tuning.choices", "tuning.label_candidates", "tuning.agreement_candidates"])
 def test_candidates_by_the_labels_know_nothing_of_the_model_of_the_paper(start):
     reach, apart = reached(arrows(), start), ["copulas", "solving"]
     apart += ["logs"] if start == "tuning.label_candidates" else []  # arrays alone
     assert [name for name in sorted(reach) if layer(name) in apart] == []
 
 
-@in_turn("name", sorted(name for name in MODULES if layer(name) in STANDARD))
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if layer(name) in STANDARD))
 def test_what_is_deployed_takes_the_standard_library_alone(name):
     targets = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
@@ -65,7 +65,7 @@ def test_what_is_deployed_takes_the_standard_library_alone(name):
     assert targets <= {*sys.stdlib_module_names, "__future__", "rcjax"}
 
 
-@in_turn("module", LIGHT)
+@pytest.mark.parametrize("module", LIGHT)
 def test_it_imports_without_numpy_and_jax(module):
     code = f"import sys, {module}; print([name for name in ('numpy', 'jax', 'polars') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

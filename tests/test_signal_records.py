@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from misses import in_turn
 from openai import AsyncOpenAI
 from policy_samples import make_policy
 
@@ -14,8 +13,8 @@ from rcjax.signals.records import NAMES, LetterOf, contradiction, record_signal,
 CHOICES = ("A", "B")
 
 
-@in_turn("name", NAMES)
-@in_turn("choices", [(), CHOICES])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("choices", [(), CHOICES])
 def test_a_record_makes_the_same_signal(name, choices):
     signal = signal_by_name(name, choices)
     record = json.loads(json.dumps(record_signal(signal) | {"options": {"max_tokens": 1}}))

@@ -5,7 +5,6 @@ import math
 import pytest
 from bare_python import run_bare
 from hypothesis import given, strategies as st
-from misses import in_turn
 
 from rcjax.signals import (
     Choice,
@@ -183,7 +182,7 @@ def test_votes_of_a_reply():
 # Stated confidences
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("85%", 0.85),
@@ -220,7 +219,7 @@ def test_percentages_and_decimals_agree(number):
     assert stated_confidence(f"I'd say {number / 10:.1f} % I think") == pytest.approx(number / 1000)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "states no confidence"),

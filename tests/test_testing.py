@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.core import Tracer
-from misses import in_turn
 
 from rcjax.copulas import Clayton, Copula, Gumbel, Independence, param
 from rcjax.testing import check_copula
@@ -171,7 +170,7 @@ def report(copula):
 
 
 @pytest.mark.thorough
-@in_turn("copula, law", BROKEN, ids=str)
+@pytest.mark.parametrize(("copula", "law"), BROKEN, ids=str)
 def test_a_broken_law_is_named_with_its_point(copula, law):
     text = report(copula)
     assert text.startswith(f"{type(copula).__name__} is no copula as it stands:\n- ")

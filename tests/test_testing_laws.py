@@ -8,7 +8,6 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from misses import in_turn
 
 from rcjax.copulas import Clayton, Copula, Gumbel, Independence, param
 from rcjax.testing import check_copula
@@ -98,7 +97,7 @@ FAULTS = [
 
 
 @pytest.mark.thorough
-@in_turn("copula, line", FAULTS, ids=lambda value: str(value) if isinstance(value, Copula) else "")
+@pytest.mark.parametrize(("copula", "line"), FAULTS, ids=lambda value: str(value) if isinstance(value, Copula) else "")
 def test_a_fault_is_named_with_its_point(copula, line):
     text = report(copula)
     assert re.search(f"^- {line}", text, re.MULTILINE), text

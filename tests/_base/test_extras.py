@@ -7,7 +7,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from misses import in_turn
+import pytest
 
 from rcjax._base import extras
 
@@ -20,8 +20,8 @@ def test_a_checkout_is_named_by_its_path_but_within_it(monkeypatch, tmp_path):
     assert extras.how_to_install("report") == f"pip install -e '{checkout}[report]'"
 
 
-@in_turn(
-    "origin, command",
+@pytest.mark.parametrize(
+    ("origin", "command"),
     [
         ({"url": "file:///home/me/my%20rcjax", "dir_info": {}}, "pip install '/home/me/my rcjax[run]'"),
         (

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax._base.files import write_atomically
@@ -36,8 +35,8 @@ def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
     assert len(modes) == 1
 
 
-@in_turn("call", ["fsync", "replace"])
-@in_turn("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, call, error):
     path = tmp_path / "text"
     write_atomically(path, "old")
@@ -52,8 +51,8 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, call, error):
     assert os.listdir(tmp_path) == ["text"]
 
 
-@in_turn("call", ["fsync", "replace"])
-@in_turn("when", ["before", "after"])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path, call, when):
     path = tmp_path / "text"
     write_atomically(path, "old")

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import scipy.stats
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from tiers import examples
 
 from rcjax._core.kendall import FEW_ENTRIES, kendall_counts, kendall_tau, kendall_taus
@@ -63,7 +62,7 @@ def test_counts_are_those_of_all_pairs():
     assert tuple(map(float, kendall_counts(x, y, present))) == expected
 
 
-@in_turn("n", [1, 2, 63, 64, 65, 200_000])
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200_000])
 def test_sizes_around_powers_of_two_and_a_large_log(n):
     rng = np.random.default_rng(n)
     x = np.round(rng.normal(size=n), 1)
@@ -73,8 +72,8 @@ def test_sizes_around_powers_of_two_and_a_large_log(n):
 
 
 @pytest.mark.thorough
-@in_turn("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
-@in_turn("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_all_pairs_by_signs_are_those_of_two_columns_to_the_last_bit(n, dtype):
     rng = np.random.default_rng(n)
     columns = np.round(rng.normal(size=(n, 1)) + rng.normal(size=(n, 4)), 1).astype(dtype)

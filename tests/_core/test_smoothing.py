@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 
 from rcjax.solving import smooth_maximum, smooth_quantile
 
@@ -42,7 +41,7 @@ def test_one_value_is_every_quantile():
     assert float(smooth_quantile(jnp.array([2.0, 2.0]), jnp.array([0.5, 0.5]), 0.9, 0.1)) == 2.0
 
 
-@in_turn("level", [0.0, 1.0, -0.5, 2.0])
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 2.0])
 def test_a_level_outside_is_refused(level):
     with pytest.raises(ValueError, match="between 0 and 1"):
         smooth_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)

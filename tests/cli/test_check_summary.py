@@ -2,7 +2,6 @@
 
 import pytest
 from command_line import rows_of, run, succeed, write_log
-from misses import in_turn
 
 from rcjax.cli.check_tables import show_check
 
@@ -24,8 +23,8 @@ def one(verdict, figure=0.2, p_value=0.3, name="error"):
     return about | {"name": name, "figure": figure, "verdict": verdict, "p_value": p_value}
 
 
-@in_turn(
-    "verdicts, unlabelled, first, last",
+@pytest.mark.parametrize(
+    ("verdicts", "unlabelled", "first", "last"),
     [
         (["fine"] * 3, 0, "fine: none of 3 checks has drifted", "keep the policy"),
         (

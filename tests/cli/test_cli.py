@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
-from misses import in_turn
 
 import rcjax
 from rcjax.cli import parsers
@@ -38,7 +37,7 @@ def test_version():
     assert succeed("--version") == f"rcjax {rcjax.__version__}\n"
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["tune", "log.csv", "--budget", "1", "--error-cost", "2"], "give one target, not --budget and --error-cost"),
@@ -84,7 +83,7 @@ def test_usage_errors_have_status_2(arguments, message):
     assert as_json.stderr == f"error: {error['message']}\n"
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("text", "money"),
     [
         ("0.00015", 1.5e-4),
@@ -285,8 +284,8 @@ def single(folder: Path, prices: dict | None) -> Path:
     return folder / "single.json"
 
 
-@in_turn("alone", [False, True], ids=["among others", "alone"])
-@in_turn("priced", ["cost", "stored", "given"])
+@pytest.mark.parametrize("alone", [False, True], ids=["among others", "alone"])
+@pytest.mark.parametrize("priced", ["cost", "stored", "given"])
 def test_a_policy_of_a_single_model(tmp_path, alone, priced):
     rows = [row for row in rows_of(seed=2, n=60) if row[1] == "small" or not alone]
     columns = "cost" if priced == "cost" else "input_tokens,output_tokens"

@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import run, succeed
-from misses import in_turn
 
 import rcjax
 
@@ -24,7 +23,7 @@ def prices(tmp_path):
     return path
 
 
-@in_turn("ending", ["csv", "tsv", "parquet", "jsonl", "ndjson"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl", "ndjson"])
 def test_what_is_written_is_a_log(ending, tmp_path, prices):
     out = tmp_path / f"log.{ending}"
     shown = succeed("import", *EVAL, "--prices", prices, "--out", out)
@@ -88,7 +87,7 @@ def test_names_and_columns(tmp_path):
     assert pl.read_csv(out)["model"].to_list() == ["x", "strong"]
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--column", "query"], "give pairs of two names"),

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from command_line import run, succeed
-from misses import in_turn
 from timed_logs import timed_table, waited
 
 import rcjax
@@ -22,7 +21,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--max-seconds", "soon"], "'soon': give a number of seconds above 0, such as 2 (on average), or p95=4"),

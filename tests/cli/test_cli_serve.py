@@ -9,7 +9,6 @@ import sys
 import pytest
 from command_line import run
 from gateway_service import make_policy
-from misses import in_turn
 
 from rcjax.cli.serve import _Announcement
 from rcjax.serving.gateway import processes
@@ -141,7 +140,7 @@ LINES = [
 ]
 
 
-@in_turn("line, says, status, kind", LINES, ids=[line or "nothing" for line, *_ in LINES])
+@pytest.mark.parametrize(("line", "says", "status", "kind"), LINES, ids=[line or "nothing" for line, *_ in LINES])
 def test_what_cannot_be_served_is_told_at_once(line, says, status, kind, folder):
     before = sorted(folder.iterdir())
     port = () if "--port" in line else ("--port", 0)

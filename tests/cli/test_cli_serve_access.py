@@ -1,7 +1,6 @@
 """From where `rcjax serve` may be called: what its options say, and what it refuses without a key."""
 
 import pytest
-from misses import in_turn
 from typer import BadParameter
 
 from rcjax.cli.serve import _access
@@ -20,7 +19,7 @@ CASES = [
 ]
 
 
-@in_turn(("given", "access"), CASES)
+@pytest.mark.parametrize(("given", "access"), CASES)
 def test_what_is_allowed(given, access):
     *words, has_key = given
     assert _access(*words, has_key=has_key) == access
@@ -36,7 +35,7 @@ WRONG = [
 ]
 
 
-@in_turn(("names", "origins", "message"), WRONG)
+@pytest.mark.parametrize(("names", "origins", "message"), WRONG)
 def test_what_is_no_name_or_origin_is_told(names, origins, message):
     with pytest.raises(BadParameter) as told:
         _access("127.0.0.1", names, origins, has_key=False)

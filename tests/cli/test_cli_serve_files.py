@@ -2,13 +2,12 @@
 
 import pytest
 from command_line import fail
-from misses import in_turn
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
-@in_turn(
-    "policy, models, missing, advice",
+@pytest.mark.parametrize(
+    ("policy", "models", "missing", "advice"),
     [
         (
             "absent.json",

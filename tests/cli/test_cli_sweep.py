@@ -5,7 +5,6 @@ import json
 import polars as pl
 import pytest
 from command_line import rows_of, run, succeed, write_log
-from misses import in_turn
 
 import rcjax
 
@@ -42,7 +41,7 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
     assert policy.expected["cost"] > 0
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("content", "options", "status", "message"),
     [
         ('logs = ["none.csv"]', (), 1, "none.csv is missing"),

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import typer
 from command_line import run
-from misses import in_turn
 from typer.testing import CliRunner
 
 import rcjax
@@ -47,8 +46,8 @@ def command_line(body, status=1) -> typer.Typer:
     return app
 
 
-@in_turn("status", [1, 2])
-@in_turn("problem, kind, message", RAISED)
+@pytest.mark.parametrize("status", [1, 2])
+@pytest.mark.parametrize(("problem", "kind", "message"), RAISED)
 def test_what_goes_wrong_is_one_line_and_one_document(problem, kind, message, status):
     def body(_):
         raise problem

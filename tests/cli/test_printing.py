@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-from misses import in_turn
 
 from rcjax.cli import printing
 
@@ -27,7 +26,7 @@ HOSTILE = [
 ]
 
 
-@in_turn("text", HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE)
 def test_what_is_not_printable_is_escaped(text):
     shown = printing.escaped(text)
     assert shown.isprintable()
@@ -68,7 +67,7 @@ def test_a_full_standard_output_is_named(monkeypatch):
     assert caught.value.filename == "standard output"
 
 
-@in_turn("closed", [(), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("closed", [(), (1,), (2,), (0, 1, 2)])
 def test_streams_that_are_closed_are_the_null_device(tmp_path, closed):
     """No file of ours takes their numbers, and printing to them does no harm."""
     script = """if True:

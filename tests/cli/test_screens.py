@@ -7,7 +7,6 @@ import time
 
 import pytest
 from command_line import run, succeed, write_folder
-from misses import in_turn
 
 from rcjax.cli import console
 
@@ -69,7 +68,7 @@ def test_the_first_screen_of_help_is_enough_for_most():
 
 
 @pytest.mark.thorough
-@in_turn("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_is_installed_into_a_home_and_works(shell, tmp_path_factory):
     home = tmp_path_factory.mktemp(shell)
     environment = os.environ | {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}

@@ -1,6 +1,6 @@
 """What the terminal shows: numbers, cascades in words, lines that fit."""
 
-from misses import in_turn
+import pytest
 
 from rcjax._base.wording import describe_cascade, figure
 from rcjax.tuning.tune import too_dear
@@ -13,7 +13,7 @@ def table(*rules: tuple) -> list[dict]:
     return [{"up_to": end, "action": "ask" if ask else "answer", "model": ask} for end, ask in rules]
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (0.0, "0"),
@@ -30,7 +30,7 @@ def test_a_threshold_is_told_from_the_ends(value, text):
     assert describe_cascade({"models": ["a", "b"], "thresholds": {"a": value, "b": 0.0}}) == f"a >{text} → b"
 
 
-@in_turn("width", range(38, 120))
+@pytest.mark.parametrize("width", range(38, 120))
 def test_lines_of_rules_keep_to_the_width(width):
     rules = {
         NAMES[0]: table((0.4, NAMES[1]), (0.7, NAMES[2]), (0.85, NAMES[1]), (1.0, None)),
@@ -43,14 +43,14 @@ def test_lines_of_rules_keep_to_the_width(width):
     assert text.replace("\n  ", " ").split("\n") == [first, "llama3.1-8b: → llama3.1-70b", "llama3.1-70b"]
 
 
-@in_turn("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
+@pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
 def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
     told = float(too_dear(cheapest / 2, cheapest).rpartition("$")[2])
     assert cheapest <= told / scale <= cheapest * 1.002
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (9.999, "10.0"),

@@ -1,7 +1,6 @@
 """Tables keep to a terminal of 80 or 120 columns, whatever errors are called, and no row beats another one there."""
 
 import pytest
-from misses import in_turn
 
 from rcjax._core.thinning import best_as_printed
 from rcjax.cli import tables
@@ -27,9 +26,9 @@ KINDS = {
 }
 
 
-@in_turn("width", ["80", "120"])
-@in_turn("noun", ["error", "difference", "score lost"])
-@in_turn("kind", list(KINDS))
+@pytest.mark.parametrize("width", ["80", "120"])
+@pytest.mark.parametrize("noun", ["error", "difference", "score lost"])
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
     monkeypatch.setenv("COLUMNS", width)
     points = [point(2e-5 * (i + 1), 0.5 - 0.1 * i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]

@@ -12,7 +12,6 @@ from chat_server import KEY, Response, completion, served
 from collecting_runs import answers, collect, lines
 from command_line import run
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
 from tiers import examples
 
@@ -67,7 +66,7 @@ def test_who_is_down_does_not_hold_up_the_others(place):
     assert len(answers(place)) == 80
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("response", "says"),
     [
         (Response({"error": {"code": "invalid_api_key"}}, 401), "is its key right?"),
@@ -98,7 +97,7 @@ def test_a_rate_limit_is_obeyed(place):
     assert 1.0 <= times[1] - times[0] < 5.0
 
 
-@in_turn("body", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"\xff{"])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"\xff{"])
 def test_malformed_replies_are_failed_calls(body, place):
     def behave(request, headers):
         return Response(body) if request["messages"][0]["content"].startswith("Question 3?") else Models()(request, {})
@@ -221,7 +220,7 @@ def test_a_probe_says_what_models_can_do(place):
     assert [request["model"] for request in server.requests[:6]].count("org/large") <= 2
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         ("{ max_tokns = 3 }", "model tiny: options: the client knows no max_tokns"),
@@ -250,7 +249,7 @@ def test_a_file_of_something_else_stays_as_it_is(content, place):
     assert (place / "answers.jsonl").read_text() == content
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         (["{questions}"], "give the file of the models"),

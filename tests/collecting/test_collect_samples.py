@@ -12,7 +12,6 @@ import pytest
 import tiers
 from chat_server import served, sure
 from command_line import run
-from misses import in_turn
 from models_of_a_test import Models, lot, questions, write_models, write_questions
 
 import rcjax
@@ -118,7 +117,7 @@ def test_after_kills_no_sample_is_missing_or_there_twice(place):
     assert behave.charged <= sum(Decimal(str(row["at_most"])) for row in lines(place))
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         ("{ temperature = 0 }", "temperature is 0"),

@@ -9,7 +9,6 @@ from call_samples import both, call
 from chat_server import Response, completion, served, sure
 from command_line import run
 from gateway_service import gateway
-from misses import in_turn
 from models_of_a_test import write_models
 from reference_logs import COSTS, NAMES, letters
 
@@ -127,8 +126,8 @@ def _by_large(models):
     return "--grade", "judge:large", "--models", models
 
 
-@in_turn(
-    "files, words",
+@pytest.mark.parametrize(
+    ("files", "words"),
     [
         (("calls",), "nothing can be graded: 1 answer to questions that are not in the log"),
         (("calls", "--out", "calls"), "must not be the file of ANSWERS"),

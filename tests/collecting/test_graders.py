@@ -8,7 +8,6 @@ import time
 import pytest
 from graded import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS, VERDICTS, cases
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from tiers import examples
 
 from rcjax.collecting.graders import beside, programs
@@ -35,7 +34,7 @@ def verdict_of(grader, reference, reply):
     return COMPARISONS[grader](attempt(reply, *reference, **more))
 
 
-@in_turn("grader", TABLES)
+@pytest.mark.parametrize("grader", TABLES)
 def test_the_verdicts_are_those_of_a_person(grader):
     wrong = [case for case in cases(TABLES[grader]) if verdict_of(grader, *case[:2]) != case[2]]
     kind, strict = (sum(person is side for *_, person in wrong) for side in (False, True))
@@ -57,7 +56,7 @@ def test_any_whole_number_is_read(number, form):
     assert same_number(form.format(f"{number:,}"), [str(number)])
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "text",
     [
         " " * 16_000,
@@ -100,7 +99,7 @@ def test_numbers_without_the_library_are_refused_with_a_line(monkeypatch):
         make_graders([]).require([Question("q", (), ("3",))])
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("reference", "choices", "name"),
     [(("B",), ("A", "B"), "choice"), (("12 %",), (), "number"), (("Paris", "12"), (), "exact"), ((), (), None)],
 )
@@ -108,7 +107,7 @@ def test_the_default_suits_the_answers(reference, choices, name):
     assert suited_grader(Question("q", (), reference, choices)) == name
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("named", "says"),
     [
         (["exactly"], "'exactly' is no grader: give exact, choice, number"),
@@ -175,7 +174,7 @@ def program(tmp_path, body):
     return f"command:{sys.executable} -S {path}"
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("body", "says"),
     [
         ("print(json.dumps(row['text'] in row['reference']))", True),

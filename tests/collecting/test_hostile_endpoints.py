@@ -8,7 +8,6 @@ import zlib
 import pytest
 from chat_server import Response, completion, raw_server, served, sure
 from command_line import run
-from misses import in_turn
 from models_of_a_test import Models, questions, write_models, write_questions
 
 from rcjax.collecting import respondent
@@ -84,7 +83,7 @@ def large(size, *lines_):
 PACKED = zlib.compress(b" " * 30_000_000)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("answer", "says"),
     [
         (large(10_000_000_000), "a reply of more than 1 megabytes"),
@@ -109,7 +108,7 @@ def test_a_reply_has_a_limit(answer, says, place, monkeypatch):
     assert (place / "answers.jsonl").stat().st_size < 10_000
 
 
-@in_turn("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_and_costs_nothing(status, place):
     """The question, and headers of the user's own, went to whatever host a server named."""
     with raw_server(plain(GOOD)) as (elsewhere, other):
@@ -126,7 +125,7 @@ def test_a_redirect_is_not_followed_and_costs_nothing(status, place):
     assert [row["at_most"] for row in lines(place)] == [0.0]
 
 
-@in_turn("key", ["sk-“quoted”", "sk-one\nsk-two", "sk-é", "sk-\x00"[:3] + "\x7f"])
+@pytest.mark.parametrize("key", ["sk-“quoted”", "sk-one\nsk-two", "sk-é", "sk-\x00"[:3] + "\x7f"])
 def test_a_key_that_cannot_be_sent_is_told_before_anything_is_asked(key, place, monkeypatch):
     """It booked the worst case 17 times, and said that the client failed."""
     monkeypatch.setenv("KEY_OF_THE_TEST", key)

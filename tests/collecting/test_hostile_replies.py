@@ -12,7 +12,6 @@ import time
 import pytest
 from chat_server import Response, completion, served
 from command_line import run
-from misses import in_turn
 from models_of_a_test import ENVIRONMENT, write_models, write_questions
 
 from rcjax.collecting.graders import beside, registry
@@ -56,7 +55,7 @@ def attempt(text, *reference):
     return Attempt("q", text, text, reference or ("42",), ("A", "B"), {"A": "Mars", "B": "Jupiter"}, messages)
 
 
-@in_turn("text", list(HOSTILE.values()), ids=list(HOSTILE))
+@pytest.mark.parametrize("text", list(HOSTILE.values()), ids=list(HOSTILE))
 def test_every_grader_has_a_verdict_on_hostile_replies(text):
     for name, compare in COMPARISONS.items():
         assert compare(attempt(text, *(["42"] if len(text) > 20_000 else REFERENCES))) in (True, False), name
@@ -143,7 +142,7 @@ def breaks(name, monkeypatch, place):
     return "judge:tiny", "the judge tiny: HTTP 400"
 
 
-@in_turn("name", ["of ours", "pattern", "function", "program", "judge"])
+@pytest.mark.parametrize("name", ["of ours", "pattern", "function", "program", "judge"])
 def test_a_reply_that_a_grader_fails_on_is_a_line_without_a_verdict(name, place, monkeypatch):
     """A ValueError of one ended every run, before anything was written; `^(a+)+$` stopped the clock."""
     monkeypatch.chdir(place)
@@ -174,7 +173,7 @@ def test_a_grader_that_fails_on_all_is_left_alone(place):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@in_turn(("command", "sent"), [("collect", signal.SIGINT), ("grade", signal.SIGTERM)])
+@pytest.mark.parametrize(("command", "sent"), [("collect", signal.SIGINT), ("grade", signal.SIGTERM)])
 def test_a_grader_that_never_ends_can_be_stopped(command, sent, place):
     """Neither Ctrl-C nor SIGTERM did anything, as nothing heard them."""
     (place / "never_ends.py").write_text(

@@ -5,7 +5,6 @@ import json
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from tiers import examples
 
 from rcjax.collecting.questions import Question, Sheet, draw, read_questions
@@ -30,7 +29,7 @@ def only(path, sheet=None):
 ROW = {"query": "q1", "prompt": "Largest?", "answer": "B", "choices": "A|B", "subject": "x"}
 
 
-@in_turn("ending", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_kind_of_table_gives_the_same(ending, place):
     path = place / f"questions.{ending}"
     frame = pl.DataFrame([ROW])
@@ -61,7 +60,7 @@ def test_choices_in_words_are_named_and_written_under_the_question(place):
     )
 
 
-@in_turn("choices", ["yes|no", ["Yes", "No"], "1|2|3", ["A", "B"]])
+@pytest.mark.parametrize("choices", ["yes|no", ["Yes", "No"], "1|2|3", ["A", "B"]])
 def test_choices_that_are_names_stand_in_the_question_already(choices, place):
     question = only(write(place / "q.jsonl", [{"prompt": "So?", "choices": choices}]))
     assert question.words == {}
@@ -89,7 +88,7 @@ def test_an_id_is_made_of_the_content(place):
     assert read_questions(write(place / "r.jsonl", rows[1:2]))[0].query == second.query
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("answer", "reference"),
     [
         ("4", ("4",)),
@@ -106,7 +105,7 @@ def test_right_answers(answer, reference, place):
     assert only(write(place / "q.jsonl", [{"prompt": "x", "answer": answer}])).reference == reference
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("row", "says"),
     [
         ({"question": "x"}, "no column prompt or messages"),

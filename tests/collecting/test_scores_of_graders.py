@@ -10,7 +10,6 @@ import pytest
 from chat_server import Response, completion, served
 from collecting_runs import answers, collect
 from command_line import run
-from misses import in_turn
 from models_of_a_test import Models
 
 import rcjax
@@ -22,7 +21,7 @@ from rcjax.collecting.graders.registry import make_graders, same_by
 ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("value", "most", "verdict"),
     [
         (0.25, 1.0, 0.25),
@@ -42,7 +41,7 @@ def test_what_a_function_may_return(value, most, verdict):
     assert type(graded) is type(verdict)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("value", "most", "words"),
     [
         (7, 1.0, "mine gives 7: it must give true, false, a score from 0 to 1, or nothing"),
@@ -59,7 +58,7 @@ def test_what_is_no_verdict(value, most, words):
     assert words in str(problem.value)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("reply", "share"),
     [
         ("7", 0.7),

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
-from misses import in_turn
 
 from rcjax.copulas import (
     Clayton,
@@ -260,7 +259,7 @@ def off(method, point, got, truth):
     return lines
 
 
-@in_turn("name", [name for name, row in FAMILIES.items() if row[-1]])
+@pytest.mark.parametrize("name", [name for name, row in FAMILIES.items() if row[-1]])
 def test_values_and_slopes_at_the_limits_are_right(name):
     with jax.enable_x64(True):
         misses = misses_of(name, FEW, 160)

@@ -1,7 +1,7 @@
 """From figures to verdicts and advice: of which policies a check is, its limits, and what is said of each."""
 
 import numpy as np
-from misses import in_turn
+import pytest
 
 from rcjax.diagnostics import LIMITS, verdicts
 from rcjax.diagnostics.verdicts import SCOPES
@@ -16,7 +16,7 @@ def test_every_check_has_a_scope():
 # -- verdicts
 
 
-@in_turn("name", LIMITS)
+@pytest.mark.parametrize("name", LIMITS)
 def test_a_figure_is_judged_by_its_limits(name):
     limits = LIMITS[name]
     sign = 1 if limits.bad > limits.doubtful else -1

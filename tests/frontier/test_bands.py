@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 
 from rcjax.frontier.bands import Bands, bands_from_json, bands_to_json, check_level
 
@@ -19,7 +18,7 @@ def make_bands(seed, points=4):
     return Bands(error, cost, level=0.8, replicates=137, abstention=refused if seed else None)
 
 
-@in_turn("seed", range(3))
+@pytest.mark.parametrize("seed", range(3))
 def test_bands_survive_json(seed):
     bands = make_bands(seed)
     points = [bands_to_json(bands, row) for row in range(4)]
@@ -30,8 +29,8 @@ def test_bands_survive_json(seed):
     jax.tree.map(np.testing.assert_array_equal, again, bands)
 
 
-@in_turn("missing", ["error_interval", "cost_interval", "abstention_interval"])
-@in_turn("damage", [None, [0.1], "wide", [0.2, 0.1]])
+@pytest.mark.parametrize("missing", ["error_interval", "cost_interval", "abstention_interval"])
+@pytest.mark.parametrize("damage", [None, [0.1], "wide", [0.2, 0.1]])
 def test_damaged_points_are_refused(missing, damage):
     points = [bands_to_json(make_bands(4), row) for row in range(4)]
     points[2][missing] = damage
@@ -39,13 +38,13 @@ def test_damaged_points_are_refused(missing, damage):
         bands_from_json(points, {"level": 0.9, "replicates": 20})
 
 
-@in_turn("head", [{}, {"level": 0.9}, {"level": "high", "replicates": 3}, [], None])
+@pytest.mark.parametrize("head", [{}, {"level": 0.9}, {"level": "high", "replicates": 3}, [], None])
 def test_a_damaged_head_is_refused(head):
     with pytest.raises(ValueError, match="bands"):
         bands_from_json([bands_to_json(make_bands(5), 0)], head)
 
 
-@in_turn("level", [0.0, 1.0, 90, -0.1, float("nan")])
+@pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.1, float("nan")])
 def test_a_level_that_no_interval_has_is_refused(level):
     with pytest.raises(ValueError, match=f"level is {level}"):
         check_level(level)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from jsonschema import Draft202012Validator
-from misses import in_turn
 from policy_samples import edited, is_json, places, wrong
 from tiers import examples
 
@@ -89,7 +88,7 @@ def test_a_schema_is_one_and_is_in_the_package(name):
     assert held["$defs"].items() <= schema["$defs"].items()
 
 
-@in_turn("name", SAMPLES)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_what_rcjax_writes_is_valid(name):
     SCHEMAS[kind_of(name)].validate(SAMPLES[name])
     assert refusal(name, SAMPLES[name]) is None

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax import solve_frontier
@@ -65,7 +64,7 @@ def test_a_policy_expects_what_the_bands_say(banded):
 
 
 @pytest.mark.thorough
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "search"),
     [
         ({}, "all"),

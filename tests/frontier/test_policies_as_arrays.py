@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 
 from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, Policies, asked_at_all
 
@@ -78,8 +77,8 @@ def test_in_a_compiled_function_they_are_the_same(refusing):
 PLACES = [7, slice(3, 9), np.array([5, 5, 0]), np.arange(COUNT) % 7 == 0, np.array([], int)]
 
 
-@in_turn("places", PLACES, ids=["one", "a range", "some, twice", "a mask", "none"])
-@in_turn("refusing", [False, True])
+@pytest.mark.parametrize("places", PLACES, ids=["one", "a range", "some, twice", "a mask", "none"])
+@pytest.mark.parametrize("refusing", [False, True])
 def test_some_of_the_policies_are_those_at_their_places(places, refusing):
     policies = Policies.of_cascades(*cascades(refusing))
     some = policies.take(places)
@@ -102,7 +101,7 @@ def test_policies_without_thresholds_are_taken_too():
 # -- who is asked at all
 
 
-@in_turn("xp", [np, jnp])
+@pytest.mark.parametrize("xp", [np, jnp])
 def test_nobody_is_asked_after_a_model_that_always_answers(xp):
     thresholds, members, _ = cascades(False)
     asked = np.asarray(asked_at_all(xp.asarray(thresholds), xp.asarray(members)))

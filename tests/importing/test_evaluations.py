@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
@@ -126,7 +125,7 @@ def test_a_table_is_read_as_a_log_is(german):
     assert read(unlabelled, columns=NAMES)["correct"].to_list() == [None] * 2
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("columns", "change", "message"),
     [
         ({"logprob": "p_true"}, (), "line 2, model a/s: logprob 0,5 > 0: .* name the column confidence"),
@@ -187,7 +186,7 @@ def test_tokens_that_were_not_counted(write):
     assert frame["cost"].to_list() == pytest.approx([253e-6] * 2 + [506e-6] * 2)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("how", "message"),
     [
         ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, otel, "),
@@ -203,7 +202,7 @@ def test_what_cannot_be_chosen(how, message, write):
     assert message in str(problem.value)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"ok": ["yes", "perhaps", "1", "0"]}, "query 2: the score 'perhaps' is no number, and no word such as yes"),

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from misses import in_turn
 
 from rcjax.importing import inspect_ai
 from rcjax.importing.evaluations import How, import_evaluations
@@ -43,7 +42,7 @@ WRITTEN = {
 }
 
 
-@in_turn(("name", "path"), [(name, path) for name, paths in WRITTEN.items() for path in paths])
+@pytest.mark.parametrize(("name", "path"), [(name, path) for name, paths in WRITTEN.items() for path in paths])
 def test_a_format_is_told_by_the_content(name, path):
     assert format_of(path).name == name
 
@@ -111,8 +110,8 @@ def results_of(folder):
     return json.loads(path.read_text())
 
 
-@in_turn("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
-@in_turn("task", ["letters", "letters_mi"])
+@pytest.mark.parametrize("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize("task", ["letters", "letters_mi"])
 def test_lm_eval_choices(folder, task):
     results = results_of(folder)
     (path,) = folder.glob(f"samples_{task}_2*.jsonl")

@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import run
-from misses import in_turn
 
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
@@ -85,7 +84,7 @@ def test_a_reply_that_is_null(tmp_path):
     assert evaluations.frame["answer"].null_count() == 1
 
 
-@in_turn("ending", ["json", "jsonl"])
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
 def test_a_table_that_is_an_array(ending, tmp_path):
     path = tmp_path / f"mine.{ending}"
     rows = [{"query": n, "model": m, "correct": n == 1, "confidence": 0.5, "cost": 1} for m in "ab" for n in (1, 2)]

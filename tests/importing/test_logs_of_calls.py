@@ -8,7 +8,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from misses import in_turn
 
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.importing.gathering import format_of
@@ -155,7 +154,7 @@ def older_span(**attributes):
     return {"resourceSpans": [{"scopeSpans": [{"spans": [times | {"attributes": pairs}]}]}]}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "attributes",
     [
         {"gen_ai.prompt_0_content": "Who?", "gen_ai.completion_0_content": "I"},
@@ -171,7 +170,7 @@ def test_former_conventions(attributes, tmp_path):
     assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (3, 1, 0.5)
 
 
-@in_turn("kind", ["chat", "responses", "completions"])
+@pytest.mark.parametrize("kind", ["chat", "responses", "completions"])
 def test_openai_batch(kind):
     evaluations = imported(*BATCHES[kind])
     assert evaluations.left_out == "1 answer left out: 1 with an error"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from misses import in_turn
 
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.importing.rows import label_of
@@ -73,7 +72,7 @@ SOURCES = {
 }  # fmt: skip
 
 
-@in_turn("name", SOURCES)
+@pytest.mark.parametrize("name", SOURCES)
 def test_scores_stay_scores(name, tmp_path):
     files, how, scores, words = SOURCES[name]
     evaluations = imported(*files(tmp_path), **how)
@@ -103,7 +102,7 @@ def test_right_and_wrong_stay_as_they_were(tmp_path):
         assert not any("score" in note for note in evaluations.notes)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("labels", "how", "message"),
     [
         ((7, 0), {}, "on another scale than 0 to 1: give the full score, with --score-max 10 (score_max=10), or say"),
@@ -127,7 +126,7 @@ LABELS = [
 ]  # fmt: skip
 
 
-@in_turn(("score", "most", "right_from", "label"), LABELS)
+@pytest.mark.parametrize(("score", "most", "right_from", "label"), LABELS)
 def test_labels(score, most, right_from, label):
     assert label_of(score, right_from, most, "here") == (None if label is None else pytest.approx(label, abs=0))
 

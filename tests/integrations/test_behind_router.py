@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 from gateway_service import make_policy
-from misses import in_turn
 from routers import Router
 
 from rcjax.integrations.behind_router import Desk, RoutedAnswer, policy_source
@@ -66,7 +65,7 @@ def test_models_are_asked_by_the_router_until_one_is_sure(folder):
     assert (headers["x-rcjax-models"], headers["x-rcjax-query"]) == ("small,middle,large", "q1")
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "case",
     named(
         {
@@ -120,7 +119,7 @@ def test_tools_pass_to_the_largest_model(folder):
         assert (headers["x-rcjax-status"], headers["x-rcjax-not-judged"]) == ("not judged", "tools")
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "case",
     named(
         {
@@ -148,7 +147,7 @@ def test_a_model_that_fails_is_skipped_upward(folder):
     assert whole["rcjax"]["models"] == ["small", "middle"]
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "case",
     named(
         {

@@ -2,8 +2,8 @@
 
 import json
 
+import pytest
 from log_samples import HEADER, PRICES, ROWS, assert_same, costed, write
-from misses import in_turn
 
 from rcjax.logs import read_log
 from rcjax.logs.dialects import open_text
@@ -35,15 +35,15 @@ WAYS = {
 }
 
 
-@in_turn("name", WAYS)
+@pytest.mark.parametrize("name", WAYS)
 def test_files_as_people_write_them(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(WAYS[name])
     assert_same(read_log(path), read_log(write(tmp_path, HEADER, *ROWS)))
 
 
-@in_turn("encoding", ["utf-16", "utf-8-sig"])
-@in_turn("end", ["\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r"])
 def test_json_lines_as_people_write_them(encoding, end, tmp_path):
     records = [row | {"logprob": str(row["logprob"])} for row in costed().to_dicts()]
     lines = [json.dumps({name.upper(): value for name, value in row.items()}) for row in records]

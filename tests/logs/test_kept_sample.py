@@ -8,7 +8,6 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax.frontier.frontier import make_frontier
@@ -90,7 +89,7 @@ def packed(data, **changes):
     return data | {"columns": base64.b64encode(content.getvalue()).decode()}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "damage",
     [
         lambda data: {**data, "queries": None},

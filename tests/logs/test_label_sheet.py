@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 from judged_logs import judged_log
-from misses import in_turn
 from polars.testing import assert_frame_equal
 
 import rcjax
@@ -64,7 +63,7 @@ def test_no_cell_is_a_formula_and_all_come_back_however_they_are_saved(tmp_path)
         assert {*back["model"]} == {"=m"}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("query,model\nq1,small\n", "sheet.csv: rename or add missing columns correct"),

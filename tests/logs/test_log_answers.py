@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from misses import in_turn
 
 from rcjax.logs import read_log
 from rcjax.logs.answer_codes import equal_answers
@@ -28,7 +27,7 @@ def codes(log):
     return None if log.answer is None else np.asarray(log.answer).tolist()
 
 
-@in_turn("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
 def test_a_column_of_answers_in_every_format(tmp_path, suffix):
     path = tmp_path / f"log{suffix}"
     write = {".csv": "write_csv", ".tsv": "write_csv", ".parquet": "write_parquet", ".jsonl": "write_ndjson"}[suffix]

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
-from misses import in_turn
 from tiers import examples, thorough
 
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
@@ -87,7 +86,7 @@ def test_real_logs_in_batches(benchmark, batches):
         assert_same(read_log(path, prices=prices), whole)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("bad", "message"),
     [
         ("9,small,0.5,1,1", "log.csv, line 7, model small: logprob 0.5 > 0"),
@@ -95,7 +94,7 @@ def test_real_logs_in_batches(benchmark, batches):
         ("7,small,-1,1,1", "log.csv, line 7, model small: query 7 was answered already in line 4: keep one row"),
     ],
 )
-@in_turn("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_errors_in_later_batches_name_the_right_row(bad, message, size, tmp_path, batches):
     batches(size)
     lines = ["note," + HEADER, '"two\nlines, ""quoted""",' + ROWS[0], *("," + row for row in ROWS[1:])]

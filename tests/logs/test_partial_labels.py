@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 from log_samples import assert_same, refusal, write
-from misses import in_turn
 
 from rcjax.logs import LeftOutWarning, UnlabelledWarning, read_log
 
@@ -58,7 +57,7 @@ def test_verdicts_of_judges():
     np.testing.assert_array_equal(log.hand.judged[..., 1], [[1, 0]] * QUERIES)
 
 
-@in_turn("kind", ["csv", "jsonl", "parquet", "pandas"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "pandas"])
 def test_every_source_gives_the_same_log(kind, tmp_path):
     frame = table(judged_a=[0.5, None] * QUERIES, Judged=[True, None, False, None] * 4)
     path = tmp_path / f"log.{kind}"

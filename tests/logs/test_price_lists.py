@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from misses import in_turn
 
 from rcjax._base.tokens import Price
 from rcjax.logs import LogError, PricesWarning, read_log, read_prices
@@ -92,7 +91,7 @@ def log_of(*models):
     return pl.DataFrame(rows)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("content", "model", "entry"),
     [
         (LITELLM, "gpt-4o-mini", "gpt-4o-mini"),
@@ -119,7 +118,7 @@ def test_which_entry_prices_a_model(content, model, entry, tmp_path):
     assert log.cost[log.models.index(model)] == pytest.approx((100 * sent + 10 * received) / 1e6)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("content", "model", "message"),
     [
         (LITELLM, "dall-e-3", "its entry in list.json has no prices per token of text"),

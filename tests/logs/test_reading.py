@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, table, write
-from misses import in_turn
 from tiers import examples
 
 from rcjax._base.tokens import Price
@@ -70,8 +69,8 @@ KINDS = [
 ]
 
 
-@in_turn("kind", KINDS)
-@in_turn("priced", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("priced", [False, True])
 def test_every_kind_of_source_gives_the_same_log(kind, priced, tmp_path):
     frame = costed()
     path = tmp_path / f"log.{kind}"
@@ -111,14 +110,14 @@ def test_string_path_and_confidence_and_true_false(tmp_path):
     assert np.asarray(log.correct).tolist() == [[True, False], [True, False]]
 
 
-@in_turn("dtype", [pl.Boolean, pl.Int8, pl.Float32, pl.String])
+@pytest.mark.parametrize("dtype", [pl.Boolean, pl.Int8, pl.Float32, pl.String])
 def test_correct_may_have_any_of_these_types(dtype):
     correct = pl.col("correct").cast(pl.Boolean)
     frame = costed().with_columns(correct.cast(dtype))
     assert_same(read_log(frame), read_log(costed()))
 
 
-@in_turn("spelling", ["-inf", "-Infinity", "-INF", " -inf "])
+@pytest.mark.parametrize("spelling", ["-inf", "-Infinity", "-INF", " -inf "])
 def test_minus_infinity_as_text(spelling, tmp_path):
     path = write(tmp_path, HEADER, ROWS[0], f"7,small,{spelling},0,0.001", *ROWS[2:])
     assert np.asarray(read_log(path).logprob)[0, 0] == -np.inf
@@ -264,7 +263,7 @@ def test_split_is_a_partition_by_the_seed():
     assert (first.models, first.source, first.task) == (log.models, log.source, log.task)
 
 
-@in_turn("fraction", [0, 1, -0.1, 1.5, math.nan, 0.01, 0.99])
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, math.nan, 0.01, 0.99])
 def test_split_refuses_an_empty_side(fraction):
     with pytest.raises(LogError, match=r"^polars\.DataFrame: split fraction .* give one between 0 and 1"):
         many().split(fraction, seed=0)
@@ -285,7 +284,7 @@ def test_take_of_nothing_is_told_as_such():
             many().take(nothing)
 
 
-@in_turn("queries", [[20], [-21], [True, False], [0.5]])
+@pytest.mark.parametrize("queries", [[20], [-21], [True, False], [0.5]])
 def test_take_refuses(queries):
     with pytest.raises(LogError, match=r"^polars\.DataFrame: "):
         many().take(queries)
@@ -344,7 +343,7 @@ def test_the_order_of_the_rows_changes_only_the_order_of_the_queries(order, seed
 
 
 @needs_data
-@in_turn("name", sorted(path.name for path in DATA.glob("*_t*.csv") if "answers" not in path.name))
+@pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*_t*.csv") if "answers" not in path.name))
 def test_real_logs(name):
     log = read_log(DATA / name, prices=DATA / "prices.toml", task="choice" if "mmlu" in name else "generation")
     frame = pd.read_csv(DATA / name)

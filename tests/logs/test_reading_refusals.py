@@ -7,13 +7,12 @@ import polars as pl
 import pytest
 from command_line import fail, rows_of, succeed, write_log
 from log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
-from misses import in_turn
 
 import rcjax
 from rcjax.logs import IncompleteLogWarning, LogError, read_log
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("bad", "where", "advice"),
     [
         ("3,small,0.3,1,1", "model small: logprob 0.3 > 0", "name the column confidence"),
@@ -50,7 +49,7 @@ def test_the_first_bad_row_is_named_in_frames_too():
     assert "row 7, model small: query 7 was answered already in row 2" in refusal(again)
 
 
-@in_turn(("value", "advice"), [(87, "divide percentages by 100"), (-0.1, "name log-prob")])
+@pytest.mark.parametrize(("value", "advice"), [(87, "divide percentages by 100"), (-0.1, "name log-prob")])
 def test_confidence_outside_zero_to_one(value, advice):
     frame = costed().with_columns(confidence=pl.Series([0.5, 1.0, 0.0, value, 0.2, 0.3])).drop("logprob")
     message = refusal(frame)
@@ -90,7 +89,7 @@ def test_columns_that_contradict_each_other(tmp_path):
     assert refusal(twice).startswith("pandas.DataFrame: ")
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("column", "values"),
     [("model", [1, 2] * 3), ("query", [0.5] * 6), ("logprob", [[1]] * 6), ("cost", [True] * 6)],
 )
@@ -156,14 +155,16 @@ def test_decimal_commas_are_told_where_they_are_not_clear(tmp_path):
     assert "input_tokens 1,234 is not clear: write decimals" in refusal(path, prices={"a": (1, 1)})
 
 
-@in_turn("cost", [1e19, 1e-19, 5e-324])
+@pytest.mark.parametrize("cost", [1e19, 1e-19, 5e-324])
 def test_costs_that_would_overflow_are_refused_with_their_row(cost):
     frame = costed().with_columns(cost=pl.Series([1.0, 1e-18, 1e18, 0.0, 1.0, cost]))
     assert refusal(frame).startswith("polars.DataFrame, row 6, model small: cost ")
     assert "costs are 0, or from 1e-18 to 1e+18 per query" in refusal(frame)
 
 
-@in_turn(("tokens", "why"), [(1e290, " leads to a cost "), (1.234, "1.234 is no whole number: give the number")])
+@pytest.mark.parametrize(
+    ("tokens", "why"), [(1e290, " leads to a cost "), (1.234, "1.234 is no whole number: give the number")]
+)
 def test_tokens_that_cannot_be_are_refused_with_their_row(tokens, why):
     frame = table().with_columns(input_tokens=pl.Series([1.0, 1.0, 1.0, tokens, 1.0, 1.0]), output_tokens=0.0)
     message = refusal(frame, prices={"small": (1e15, 1), "large": (1, 1)})
@@ -192,7 +193,7 @@ def test_one_model_or_one_answer_is_too_little():
 # --- prices ---
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("text", "pieces"),
     [
         ("[small]\ninput = \noutput = 1", ("p.toml: cannot be read", "line 2")),

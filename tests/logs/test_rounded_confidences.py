@@ -3,7 +3,6 @@
 import numpy as np
 import polars as pl
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax.logs.errors import LogError
@@ -18,9 +17,9 @@ def frame(column, value, kind=pl.Float64):
     return pl.DataFrame(rows).with_columns(pl.Series(column, [value, low, low, low], dtype=kind))
 
 
-@in_turn("kind", [pl.Float32, pl.Float64])
-@in_turn(("column", "certain"), COLUMNS)
-@in_turn("above", [0.0, 1.2e-7, 1e-6])
+@pytest.mark.parametrize("kind", [pl.Float32, pl.Float64])
+@pytest.mark.parametrize(("column", "certain"), COLUMNS)
+@pytest.mark.parametrize("above", [0.0, 1.2e-7, 1e-6])
 def test_rounding_above_certainty_is_certainty(tmp_path, kind, column, certain, above):
     table, path = frame(column, certain + above, kind), tmp_path / "log.csv"
     table.write_csv(path)
@@ -28,8 +27,8 @@ def test_rounding_above_certainty_is_certainty(tmp_path, kind, column, certain, 
         assert np.asarray(rcjax.read_log(source).logprob)[0].tolist() == [0.0, pytest.approx(np.log(0.5), abs=0.2)]
 
 
-@in_turn(("column", "certain"), COLUMNS)
-@in_turn("above", [3e-6, 0.5])
+@pytest.mark.parametrize(("column", "certain"), COLUMNS)
+@pytest.mark.parametrize("above", [3e-6, 0.5])
 def test_what_is_above_it_by_more_is_refused(column, certain, above):
     with pytest.raises(LogError, match=rf"row 1, model s: {column} .*> {certain:g}: "):
         rcjax.read_log(frame(column, certain + above))

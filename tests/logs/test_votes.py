@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, strategies as st
-from misses import in_turn
 
 from rcjax import LogError, read_log
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning
@@ -107,7 +106,7 @@ def test_ties_go_to_the_answer_that_came_first():
     assert not np.asarray(tie.correct)[:, 0].any()  # the first answer was b
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "column", [pl.col("sample"), pl.col("sample") * 5, pl.format("{}", 8 + pl.col("sample")), pl.col("sample") - 1]
 )
 def test_samples_come_by_number_in_any_order_of_rows(column):
@@ -151,7 +150,7 @@ def test_as_many_vote_as_half_of_the_queries_have():
     assert (float(log.cost[0]), share(log)) == (2.0, pytest.approx(1.0))
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
         (

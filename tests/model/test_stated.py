@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from misses import in_turn
 from scipy.optimize import isotonic_regression
 from stated_samples import KINDS, stated, stated_log
 from tiers import thorough
@@ -40,7 +39,7 @@ def test_computed_probabilities_state_nothing():
     assert found_in(rng.beta(2, 1, 300).round(2)) == []  # percents
 
 
-@in_turn("kind, count", [("votes", 6), ("stated", 5), ("scale", 10), ("certain", 2)])
+@pytest.mark.parametrize(("kind", "count"), [("votes", 6), ("stated", 5), ("scale", 10), ("certain", 2)])
 def test_few_values_are_all_stated_certainty_among_them(kind, count):
     values = stated(np.random.default_rng(1).uniform(size=3000), kind)
     assert found_in(values) == sorted(set(values.round(6)))
@@ -123,7 +122,7 @@ def test_a_policy_calibrates_as_the_model_does(pairs, raw):
         assert line(logprob) == pytest.approx(ours, abs=1e-12)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("pairs", "message"),
     [
         (((0.9, 0.5), (0.8, 0.6)), "stated: must have its raw confidences in rising order"),
@@ -165,7 +164,7 @@ def damaged(model, place, value):
     return data
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("place", "change", "message"),
     [
         ("calibrators.stated", {"logprob": [[-0.1, -0.2]], "confidence": [[0.5, 0.6]]}, "logprob: must be a list of 3"),

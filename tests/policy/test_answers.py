@@ -2,8 +2,8 @@
 
 import time
 
+import pytest
 from hypothesis import given, strategies as st
-from misses import in_turn
 
 from rcjax.policy.answers import COMPARISONS, comparable
 
@@ -41,23 +41,23 @@ DIFFERENT = {
 }
 
 
-@in_turn("how, one, other", [(how, *pair) for how in SAME for pair in SAME[how]])
+@pytest.mark.parametrize(("how", "one", "other"), [(how, *pair) for how in SAME for pair in SAME[how]])
 def test_answers_that_are_the_same(how, one, other):
     assert comparable(one, how) == comparable(other, how) is not None
 
 
-@in_turn("how, one, other", [(how, *pair) for how in DIFFERENT for pair in DIFFERENT[how]])
+@pytest.mark.parametrize(("how", "one", "other"), [(how, *pair) for how in DIFFERENT for pair in DIFFERENT[how]])
 def test_answers_that_are_not(how, one, other):
     assert comparable(one, how) != comparable(other, how)
 
 
-@in_turn("how", COMPARISONS)
-@in_turn("nothing", [None, "", " \n\t"])
+@pytest.mark.parametrize("how", COMPARISONS)
+@pytest.mark.parametrize("nothing", [None, "", " \n\t"])
 def test_no_answer_is_none(how, nothing):
     assert comparable(nothing, how) is None
 
 
-@in_turn("signs", ["?", "+", "…", "()"])
+@pytest.mark.parametrize("signs", ["?", "+", "…", "()"])
 def test_signs_alone_are_an_answer(signs):
     assert comparable(signs, "text") == comparable(f" {signs} ", "text")
     assert comparable(signs, "text") != comparable(f"{signs}x", "text")
@@ -76,7 +76,7 @@ def test_a_number_is_one_answer_however_it_is_written(number):
     assert len({comparable(form, "text") for form in forms}) == 1
 
 
-@in_turn("text", ["1," * 20_000, "((" * 40_000, "answer " * 20_000, "a" * 100_000, "-" * 50_000])
+@pytest.mark.parametrize("text", ["1," * 20_000, "((" * 40_000, "answer " * 20_000, "a" * 100_000, "-" * 50_000])
 def test_a_long_answer_takes_no_long_time(text):
     start = time.process_time()
     assert comparable(text, "choice")

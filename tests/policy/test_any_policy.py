@@ -3,8 +3,8 @@
 import ast
 import json
 
+import pytest
 from imports import modules
-from misses import in_turn
 from policy_samples import make_ladder, make_policy
 
 from rcjax.policy import AnyPolicy, Rule
@@ -19,7 +19,7 @@ SAMPLES = {
 }
 
 
-@in_turn("name", [*SAMPLES])
+@pytest.mark.parametrize("name", [*SAMPLES])
 def test_it_is_read_written_and_described_alike(name):
     policy = SAMPLES[name]
     assert isinstance(policy, AnyPolicy)
@@ -35,7 +35,7 @@ def test_who_answers():
     assert {SAMPLES["ladder"].choose(query).rules == ONE.rules for query in range(20)} == {True, False}
 
 
-@in_turn("name", [*SAMPLES])
+@pytest.mark.parametrize("name", [*SAMPLES])
 def test_all_parts_record_what_is_added(name):
     policy = SAMPLES[name]
     recorded = with_spec(policy, Spec(confidence=0.9))

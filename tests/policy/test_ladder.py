@@ -11,7 +11,6 @@ from bare_python import run_bare
 from command_line import fail, succeed, write_folder
 from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
-from misses import in_turn
 from policy_samples import make_ladder, make_policy, policies
 from tiers import examples
 
@@ -134,7 +133,7 @@ BROKEN = [
 ]
 
 
-@in_turn("change, message", BROKEN)
+@pytest.mark.parametrize(("change", "message"), BROKEN)
 def test_broken_files(change, message):
     with pytest.raises(ValueError, match=message) as caught:
         Ladder.from_json(LADDER.to_json() | change)
@@ -201,7 +200,7 @@ def test_a_thinned_hull_is_near_the_whole_one(points, tolerance, most):
 
 
 @pytest.mark.thorough
-@in_turn("share", [0.05, 0.3, 0.31, 0.6])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.31, 0.6])
 def test_a_budget_is_met_with_equality_and_error_is_the_hulls(frontier, share):
     cost, error = np.asarray(frontier.cost), np.asarray(frontier.error)
     best = cost[error.argmin()]

@@ -8,7 +8,6 @@ import sys
 import pytest
 from bare_python import run_bare
 from hypothesis import given, strategies as st
-from misses import in_turn
 from policy_samples import CHOICE, GENERATION, PLAIN, make_policy
 
 from rcjax.policy import Answer, Calibration, Defer, Rule
@@ -67,8 +66,8 @@ def test_logprobs_next_to_zero_keep_their_precision():
     assert identity(-1e-300) == pytest.approx(logistic(0.01 * 300 * math.log(10)), rel=1e-12)
 
 
-@in_turn("intercept", [-1e100, 1e100])
-@in_turn("slope", [-1e100, 0.0, 1e100])
+@pytest.mark.parametrize("intercept", [-1e100, 1e100])
+@pytest.mark.parametrize("slope", [-1e100, 0.0, 1e100])
 def test_the_largest_coefficients_do_not_overflow(intercept, slope):
     for logprob in (0.0, -1e-320, -0.1, -1e308, -math.inf):
         for transform in ("choice", "generation", "none"):
@@ -96,7 +95,7 @@ def test_step_follows_the_rules():
     assert policy.first == "small"
 
 
-@in_turn("logprob", [-3.0, -0.2, 0.0, -math.inf])
+@pytest.mark.parametrize("logprob", [-3.0, -0.2, 0.0, -math.inf])
 def test_a_confidence_at_the_threshold_defers_and_the_next_above_answers(logprob):
     phi = CHOICE(logprob)
 
@@ -157,7 +156,7 @@ def test_every_run_ends_with_an_answer(data):
     assert decision.model == asked[-1]
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
         ("huge", {"logprob": -1.0}, "unknown model 'huge'; this policy has small, médium, large"),

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from policy_samples import make_ladder, make_policy
 from tiers import examples
 
@@ -33,9 +32,9 @@ def test_equal_answers_are_kept_and_different_ones_ask():
         assert kept.confidence == asked.confidence == comparing().calibrate("médium", logprob=logprob)
 
 
-@in_turn("answer", [None, "", "  ", "Paris"])
-@in_turn("answers", [None, {}, {"small": None}, {"small": " "}, {"large": "Paris"}])
-@in_turn("logprob", [-4.0, -0.001])
+@pytest.mark.parametrize("answer", [None, "", "  ", "Paris"])
+@pytest.mark.parametrize("answers", [None, {}, {"small": None}, {"small": " "}, {"large": "Paris"}])
+@pytest.mark.parametrize("logprob", [-4.0, -0.001])
 def test_where_an_answer_is_not_known_the_confidence_decides(answer, answers, logprob):
     decision = comparing().step("médium", logprob=logprob, answer=answer, answers=answers)
     assert decision == make_policy().step("médium", logprob=logprob)
@@ -52,7 +51,7 @@ def test_answers_are_compared_as_the_policy_says(how, equal):
     assert comparing(compare=how).agreements["médium"].equal("B) Jupiter", "(b)") is equal
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("value", "message"),
     [
         ({"other": ASK}, "agreements: must be of models of the policy"),

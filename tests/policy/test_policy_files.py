@@ -7,7 +7,6 @@ import pickle
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, policies
 from tiers import examples
 
@@ -114,7 +113,7 @@ BROKEN = [
 ]
 
 
-@in_turn("path, value, message", BROKEN)
+@pytest.mark.parametrize(("path", "value", "message"), BROKEN)
 def test_broken_values(path, value, message):
     with pytest.raises(ValueError, match=message) as caught:
         Policy.from_json(edited(path, value))
@@ -125,7 +124,7 @@ def nested(depth):
     return "[" * depth + "]" * depth
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "not JSON"),

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from misses import in_turn
 from policy_samples import edited, places, wrong
 from tiers import examples
 
@@ -98,7 +97,7 @@ BROKEN = [
 ]
 
 
-@in_turn("path, value, message", BROKEN)
+@pytest.mark.parametrize(("path", "value", "message"), BROKEN)
 def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_path):
     policy = policy_from_json(edited(path, value, SAMPLES["policy"]))
     with pytest.raises(ValueError, match=message):
@@ -108,7 +107,9 @@ def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_pat
         inputs.load_tuned(tmp_path / "policy.json")
 
 
-@in_turn("value", [None, [], "x", 5, {"prices": 5}, {"prices": {"a": 1}}, {"prices": {"a": {"input": 1}}}])
+@pytest.mark.parametrize(
+    "value", [None, [], "x", 5, {"prices": 5}, {"prices": {"a": 1}}, {"prices": {"a": {"input": 1}}}]
+)
 def test_a_service_does_not_start_on_a_broken_record(value):
     openai = pytest.importorskip("openai")
     from rcjax import signals
@@ -119,7 +120,7 @@ def test_a_service_does_not_start_on_a_broken_record(value):
         rcjax.Cascade(policy, client, signal=signals.Choice())
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("path", "value", "message"),
     [
         (REFERENCE, 5, r"reference: must be an object"),

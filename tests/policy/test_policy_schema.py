@@ -5,9 +5,9 @@ import math
 from importlib import resources
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
-from misses import in_turn
 from policy_samples import edited, is_json, make_json, make_policy, places, policies, wrong
 from test_policy_files import BROKEN
 from tiers import examples
@@ -56,7 +56,7 @@ def test_every_policy_is_valid(policy):
     SCHEMA.validate(json.loads(json.dumps(policy.to_json())))
 
 
-@in_turn("path, value, message", [case for case in BROKEN if is_json(edited(*case[:2]))])
+@pytest.mark.parametrize(("path", "value", "message"), [case for case in BROKEN if is_json(edited(*case[:2]))])
 def test_what_the_reader_refuses_is_invalid(path, value, message):
     data = json.loads(json.dumps(edited(path, value)))
     assert agrees(data)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from misses import in_turn
 
 from rcjax.policy.spec import Spec, SpecError, SpecFields
 from rcjax.policy.targets import TARGETS, SecondsLimit
@@ -39,7 +38,7 @@ WHOLE = [
 ]
 
 
-@in_turn("given, held_out, said", BROKEN)
+@pytest.mark.parametrize(("given", "held_out", "said"), BROKEN)
 def test_what_does_not_go_together_is_said(given, held_out, said):
     with pytest.raises(SpecError) as caught:
         Spec(**given).check(held_out)
@@ -54,7 +53,7 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
     assert "{" not in told
 
 
-@in_turn("given", WHOLE)
+@pytest.mark.parametrize("given", WHOLE)
 def test_what_goes_together_is_itself(given):
     spec = Spec(**given)
     assert spec.check("confidence" in given) is spec

@@ -3,12 +3,11 @@
 import math
 
 import pytest
-from misses import in_turn
 
 from rcjax.policy.targets import Target
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("target", "words", "error_cost"),
     [
         (Target("budget", 150e-6), "at most $150 per million queries", None),
@@ -25,7 +24,7 @@ def test_a_target_in_words(target, words, error_cost):
     assert Target.of(**target.to_json()) == target
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("name", "value"),
     [("budget", -1.0), ("lam", math.inf), ("max_error", math.nan), ("error_cost", 0.0), ("price", 1.0)],
 )

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from tiers import examples
 
 from rcjax.frontier.frontier import Frontier
@@ -146,7 +145,7 @@ def as_frontier(policies: list[Policy]) -> Frontier:
     return frontier
 
 
-@in_turn("policy", [thresholds(0.6, 0.7), ADAPTIVE, thresholds(0.0, 0.0), thresholds(1.0, 1.0)])
+@pytest.mark.parametrize("policy", [thresholds(0.6, 0.7), ADAPTIVE, thresholds(0.0, 0.0), thresholds(1.0, 1.0)])
 def test_a_policy_does_what_its_steps_do(policy):
     log = make_log(400, seed=1)
     seen = replay(policy, log)
@@ -273,7 +272,7 @@ def test_the_area_of_known_shapes():
     assert area_under_curve([0, 1, 1, 2], [0.4, 0.0, 0.4, 0.2], 0, 2) == pytest.approx(0.25)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (([1, 2], [0.1, 0.2], 2, 1), "low must be less than high"),

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from chat_server import Response, completion, serving, sure
 from command_line import run
-from misses import in_turn
 from openai import AsyncOpenAI
 from scripted_cascade import POLICY, PRICES
 
@@ -32,7 +31,7 @@ SIGNALS = [
 ]
 
 
-@in_turn("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
 def test_a_record_makes_the_signal_again(signal):
     record = json.loads(record_asked(signal, {"temperature": 0.5}, PRICE))
     assert signal_from_record(record) == signal

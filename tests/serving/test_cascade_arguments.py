@@ -6,7 +6,6 @@ import math
 import pytest
 from chat_server import serving
 from gateway_service import MODELS, SURE
-from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
 from scripted_cascade import POLICY, ask, cascade_policy, good, script
 
@@ -16,7 +15,7 @@ from rcjax.serving.cascade import Cascade
 # Arguments
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"client": {"small": 1}}, "client: none given for middle, large"),
@@ -73,7 +72,7 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
 QUESTION = "messages must be a text, or a list of messages as the API has them"
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("messages", "query", "error", "says"),
     [
         (None, "q", TypeError, f"{QUESTION}, not None"),

@@ -10,7 +10,6 @@ import time
 
 import pytest
 from checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
-from misses import in_turn
 
 from rcjax.serving.running_checks import Checks, prepared
 from rcjax.signals import Check, Reply, SignalError
@@ -97,7 +96,7 @@ HOSTILE = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "
 ELSEWHERE = {"type": "json_schema", "json_schema": {"schema": {"$ref": "http://127.0.0.1:9/schema.json"}}}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("name", "text", "form", "wanted"),
     [
         ("json", '{"city": "Paris"}', None, 1.0),
@@ -126,7 +125,7 @@ def test_a_reply_that_was_cut_short_is_not_long_enough():
     assert verdicts(["length"], Reply(("x",), finish_reason="length"))[0] == {"length": 0.0}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("name", "says"),
     [
         ("python:no_such_module:f", "there is no module no_such_module"),

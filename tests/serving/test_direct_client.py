@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import openai
 import pytest
 from chat_server import completion
-from misses import in_turn
 from openai._models import FinalRequestOptions
 
 from rcjax.serving import clients
@@ -128,7 +127,7 @@ def test_every_option_is_sent(kind, monkeypatch):
 
 
 @every_client
-@in_turn(
+@pytest.mark.parametrize(
     ("way", "words", "failure"),
     [
         (None, "no connection", Failure(passing=True, charged=False)),
@@ -163,7 +162,7 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
 
 
 @every_client
-@in_turn("way", [Way(), Way(resets=True), Way(HEAD + BODY[:9]), Way(ends=False)])
+@pytest.mark.parametrize("way", [Way(), Way(resets=True), Way(HEAD + BODY[:9]), Way(ends=False)])
 def test_retries_are_sent_and_counted(kind, way, monkeypatch):
     async def main():
         async with serving(kind, way, monkeypatch, retries=1) as (server, client):
@@ -178,7 +177,7 @@ def test_retries_are_sent_and_counted(kind, way, monkeypatch):
 
 
 @every_client
-@in_turn(
+@pytest.mark.parametrize(
     ("way", "words"),
     [
         (Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK)), "no connection"),
@@ -206,7 +205,7 @@ def test_a_stream_that_breaks_off_says_so_after_what_came(kind, way, words, monk
 
 
 @every_client
-@in_turn("streamed", [False, True])
+@pytest.mark.parametrize("streamed", [False, True])
 def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monkeypatch):
     way = Way(STREAM + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK) if streamed else b"", ends=False)
 

@@ -3,7 +3,6 @@
 from decimal import Decimal
 
 import pytest
-from misses import in_turn
 
 from rcjax._base.tokens import Price
 from rcjax.logs.prices import read_prices
@@ -72,7 +71,7 @@ def test_the_key_of_openai_does_not_go_elsewhere(path, monkeypatch):
     assert read_models(path)["x"].key() == "none"
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "no models"),

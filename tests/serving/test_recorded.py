@@ -2,7 +2,7 @@
 
 import json
 
-from misses import in_turn
+import pytest
 
 from rcjax import signals
 from rcjax._base.tokens import Price
@@ -40,7 +40,7 @@ KEPT = [
 ]
 
 
-@in_turn("options", list(HIDDEN.values()), ids=list(HIDDEN))
+@pytest.mark.parametrize("options", list(HIDDEN.values()), ids=list(HIDDEN))
 def test_what_is_not_in_the_list_is_a_digest(options):
     text = record_asked(signals.Choice(), {"max_tokens": 1, **options}, Price(1, 2))
     assert "s3cret" not in text
@@ -52,7 +52,7 @@ def test_what_is_not_in_the_list_is_a_digest(options):
     assert recorded_options(record["options"]) == record["options"]
 
 
-@in_turn("options", KEPT)
+@pytest.mark.parametrize("options", KEPT)
 def test_how_an_answer_is_drawn_is_kept(options):
     assert recorded_options(options) == options
     assert digest_of_others(options) is None

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from chat_server import Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
-from misses import in_turn
 from policy_samples import make_ladder
 
 from rcjax import signals
@@ -46,7 +45,7 @@ def letters(**by_model):
 FAILED = Response({"error": {"message": "broken"}}, status=500)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("replies", "asked", "answer"),
     [
         (letters(small=("A", SURE)), ["small"], "A"),

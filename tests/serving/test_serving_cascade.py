@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from chat_server import KEY, Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
-from misses import in_turn
 from policy_samples import make_ladder
 from scripted_cascade import POLICY, PRICES, QUICK, ask, broken, cascade_policy, good, script
 
@@ -109,7 +108,7 @@ def test_conversations_and_clients_and_signals_by_model():
 # Failures
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("response", "error"),
     [
         (broken(500), "HTTP 500"),
@@ -270,7 +269,7 @@ def test_costs_are_tokens_times_prices():
     assert ask(script(**letters), prices=twice)[0].cost == pytest.approx(2 * result.cost, rel=1e-15)
 
 
-@in_turn("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
 def test_without_token_counts_a_call_costs_the_mean(usage):
     result, _ = ask(script(small=Response(sure("A", SURE) | {"usage": usage})))
     (call,) = result.calls

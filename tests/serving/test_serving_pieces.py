@@ -10,7 +10,6 @@ import pytest
 from chat_server import Response, completion, events_of, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
 from hypothesis import given, strategies as st
-from misses import in_turn
 from scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax import signals
@@ -112,7 +111,7 @@ def test_a_model_that_was_never_so_quick_is_not_asked():
     assert (result.status, requests) == ("best so far", 2)
 
 
-@in_turn("deadline", [0, -1, math.nan, "soon"])
+@pytest.mark.parametrize("deadline", [0, -1, math.nan, "soon"])
 def test_a_deadline_that_can_be_none_is_refused(deadline):
     with pytest.raises((ValueError, TypeError), match="deadline"):
         ask(script(small=good("A", SURE)), deadline=deadline)

@@ -13,7 +13,6 @@ import pytest
 from chat_server import Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from scripted_cascade import PRICES, ask, good, script
 from tiers import examples
 
@@ -118,13 +117,13 @@ def test_no_reply_of_a_server_ends_a_batch(tmp_path_factory, replies):
     check_batch(replies, tmp_path_factory.mktemp("replies") / "calls.jsonl")
 
 
-@in_turn("value", ABSURD, ids=lambda value: repr(value)[:12])
+@pytest.mark.parametrize("value", ABSURD, ids=lambda value: repr(value)[:12])
 def test_an_absurd_value_anywhere_in_a_reply_ends_no_batch(tmp_path, value):
     replies = [json.dumps(put(BODY, path, value)).encode() for path in paths(BODY) if path]
     check_batch(replies, tmp_path / "calls.jsonl")
 
 
-@in_turn("logprob", [0.9, 5, 10**400, math.inf, math.nan, "-0.1", True, None, [-0.1]])
+@pytest.mark.parametrize("logprob", [0.9, 5, 10**400, math.inf, math.nan, "-0.1", True, None, [-0.1]])
 def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob):
     place = ("choices", 0, "logprobs", "content", 0)
     token, alternative = (
@@ -136,7 +135,7 @@ def test_what_is_no_log_probability_is_not_taken_for_certainty(tmp_path, logprob
     assert (alternative.answer, alternative.logprob, alternative.error) == ("A", SURE, None)  # the token's own
 
 
-@in_turn("text", [{"value": "A"}, ["A"], 7, True])
+@pytest.mark.parametrize("text", [{"value": "A"}, ["A"], 7, True])
 def test_parts_of_a_reply_that_are_no_text_are_none(tmp_path, text):
     body = put(BODY, ("choices", 0, "message", "content"), [{"type": "text", "text": text}])
     (result,), _ = check_batch([json.dumps(body).encode()], tmp_path / "calls.jsonl")
@@ -182,7 +181,7 @@ def fail(error):
     return raising
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("reading", "says"),
     [
         (fail(KeyError("the prompt")), "the signal failed: KeyError in test_serving_replies.py, line "),
@@ -210,7 +209,7 @@ def test_a_signal_that_fails_fails_a_call(tmp_path, reading, says):
     assert not any("the prompt" in str(row) for row in rows)
 
 
-@in_turn("second", [fail(KeyError()), 5, (), ("x",), ([], 5), (5, {}), ([], {"model": "x"})])
+@pytest.mark.parametrize("second", [fail(KeyError()), 5, (), ("x",), ([], 5), (5, {}), ([], {"model": "x"})])
 def test_a_second_question_that_is_none_fails_a_call(tmp_path, second):
     (result,), _ = check_batch(
         [json.dumps(BODY).encode()], tmp_path / "calls.jsonl", signal=Broken(second, "follow_up")

@@ -8,7 +8,6 @@ import pytest
 from chat_server import Response, sure
 from command_line import run
 from gateway_service import SURE
-from misses import in_turn
 from scripted_cascade import ask, cascade_policy, script
 
 import rcjax
@@ -44,7 +43,7 @@ TOLD = [
 ]
 
 
-@in_turn(("told", "tokens"), TOLD)
+@pytest.mark.parametrize(("told", "tokens"), TOLD)
 def test_one_reader_of_usage(told, tokens):
     usage = Usage()
     usage.add(told)
@@ -69,7 +68,7 @@ def test_what_does_not_add_up_or_has_no_price_is_said():
     assert usage.remarks(Price(1, 1, 0.1)) == usage.remarks(None) == []
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("more", "bill"),
     [
         ({"cost": 0.002}, "0.002"),

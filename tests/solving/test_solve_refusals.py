@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cascade_references import PlainMarginal, make_model, mean_above, random_models, take
-from misses import in_turn
 
 import rcjax
 from rcjax import solve_frontier
@@ -210,7 +209,7 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
         frontier.choose(max_error=0.001)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from command_line import rows_of, run, write_log
-from misses import in_turn
 
 import rcjax
 from rcjax._base.extras import how_to_install
@@ -14,7 +13,7 @@ from rcjax._base.extras import how_to_install
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"on": "dask"}, "on is 'dask': give on='ray' for a Ray cluster, or neither"),

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 
 from rcjax.sweeps.config import read_sweep
 from rcjax.sweeps.library import named
@@ -103,7 +102,7 @@ def test_a_file_of_settings(tmp_path):
     assert read_sweep(file) == {"logs": {"monday": str(tmp_path / "a.csv")}, "out": str(tmp_path / "here")}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("logs = [", "cannot be read"),

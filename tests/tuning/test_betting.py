@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from misses import in_turn
 from scipy import stats
 
 from rcjax.tuning.betting import _AT_ONCE, last_shown, queries_needed, refuted, upper_limit
@@ -26,7 +25,7 @@ def ruins(losses, most, limit, level):
     return False
 
 
-@in_turn("seed", range(6))
+@pytest.mark.parametrize("seed", range(6))
 def test_it_is_the_gambler_written_out(seed):
     rng = np.random.default_rng(seed)
     most = rng.choice([1.0, 1.5, 4.0], 80) if seed % 2 else np.ones(80)
@@ -40,7 +39,7 @@ def test_it_is_the_gambler_written_out(seed):
         assert both.tolist() == [ruins(of, np.full(80, most.max()), 0.25, level) for of in (losses, losses[::-1])]
 
 
-@in_turn("odds", [(0.9, 0.1), (0.7, 0.3), (0.5, 0.5), (0.2, 0.8), (0.8, 0.15, 0.05), (0.2, 0.5, 0.3)])
+@pytest.mark.parametrize("odds", [(0.9, 0.1), (0.7, 0.3), (0.5, 0.5), (0.2, 0.8), (0.8, 0.15, 0.05), (0.2, 0.5, 0.3)])
 def test_of_all_outcomes_of_a_few_losses_the_level_refutes_wrongly(odds):
     """Exactly: by the probability of all sequences of losses that refute their own expectation."""
     values, n = np.array([0.0, 1.0] if len(odds) == 2 else [0.0, 0.4, 1.0]), 12 if len(odds) == 2 else 8
@@ -76,7 +75,9 @@ def test_false_promises_are_as_rare_as_stated(name, n):
         assert share <= level + 3 * np.sqrt(level * (1 - level) / repeats), (mean, level)
 
 
-@in_turn("n, limit, error", [(100, 0.1, 0.04), (300, 0.05, 0.02), (300, 0.2, 0.13), (1000, 0.1, 0.075)])
+@pytest.mark.parametrize(
+    ("n", "limit", "error"), [(100, 0.1, 0.04), (300, 0.05, 0.02), (300, 0.2, 0.13), (1000, 0.1, 0.075)]
+)
 def test_of_errors_it_shows_nearly_what_counting_does(n, limit, error):
     losses = LAWS["errors"](np.random.default_rng(n), error, (2_000, n))
     counted = stats.binom.cdf(losses.sum(1), n, limit) <= 0.05
@@ -89,7 +90,7 @@ def test_of_scores_it_shows_more_than_counting_could():
     assert stats.binom.cdf(0.22 * 150, 150, 0.25) > 0.2
 
 
-@in_turn("errors", [0, 3, 20, 60])
+@pytest.mark.parametrize("errors", [0, 3, 20, 60])
 def test_the_limit_is_the_largest_that_is_not_refuted(errors):
     losses = np.random.default_rng(1).permutation(np.arange(60) < errors).astype(float)
     limit, fine = upper_limit(losses, 0.1), np.linspace(0.001, 1, 1000)
@@ -108,7 +109,7 @@ def test_nothing_seen_refutes_nothing():
     assert upper_limit(np.zeros(0), 0.05) == 1.0
 
 
-@in_turn("passes", [0, 1, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize("passes", [0, 1, 31, 32, 33, 64, 100])
 def test_the_last_before_the_first_failure_is_chosen(passes):
     order = np.random.default_rng(0).permutation(100).tolist()
     shown, asked = np.isin(np.arange(100), order[:passes]), []

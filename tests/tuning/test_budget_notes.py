@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contest_references import columns, walk_by_hand
-from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import Policies
@@ -101,8 +100,8 @@ def test_where_there_is_nothing_to_correct_nothing_is_said(log, model):
 POINTS = [(0.10, 8e-3), (0.19, 4e-3), (0.20, 2e-3), (0.40, 1e-3)]
 
 
-@in_turn(
-    "target, words",
+@pytest.mark.parametrize(
+    ("target", "words"),
     [
         ({"budget": 3e-3}, []),  # between two corners it is spent
         ({"budget": 8.5e-3}, []),  # 6 % are left: nothing to explain

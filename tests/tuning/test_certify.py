@@ -7,7 +7,6 @@ import math
 import jax
 import numpy as np
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
@@ -68,7 +67,7 @@ def losses(log, position):
     return (1 - share) * lost[:, int(low)] + share * lost[:, int(low) + (share > 0)]
 
 
-@in_turn("seed", range(30))
+@pytest.mark.parametrize("seed", range(30))
 def test_the_position_is_that_of_a_plain_loop(model, seed):
     """From the dearest rung down, a quarter of the way at a time, until a limit is not refuted."""
     rng = np.random.default_rng(seed)
@@ -136,7 +135,7 @@ def test_what_could_be_guaranteed_instead(model):
     assert certify(frontier, wrong(0, 0, 0, 0, 0, n=70), max_error=0.05).position == 0
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("targets", "message"),
     [
         ({"max_error": 0}, "max_error is 0; it must lie between 0 and 1"),

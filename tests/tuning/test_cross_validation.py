@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from misses import in_turn
 from selection_references import make_log
 
 import rcjax
@@ -37,7 +36,7 @@ BARS = [  # gain, its standard error, counted, its standard error: whether it ea
 ]
 
 
-@in_turn("bar, figures, earned", BARS)
+@pytest.mark.parametrize(("bar", "figures", "earned"), BARS)
 def test_what_earns_a_place(bar, figures, earned):
     assert bool(bar.earned(Gain(*figures[:2]), Gain(*figures[2:]))) is earned
 
@@ -92,7 +91,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     assert not compiled
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "changes",
     [
         {"correct": np.array([True, False])},

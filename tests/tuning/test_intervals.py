@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import scipy.stats
-from misses import in_turn
 
 from rcjax.tuning.intervals import quantiles, sample_noise, search_luck
 
 
-@in_turn("level, tolerance", [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])
-@in_turn("n", [10, 30, 1000])
+@pytest.mark.parametrize(("level", "tolerance"), [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])
+@pytest.mark.parametrize("n", [10, 30, 1000])
 def test_of_normal_replicates_the_interval_is_students(n, level, tolerance):
     """Replicates are the quantiles of the bootstrap of means of n with standard errors 1 and 2."""
     normal = scipy.stats.norm.ppf((np.arange(20_001) + 0.5) / 20_001)

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 from selection_references import figures_of_pair, make_log
 
 from rcjax.frontier.policies import ALWAYS_ANSWER
@@ -24,7 +23,7 @@ judged = jax.jit(candidates)
 # -- what is expected, and what is charged
 
 
-@in_turn("xp", [np, jnp])
+@pytest.mark.parametrize("xp", [np, jnp])
 def test_what_is_expected_is_moved_to_the_mean_of_the_labels(xp):
     rng = np.random.default_rng(0)
     expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
@@ -113,7 +112,7 @@ def assert_by_definition(rows, found, blend, tolerance):
 
 
 @pytest.mark.thorough
-@in_turn("confidences, n", TABLE)
+@pytest.mark.parametrize(("confidences", "n"), TABLE)
 def test_every_candidate_has_the_figures_of_the_definition(confidences, n):
     rows, blend = random_rows(confidences, n, seed=n), Blend(0.5, 0.2)
     found = jax.tree.map(np.asarray, judged(rows, Judging(blend)))

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from misses import in_turn
 from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
@@ -65,7 +64,7 @@ def by_definition(confidence, crossed, correct, present, price):
 FIGURES = ("first", "second", "threshold", "error", "abstention")
 
 
-@in_turn("price", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
 def test_the_last_model_refuses_what_it_had_best_refuse_alone(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from misses import in_turn
 from scipy.optimize import minimize
 from selection_references import logistic, make_log
 
@@ -103,7 +102,7 @@ def blend_by_definition(log, folds):
     return minimize(misfit, [0.3, 0.3], bounds=[(0, 1)] * 2, constraints=[inside], method="SLSQP", tol=1e-12).x
 
 
-@in_turn("seed, missing", [(0, 0.0), (1, 0.15), (2, 0.0)])
+@pytest.mark.parametrize(("seed", "missing"), [(0, 0.0), (1, 0.15), (2, 0.0)])
 def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
     blend = estimate_blend(log, "generation")

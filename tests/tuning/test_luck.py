@@ -5,7 +5,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from misses import in_turn
 
 from rcjax.frontier.policies import Agreements, Policies
 from rcjax.policy.targets import TargetName
@@ -33,8 +32,8 @@ def comparison(prices, budgets):
     )
 
 
-@in_turn(
-    "target, prices, budgets, pairs, comparing",
+@pytest.mark.parametrize(
+    ("target", "prices", "budgets", "pairs", "comparing"),
     [
         ("lam", (0.0, 0.03, 0.05), (0.0, 0.2, 0.4), 0.03, 0.05),
         ("error_cost", (0.0, 0.03, 0.05), (0.0, 0.2, 0.4), 0.03, 0.05),

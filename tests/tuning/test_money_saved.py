@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax.tuning.comparison import AtErrors, Gain
@@ -15,8 +14,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 LIMITS = np.array([0.1, 0.2, 0.3])
 
 
-@in_turn(
-    "alone, limit, position",
+@pytest.mark.parametrize(
+    ("alone", "limit", "position"),
     [
         ([0.15, 0.25], 0.16, 1),  # 0.1 is as near, but no model keeps to it
         ([0.15, 0.25], 0.24, 1),

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 from command_line import fail, rows_of, run, succeed, write_log
-from misses import in_turn
 
 import rcjax
 from rcjax.logs import Log, LogError, read_log
@@ -67,7 +66,7 @@ def drawn(rng: np.random.Generator, n: int, values: np.ndarray) -> Log:
 
 
 @pytest.mark.thorough
-@in_turn("name", SPLITS)
+@pytest.mark.parametrize("name", SPLITS)
 def test_splits_of_a_benchmark_share_nothing_whatever_models_are_compared(shared_data, name):
     train, test = (read(shared_data, f"{name}_{part}") for part in ("train", "test"))
     chosen = [c for size in (1, 2, len(train.models)) for c in itertools.combinations(train.models, size)]
@@ -87,8 +86,8 @@ def test_a_part_of_the_log_is_known_whatever_its_order_and_labels(splits):
     assert not overlap(other, train)
 
 
-@in_turn("size", [2, 3, 5, 50])
-@in_turn("models", [1, 2, 5])
+@pytest.mark.parametrize("size", [2, 3, 5, 50])
+@pytest.mark.parametrize("models", [1, 2, 5])
 def test_a_few_queries_are_told_of(splits, size, models):
     train, test = splits
     found = overlap(with_copies(test, train, size).select(train.models[:models]), train)
@@ -96,7 +95,7 @@ def test_a_few_queries_are_told_of(splits, size, models):
 
 
 @pytest.mark.thorough
-@in_turn("count", [2, 3, 20, 101])
+@pytest.mark.parametrize("count", [2, 3, 20, 101])
 def test_few_stated_confidences_agree_by_accident(count):
     """Of 200 pairs of logs with the same names, hardly one is taken for one."""
     rng, values = np.random.default_rng(count), np.linspace(0.5, 0.95, count)

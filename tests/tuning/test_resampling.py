@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from misses import in_turn
 from selection_references import make_log
 
 from rcjax.logs import LogError
@@ -16,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 N, FOLDS = 120, 5
 
 
-@in_turn("share", [0.0, 0.1, 0.28, 0.7, 1.0])
-@in_turn("n", [10, 76, 201])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.28, 0.7, 1.0])
+@pytest.mark.parametrize("n", [10, 76, 201])
 def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
     complete = np.random.default_rng(1).random(n) < share
     for seed in range(20):
@@ -67,7 +66,7 @@ def test_of_a_large_log_a_sample_is_compared(monkeypatch):
     assert samples[0].queries == samples[1].queries != samples[2].queries
 
 
-@in_turn("folds, message", [(1, "folds is 1: give at least 2"), (-3, "folds is -3"), (N + 1, f"too few queries, {N}: .* takes {N + 1} at")])  # fmt: skip # noqa: E501
+@pytest.mark.parametrize(("folds", "message"), [(1, "folds is 1: give at least 2"), (-3, "folds is -3"), (N + 1, f"too few queries, {N}: .* takes {N + 1} at")])  # fmt: skip # noqa: E501
 def test_folds_must_be_between_two_and_the_number_of_queries(folds, message):
     log = dataclasses.replace(make_log(N, 2), source="a.csv")
     with pytest.raises(ValueError, match=message) as caught:

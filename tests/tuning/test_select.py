@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contest_references import every_policy, useful
-from misses import in_turn
 from selection_references import as_rows, feature, make_log
 
 import rcjax
@@ -226,7 +225,7 @@ def test_single_precision_is_close_to_double(log, model, compared, float32):
     np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("option", "message"),
     [
         ({"folds": 1}, "folds is 1: give at least 2"),

@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from misses import in_turn
 
 import rcjax
 from rcjax.frontier.policies import Agreements, Policies
@@ -101,13 +100,13 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-@in_turn("kind, target, figures, sentence", SENTENCES)
+@pytest.mark.parametrize(("kind", "target", "figures", "sentence"), SENTENCES)
 def test_each_arm_of_the_sentence(frontier, kind, target, figures, sentence):
     assert say(frontier, kind, target, **figures) == sentence
 
 
-@in_turn(
-    "target, figures, why",
+@pytest.mark.parametrize(
+    ("target", "figures", "why"),
     [
         ({"budget": 10.0}, {"saved": -0.067, "saved_se": 0.032}, "3.0 points less"),
         ({"max_error": 0.1}, {"saved": -0.02, "saved_se": 0.009}, "$167 less"),
@@ -166,8 +165,8 @@ def test_a_verdict_of_a_log_with_one_model(frontier):
     assert "raised" not in tell_corrections(frontier, alone, "budget")
 
 
-@in_turn(
-    "luck, cascades, raised",
+@pytest.mark.parametrize(
+    ("luck", "cascades", "raised"),
     [
         (0.02, True, "that of cascades is raised by 2 points"),
         (0.0034, True, "raised by 0.34 points"),

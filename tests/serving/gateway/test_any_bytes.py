@@ -2,14 +2,14 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings, strategies as st
-from misses import in_turn
 from tiers import examples
 
 from benchmarks.fuzz import CORPUS, TARGETS, mutated
 
 
-@in_turn("name", list(TARGETS))
+@pytest.mark.parametrize("name", list(TARGETS))
 def test_good_inputs(name):
     for text in CORPUS[name]:
         TARGETS[name](text)

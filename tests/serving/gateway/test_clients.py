@@ -9,7 +9,6 @@ import pytest
 from acting_models import FORM, ActingModels
 from chat_server import Response
 from gateway_service import gateway_process, make_policy
-from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
@@ -76,7 +75,7 @@ def text_of(chunks):
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
 
 
-@in_turn("unsure, model, asked", ASKED)
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_an_answer(client, service, unsure, model, asked):
     service.server.behave.unsure = unsure
     answer = client.create()
@@ -86,7 +85,7 @@ def test_an_answer(client, service, unsure, model, asked):
     assert answer.choices[0].logprobs is None
 
 
-@in_turn("unsure, model, asked", ASKED)
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_an_answer_in_pieces(client, service, unsure, model, asked):
     service.server.behave.unsure = unsure
     chunks = client.stream()
@@ -102,7 +101,7 @@ def test_an_answer_in_pieces(client, service, unsure, model, asked):
     assert (whole.choices[0].message.content, whole.model, whole.usage.total_tokens) == ("B", model, 101 * asked)
 
 
-@in_turn("model", ["policy", "large"])
+@pytest.mark.parametrize("model", ["policy", "large"])
 def test_calls_of_tools(client, model):
     fields = {"model": model, "tools": TOOLS, "parallel_tool_calls": True}
     for answer in (client.create(**fields), client.whole(**fields)):

@@ -6,9 +6,9 @@ from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import yaml
 from gateway_samples import make_call, make_result
-from misses import in_turn
 from prometheus_client.parser import text_string_to_metric_families
 
 import rcjax
@@ -60,12 +60,12 @@ def test_the_check_finds_what_is_wrong():
     assert faults("sum by (kind) (rcjax_asked_total)") == ["nothing has the label kind"]
 
 
-@in_turn("expression", EXPRESSIONS)
+@pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_they_ask_for_what_there_is(expression):
     assert faults(expression) == []
 
 
-@in_turn("text, expression", [(one["legendFormat"], one["expr"]) for one in TARGETS])
+@pytest.mark.parametrize(("text", "expression"), [(one["legendFormat"], one["expr"]) for one in TARGETS])
 def test_panels_show_labels_that_are_left(text, expression):
     by = [set(re.split(r",\s*", labels)) for labels in re.findall(r"\bby \(([^)]*)\)", expression)]
     assert set(re.findall(r"\{\{(\w+)\}\}", text)) <= set.union(set(), *by)
@@ -95,7 +95,7 @@ def test_every_figure_is_on_the_dashboard():
     assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in SAMPLES} == used
 
 
-@in_turn("rule", RULES)
+@pytest.mark.parametrize("rule", RULES)
 def test_alerts_show_labels_that_are_left(rule):
     assert {*rule["annotations"]} == {"summary", "description"}
     by = re.findall(r"\bby \(([^)]*)\)", rule["expr"])

@@ -8,7 +8,6 @@ import time
 import pytest
 from chat_server import KEY, Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE, gateway, gateway_process, make_policy
-from misses import in_turn
 
 from rcjax.policy import Ladder
 from rcjax.serving.gateway.processes import Connection
@@ -37,7 +36,7 @@ def refused(status, **headers):
 ANSWERS = {"small": letter("A", UNSURE), "middle": letter("B", UNSURE), "large": letter("C", SURE)}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("large", "status", "code", "wait"),
     [
         (refused(500), 502, "of_the_server", "1"),
@@ -49,7 +48,7 @@ ANSWERS = {"small": letter("A", UNSURE), "middle": letter("B", UNSURE), "large":
         (Response(sure("A", SURE), delay=30.0), 504, "upstream_timed_out", None),
     ],
 )
-@in_turn("stream", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
 def test_where_nobody_answers_there_is_one_error(large, status, code, wait, stream):
     plain = Response({"error": {}}, 500)
     behave = by_model(small=plain, middle=plain, large=large)
@@ -185,7 +184,7 @@ def test_more_requests_than_configured_are_told_to_come_again():
         assert service.ask().status == 200
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({}, 401),

@@ -7,7 +7,6 @@ import warnings
 import pytest
 from chat_server import Response, completion, sure
 from gateway_service import SURE, UNSURE, gateway, make_policy
-from misses import in_turn
 
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import LONGEST
@@ -34,8 +33,8 @@ FIELDS = {
 }
 
 
-@in_turn("field", FIELDS)
-@in_turn("model", ["policy", "large"])
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("model", ["policy", "large"])
 def test_no_field_of_a_request_is_content_in_the_log(field, model):
     with gateway(behave=answers) as service:
         assert service.ask(model=model, temperature=0.5, **{field: FIELDS[field]}).status == 200

@@ -7,7 +7,6 @@ import time
 import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
-from misses import in_turn
 
 from rcjax.serving.gateway.settings import Access
 
@@ -47,7 +46,7 @@ BODIES = {
 }
 
 
-@in_turn(("body", "status"), list(BODIES.values()), ids=list(BODIES))
+@pytest.mark.parametrize(("body", "status"), list(BODIES.values()), ids=list(BODIES))
 def test_a_legal_body_takes_nobody_s_time(service, body, status):
     asked, start = len(service.server.requests), time.process_time()
     reply = service.post(body)
@@ -84,7 +83,7 @@ HEADS = {
 }
 
 
-@in_turn("parts", list(HEADS.values()), ids=list(HEADS))
+@pytest.mark.parametrize("parts", list(HEADS.values()), ids=list(HEADS))
 def test_a_head_that_is_too_large_is_refused_and_counted(service, parts):
     before = refused_heads(service)
     said = exchange(service, *parts)
@@ -126,7 +125,7 @@ UPGRADES = {
 }
 
 
-@in_turn("sent", list(UPGRADES.values()), ids=list(UPGRADES))
+@pytest.mark.parametrize("sent", list(UPGRADES.values()), ids=list(UPGRADES))
 def test_an_offer_to_go_on_by_another_protocol_is_ignored(service, sent):
     before, parts = len(service.server.requests), [sent] if isinstance(sent, bytes) else sent
     said = exchange(service, *parts, patience=1.0)
@@ -165,7 +164,7 @@ def local():
         yield service
 
 
-@in_turn(("headers", "status", "code"), PAGES)
+@pytest.mark.parametrize(("headers", "status", "code"), PAGES)
 def test_what_a_web_page_could_send_is_refused(local, headers, status, code):
     before = len(local.server.requests)
     reply = local.post(QUESTION, **{"content-type": headers["content-type"], **headers})

@@ -3,9 +3,9 @@
 import gzip
 import json
 
+import pytest
 from chat_server import Response, completion, events_of, served, sure
 from gateway_service import MODELS, SURE, gateway
-from misses import in_turn
 
 from rcjax.serving import clients
 
@@ -28,8 +28,8 @@ ODD = {
 }
 
 
-@in_turn("number", list(ODD.values()), ids=list(ODD))
-@in_turn("stream", [False, True])
+@pytest.mark.parametrize("number", list(ODD.values()), ids=list(ODD))
+@pytest.mark.parametrize("stream", [False, True])
 def test_what_a_client_gets_is_json(number, stream):
     """In a field, in the usage, in a log-probability: of a judged answer, and of one that is passed on."""
     body = json.dumps(completion("A", [("A", {"A": -0.1, "B": -3.5})]))
@@ -60,8 +60,8 @@ TEXTLESS = {
 }
 
 
-@in_turn("choice", list(TEXTLESS.values()), ids=list(TEXTLESS))
-@in_turn("stream", [False, True])
+@pytest.mark.parametrize("choice", list(TEXTLESS.values()), ids=list(TEXTLESS))
+@pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_without_text_is_an_answer(choice, stream):
     """With its finish reason, from the policy as by the model's name; and no model is asked twice."""
     body = completion("") | {"choices": [{"index": 0, "logprobs": None, **choice}]}
@@ -129,7 +129,7 @@ LARGE = {
 }
 
 
-@in_turn("reply", list(LARGE.values()), ids=list(LARGE))
+@pytest.mark.parametrize("reply", list(LARGE.values()), ids=list(LARGE))
 def test_a_reply_without_an_end_is_read_no_further(reply, monkeypatch):
     """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
     monkeypatch.setattr(clients, "LARGEST", 200_000)

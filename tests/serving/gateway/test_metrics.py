@@ -9,7 +9,6 @@ from textwrap import dedent
 import pytest
 from gateway_samples import make_call, make_result
 from hypothesis import given, strategies as st
-from misses import in_turn
 from prometheus_client.parser import text_string_to_metric_families
 
 from rcjax.serving.gateway.metrics import FOLDER, Metrics, error_kind
@@ -85,7 +84,7 @@ def test_calls_are_counted_by_model(metrics):
     assert figures(metrics, "call_errors_total") == {("timed out", "large"): 1}
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("error", "kind"),
     [
         ("HTTP 429 (rate_limit_exceeded)", "HTTP 429"),

@@ -11,7 +11,6 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 import pytest
 from chat_server import Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE, gateway
-from misses import in_turn
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
@@ -153,8 +152,8 @@ def test_every_field_of_a_completion_that_is_streamed_at_once(service):
         ChatCompletionChunk.model_validate(event)
 
 
-@in_turn("counted", [False, True])
-@in_turn("by", ["policy", "large", "tools"])
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("by", ["policy", "large", "tools"])
 def test_every_field_of_the_chunks_of_an_answer_that_is_kept(service, by, counted):
     """The last model's of a policy, one that was named, and one for what is not judged."""
     told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
@@ -223,8 +222,8 @@ def test_halves_of_a_character_pass_in_two_pieces(service):
     assert json.loads(json.dumps(reply.text)) == "🙂"
 
 
-@in_turn("text", ["one\u2028two\u2029three\x85four\x0bfive\x1csix", "é 人 🙂"])
-@in_turn("size", [1, 7, 10**6])
+@pytest.mark.parametrize("text", ["one\u2028two\u2029three\x85four\x0bfive\x1csix", "é 人 🙂"])
+@pytest.mark.parametrize("size", [1, 7, 10**6])
 def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, text, size):
     """Not escaped, as most servers send it: what Python takes for the end of a line is none, for us and for clients."""
     *events, done = events_of(completion(text))
@@ -235,7 +234,7 @@ def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, text, size):
     assert len(reply.body.decode().splitlines()) == reply.body.count(b"\n")
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "write",
     [
         lambda data: b": a comment\n\ndata: " + data + b"\n\n",
@@ -255,7 +254,7 @@ def test_events_as_other_servers_write_them(service, write):
         assert (reply.text, reply.events[-1]) == ("So it is B.", "[DONE]")
 
 
-@in_turn("choices", [[], [1], [None, {}], {}, None])
+@pytest.mark.parametrize("choices", [[], [1], [None, {}], {}, None])
 def test_a_completion_without_choices_is_none(service, choices):
     service.server.behave.by_model |= {"large": completion("B", choices=choices)}
     reply = service.ask(model="large")

@@ -6,7 +6,6 @@ from typing import get_args, get_type_hints
 import pytest
 from chat_server import Response, completion, sure
 from gateway_service import SURE, gateway
-from misses import in_turn
 from openai.types import chat
 from openai.types.chat import completion_create_params
 
@@ -115,7 +114,7 @@ def test_every_field_of_the_client_is_tabled():
     assert not new, f"the client of OpenAI has new fields: say in {__name__} what becomes of {', '.join(new)}"
 
 
-@in_turn("name, value", rows(JUDGED.items()))
+@pytest.mark.parametrize(("name", "value"), rows(JUDGED.items()))
 def test_a_field_reaches_a_model_that_is_judged(service, name, value):
     reply, requests = sent(service, **{name: value})
     assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
@@ -124,8 +123,8 @@ def test_a_field_reaches_a_model_that_is_judged(service, name, value):
     assert type(requests[0][name]) is type(value)
 
 
-@in_turn("name, value", rows(UNJUDGED.items()))
-@in_turn("stream", [False, True])
+@pytest.mark.parametrize(("name", "value"), rows(UNJUDGED.items()))
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_field_that_is_not_judged_reaches_the_largest_model(service, name, value, stream):
     reply, requests = sent(service, **{name: value}, **({"stream": True} if stream else {}))
     assert told(reply) == {"status": "not judged", "model": "large", "not-judged": name}
@@ -133,21 +132,21 @@ def test_a_field_that_is_not_judged_reaches_the_largest_model(service, name, val
     assert requests == [{"model": "org/large", "messages": QUESTION, name: value, **streaming}]
 
 
-@in_turn("name, value", rows(AS_ALWAYS.items()))
+@pytest.mark.parametrize(("name", "value"), rows(AS_ALWAYS.items()))
 def test_what_is_so_anyway_is_judged(service, name, value):
     reply, requests = sent(service, **{name: value})
     assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
     assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
 
 
-@in_turn("name", sorted({*JUDGED, *UNJUDGED, *APART} - {"messages", "model"}))
+@pytest.mark.parametrize("name", sorted({*JUDGED, *UNJUDGED, *APART} - {"messages", "model"}))
 def test_null_is_as_if_it_were_not_there(service, name):
     reply, requests = sent(service, **{name: None})
     assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
     assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
 
 
-@in_turn("name, value", rows(REFUSED))
+@pytest.mark.parametrize(("name", "value"), rows(REFUSED))
 def test_a_field_that_cannot_be_is_refused(service, name, value):
     reply, requests = sent(service, **{name: value})
     assert (reply.status, requests) == (400, [])
@@ -245,7 +244,7 @@ def test_every_field_of_a_message_is_tabled():
         assert not new, f"say in {__name__} what becomes of {sorted(new)}"
 
 
-@in_turn("role", ROLES)
+@pytest.mark.parametrize("role", ROLES)
 def test_a_message_reaches_a_model_that_is_judged(service, role):
     messages = [{"role": role, **ROLES[role], "of_a_server": {"a": None}}, *QUESTION]
     reply, requests = sent(service, messages=messages)
@@ -253,14 +252,14 @@ def test_a_message_reaches_a_model_that_is_judged(service, role):
     assert requests[0]["messages"] == messages
 
 
-@in_turn("why, message", rows(ROLES_UNJUDGED.items()))
+@pytest.mark.parametrize(("why", "message"), rows(ROLES_UNJUDGED.items()))
 def test_a_message_that_is_not_judged_reaches_the_largest_model(service, why, message):
     reply, requests = sent(service, messages=[*QUESTION, message])
     assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
     assert requests == [{"model": "org/large", "messages": [*QUESTION, message]}]
 
 
-@in_turn("kind", PARTS_UNJUDGED)
+@pytest.mark.parametrize("kind", PARTS_UNJUDGED)
 def test_parts_that_are_no_text_are_not_judged(service, kind):
     why, fields = PARTS_UNJUDGED[kind]
     messages = [{"role": "user", "content": [{"type": "text", "text": "?"}, {"type": kind, **fields, **CACHED}]}]
@@ -269,7 +268,7 @@ def test_parts_that_are_no_text_are_not_judged(service, kind):
     assert requests == [{"model": "org/large", "messages": messages}]
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "body",
     [
         b"",
@@ -297,7 +296,7 @@ def test_a_body_that_is_no_json_is_refused(service, body):
     assert len(service.server.requests) == before
 
 
-@in_turn(
+@pytest.mark.parametrize(
     "text",
     [
         "",
@@ -309,7 +308,7 @@ def test_a_body_that_is_no_json_is_refused(service, body):
     ],
     ids=lambda text: repr(text[:20]),
 )
-@in_turn("stream", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
 def test_any_text_goes_to_and_fro_unchanged(service, monkeypatch, text, stream):
     said = f"B\n{text}"  # of which the letter is judged
     if text:

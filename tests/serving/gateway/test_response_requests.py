@@ -5,7 +5,6 @@ from typing import get_args, get_type_hints
 import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
-from misses import in_turn
 from openai.types import responses
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
@@ -168,14 +167,14 @@ def test_every_field_of_chat_completions_is_passed_on_or_refused(service):
         assert (reply.status, len(requests)) == ((200, 1) if name in passed else (400, 0)), name
 
 
-@in_turn("name", SAME)
+@pytest.mark.parametrize("name", SAME)
 def test_a_field_of_the_same_name_reaches_a_model_that_is_judged(service, name):
     value = PASSED_ON[name][0]
     reply, requests = sent(service, **{name: value})
     assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | {name: value}])
 
 
-@in_turn("fields, chat", JUDGED)
+@pytest.mark.parametrize(("fields", "chat"), JUDGED)
 def test_a_field_that_is_translated_reaches_a_model_that_is_judged(service, fields, chat):
     reply, requests = sent(service, **fields)
     assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | chat])
@@ -184,8 +183,8 @@ def test_a_field_that_is_translated_reaches_a_model_that_is_judged(service, fiel
     assert requests == [named | ({"logprobs": True} if "top_logprobs" in chat else {})]
 
 
-@in_turn("fields, chat, why", UNJUDGED)
-@in_turn("stream", [False, True])
+@pytest.mark.parametrize(("fields", "chat", "why"), UNJUDGED)
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_field_that_is_not_judged_reaches_the_largest_model(service, fields, chat, why, stream):
     reply, requests = sent(service, **fields, stream=stream)
     assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
@@ -193,7 +192,9 @@ def test_a_field_that_is_not_judged_reaches_the_largest_model(service, fields, c
     assert requests == [{"model": "org/large", "messages": MESSAGES, **chat, **streaming}]
 
 
-@in_turn("name, value, param", [(name, value, param or name) for name, values, param in REFUSED for value in values])
+@pytest.mark.parametrize(
+    ("name", "value", "param"), [(name, value, param or name) for name, values, param in REFUSED for value in values]
+)
 def test_a_field_that_cannot_be_is_refused(service, name, value, param):
     reply, requests = sent(service, **{name: value})
     assert (reply.status, requests) == (400, [])
@@ -204,7 +205,7 @@ def test_a_field_that_cannot_be_is_refused(service, name, value, param):
     assert "\n" not in error["message"]
 
 
-@in_turn("name", sorted({*SAME, *(name for name, *_ in REFUSED)} - {"model", "input"}))
+@pytest.mark.parametrize("name", sorted({*SAME, *(name for name, *_ in REFUSED)} - {"model", "input"}))
 def test_null_is_as_if_it_were_not_there(service, name):
     reply, requests = sent(service, **{name: None})
     assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY])
@@ -261,15 +262,15 @@ PARTS = [
 ]
 
 
-@in_turn("items, messages", list(ITEMS.values()), ids=list(ITEMS))
-@in_turn("instructions", [None, "Be brief."])
+@pytest.mark.parametrize(("items", "messages"), list(ITEMS.values()), ids=list(ITEMS))
+@pytest.mark.parametrize("instructions", [None, "Be brief."])
 def test_an_input_reaches_a_model_as_messages(service, items, messages, instructions):
     reply, requests = sent(service, input=items, instructions=instructions)
     first = [] if instructions is None else [{"role": "system", "content": instructions}]
     assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | {"messages": first + messages}])
 
 
-@in_turn("part, chat, why", PARTS)
+@pytest.mark.parametrize(("part", "chat", "why"), PARTS)
 def test_parts_that_are_no_text_are_not_judged(service, part, chat, why):
     content = [{"type": "input_text", "text": "?"}, part]
     reply, requests = sent(service, input=[{"role": "user", "content": content}])

@@ -8,7 +8,6 @@ import pytest
 from acting_models import ActingModels, said
 from chat_server import Response, completion, sure
 from gateway_service import UNSURE, gateway, make_policy
-from misses import in_turn
 from openai.types import responses
 from response_clients import EVENTS, QUESTION, Sync, check_events, events_of, sent
 
@@ -48,7 +47,7 @@ ENDINGS = {
 }
 
 
-@in_turn("body, status, reason, parts", list(ENDINGS.values()), ids=list(ENDINGS))
+@pytest.mark.parametrize(("body", "status", "reason", "parts"), list(ENDINGS.values()), ids=list(ENDINGS))
 def test_how_a_response_ends(service, body, status, reason, parts):
     service.server.behave = lambda *_: Response(body)
     ways = [sent(service, model="large")[0].json]
@@ -103,7 +102,7 @@ def test_text_and_calls_in_one_answer(service):
     ]
 
 
-@in_turn("name", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_what_a_model_thinks_before_it_answers(service, name):
     """It is an item of its own, and a client may send it again with the answer: it goes to no model."""
     service.server.behave = lambda *_: Response(said("large", content="It is B.", **{name: "Hm."}))
@@ -141,7 +140,7 @@ def test_a_stream_that_breaks_off_is_a_response_that_failed(client, service):
         client.events(model="large")
 
 
-@in_turn("where, names", [(0, []), (1, ["response.created", "response.in_progress", "error"])])
+@pytest.mark.parametrize(("where", "names"), [(0, []), (1, ["response.created", "response.in_progress", "error"])])
 def test_what_is_nested_too_deep_to_be_sent_is_an_error_of_the_model_s(where, names):
     """Before the first event it is an answer of its own; after it, the last event."""
     deep: list = []

@@ -7,7 +7,6 @@ import pytest
 from acting_models import FORM, ActingModels
 from chat_server import Response
 from gateway_service import SURE, gateway
-from misses import in_turn
 from pydantic import BaseModel
 from response_clients import KEY, Sync
 
@@ -29,7 +28,7 @@ def client(service):
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
 
 
-@in_turn("unsure, model, asked", ASKED)
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_an_answer(client, service, unsure, model, asked):
     service.server.behave.unsure = unsure
     for answer in (client.create(), client.whole(), client.events()[-1].response):
@@ -45,7 +44,7 @@ def test_an_answer(client, service, unsure, model, asked):
         assert answer.id.startswith("resp_")
 
 
-@in_turn("model", ["policy", "large"])
+@pytest.mark.parametrize("model", ["policy", "large"])
 def test_calls_of_tools(client, service, model):
     for answer in (client.create(model=model, tools=TOOLS), client.whole(model=model, tools=TOOLS)):
         assert (answer.model, answer.status) == ("large", "completed")
@@ -87,8 +86,9 @@ def test_answers_of_a_form(client, service):
     assert client.whole(text_format=Letter).output_parsed == Letter(**FORM)
 
 
-@in_turn(
-    "asked, top", [({"include": LOGPROBS}, 0), ({"include": LOGPROBS, "top_logprobs": 1}, 1), ({"top_logprobs": 1}, 1)]
+@pytest.mark.parametrize(
+    ("asked", "top"),
+    [({"include": LOGPROBS}, 0), ({"include": LOGPROBS, "top_logprobs": 1}, 1), ({"top_logprobs": 1}, 1)],
 )
 def test_log_probabilities(client, service, asked, top):
     """As many as were asked for, though the policy asks the model for twenty."""
@@ -137,8 +137,8 @@ ERRORS = [
 ]
 
 
-@in_turn("fields, behave, kind, status, code", ERRORS)
-@in_turn("way", ["create", "events"])
+@pytest.mark.parametrize(("fields", "behave", "kind", "status", "code"), ERRORS)
+@pytest.mark.parametrize("way", ["create", "events"])
 def test_errors(client, service, way, fields, behave, kind, status, code):
     if behave is not None:
         service.server.behave = behave

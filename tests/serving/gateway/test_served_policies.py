@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from chat_server import Response, completion, sure
 from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
-from misses import in_turn
 from openai import AsyncOpenAI, OpenAI
 
 from rcjax.policy import Ladder, Policy, Rule
@@ -79,8 +78,8 @@ def service(request):
 ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "large", 3)]
 
 
-@in_turn("stream", [False, True])
-@in_turn("unsure, model, asked", ASKED)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_every_signal(service, unsure, model, asked, stream):
     """Whole or in pieces, the answer of the model that is sure, and no draft of one before it."""
     upstream, before = service.server.behave, len(service.server.requests)
@@ -141,8 +140,8 @@ def by_choice():
         yield service
 
 
-@in_turn("stream", [False, True])
-@in_turn("failing, unsure, status, model, asked", FAILURES)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("failing", "unsure", "status", "model", "asked"), FAILURES)
 def test_models_that_fail(by_choice, failing, unsure, status, model, asked, stream):
     upstream = by_choice.server.behave
     upstream.failing, upstream.unsure = failing, unsure
@@ -160,8 +159,8 @@ RULES = {
 }
 
 
-@in_turn("stream", [False, True])
-@in_turn("own", [{}, {"text": "Ask “somebody”: 人.", "finish_reason": "content_filter"}])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("own", [{}, {"text": "Ask “somebody”: 人.", "finish_reason": "content_filter"}])
 def test_a_policy_that_refuses(own, stream):
     upstream = Upstream()
     upstream.unsure = ("small",)

@@ -8,7 +8,6 @@ import time
 import pytest
 from chat_server import Response, raw_server, sure
 from gateway_service import MODELS, SURE, gateway
-from misses import in_turn
 
 from rcjax.serving.gateway.settings import Access
 
@@ -54,7 +53,7 @@ def test_a_base_url_may_have_a_query():
     assert {head.split()[1] for head, _ in came} == {"/v1/chat/completions?api-version=2024-10-21"}
 
 
-@in_turn("value", ['"é"', '"one\\ntwo"', "3"])
+@pytest.mark.parametrize("value", ['"é"', '"one\\ntwo"', "3"])
 def test_a_header_that_cannot_be_sent_is_told_at_the_start(value):
     tables = dict.fromkeys(MODELS, f'options = {{ extra_headers = {{ "X-Own" = {value} }} }}')
     says = "model small: options: extra_headers: the header 'X-Own' cannot be sent"
@@ -96,7 +95,7 @@ BODY = json.dumps(QUESTION).encode()
 CHUNK = b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
 
 
-@in_turn(
+@pytest.mark.parametrize(
     ("sent", "status"),
     [
         (HEAD % b"localhost" + CHUNK + b"host: evil.example\r\norigin: null\r\n\r\n", 200),
