@@ -174,13 +174,16 @@ class Workers:
             arguments: that can be pickled.
             seconds: that it may take.
         """
-        try:
-            waiting = asyncio.wrap_future(self._schedule(function, arguments, seconds))
-            return await asyncio.wait_for(waiting, _START + seconds)
-        except self._broken as error:
-            if not isinstance(error, BrokenProcessPool):
+        for again in (True, False):
+            try:
+                waiting = asyncio.wrap_future(self._schedule(function, arguments, seconds))
+                return await asyncio.wait_for(waiting, _START + seconds)
+            except BrokenProcessPool:  # another call's process may have taken all along, as it ended
+                if not again:
+                    raise BrokeDownError(None) from None
+            except self._pebble.ProcessExpired as error:
                 end_session(error.pid)  # what it has left behind
-            raise BrokeDownError(getattr(error, "exitcode", None)) from None
+                raise BrokeDownError(error.exitcode) from None
 
     def first(self, function: Callable[..., Any]) -> Any:
         """What a function returns as the check is there. Raises TimeoutError and BrokeDownError."""

@@ -19,6 +19,7 @@ OPTIONS = [
     {"lam": 300.0, "cascade": list(MODELS[1:]), "copula": "frank", "abstain_price": 0.3, "intervals": False},
     {"max_error": 0.6, "confidence": 0.9, "judged": True, "intervals": False},
     {"budget": 1e-4, "follows": False, "intervals": False},
+    {"budget": 1e-4, "segment": "kind", "intervals": False},
     {"budget": 1.0, "second_cost": 1e-5, "max_seconds": "p95=100", "intervals": False},
 ]
 
@@ -26,7 +27,7 @@ OPTIONS = [
 @pytest.fixture(scope="module")
 def logs(float64):
     log = rcjax.sample_log(240, seed=3).select(MODELS)
-    log = dataclasses.replace(log, seconds=1.0 + 0 * log.query_cost)
+    log = dataclasses.replace(log, seconds=1.0 + 0 * log.query_cost, segment=("all",) * 240)
     return log.take(slice(120)), log.take(slice(120, 240))
 
 
