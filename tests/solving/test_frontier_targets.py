@@ -22,10 +22,13 @@ def test_policies_of_the_targets(demo, automatic):
     middle = len(cost) // 2
     cheap = automatic.policy(budget=float(cost[middle]))
     assert cheap.expected["cost"] <= cost[middle] * (1 + 1e-9)
-    assert cheap.expected["error"] == error[cost <= cost[middle] * (1 + 1e-9)].min()
+    # A ladder has twenty of the frontier's corners at most: between two of them it errs a little more than the curve.
+    least = error[cost <= cost[middle] * (1 + 1e-9)].min()
+    assert least * (1 - 1e-9) <= cheap.expected["error"] <= least * (1 + 1e-3)
     good = automatic.policy(max_error=float(error[middle]))
     assert good.expected["error"] <= error[middle] * (1 + 1e-9)
-    assert good.expected["cost"] == cost[error <= error[middle] * (1 + 1e-9)].min()
+    least = cost[error <= error[middle] * (1 + 1e-9)].min()
+    assert least * (1 - 1e-9) <= good.expected["cost"] <= least * (1 + 1e-2)
     price = float(1 / lam[middle])
     by_price, by_lam = automatic.policy(error_cost=price), automatic.policy(lam=1 / price)
     assert (by_price.rules, by_price.expected) == (by_lam.rules, by_lam.expected)
