@@ -44,9 +44,9 @@ def demo(
             tuned = rcjax.tune(log, budget=budget_of_demo(log))
         assert tuned.policy is not None
         with steps("following the budget over fresh queries"):
-            seen = plain_replay(tuned.policy, fresh)
+            replayed = plain_replay(tuned.policy, fresh)
         head = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-        facts = head | {"policy": tuned.policy.to_json(), "predicted": expectation(tuned.policy), "observed": seen}
+        facts = head | {"policy": tuned.policy.to_json(), "predicted": expectation(tuned.policy), "observed": replayed}
         facts |= {"single_models": _alone(fresh), "queries_a_month": _QUERIES_A_MONTH}
         if json_:
             print_json(facts)

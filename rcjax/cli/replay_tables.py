@@ -147,15 +147,15 @@ def show_demo(facts: Mapping[str, Any], alone: Mapping[str, tuple[float, float]]
         cascade = describe_cascade(_point(part))
         screen.print(f"  {percent(part_share, 0):>5} of the queries: {cascade}")
     screen.print(f"  {_sure(facts['predicted'], 'error', percent)} error expected, in brackets the 90 % interval\n")
-    models, seen, n = facts["single_models"], facts["observed"]["followed"], facts["observed"]["n"]
+    models, followed, n = facts["single_models"], facts["observed"]["followed"], facts["observed"]["n"]
     served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
-    served["the policy, following its budget"] = seen["error"], seen["bill"]
+    served["the policy, following its budget"] = followed["error"], followed["bill"]
     rows = [(name, percent(error), f"{month * cost:,.0f}") for name, (error, cost) in served.items()]
     screen.print(
         _plain_table((f"on {n:,} fresh queries", "error", f"$ a month, {month / 30:,.0f} queries a day"), rows)
     )
-    before, now = round(month * models[largest]["cost"]), round(month * seen["bill"])
-    more = seen["error"] - models[largest]["error"]
+    before, now = round(month * models[largest]["cost"]), round(month * followed["bill"])
+    more = followed["error"] - models[largest]["error"]
     points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
     screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
     doors = "rcjax collect --help, with questions; rcjax serve --help, with an endpoint; with a log"
@@ -188,19 +188,19 @@ def show_retuning(
     replays = facts["replayed"]
     money = choose_unit([replay["spent"] for replay in replays.values() if replay])
     expected = {name: policy["expected"] for name, policy in policies.items()}
-    seen = {name: replay and {**replay, **replay.get("followed", {})} for name, replay in replays.items()}
+    outcomes = {name: replay and {**replay, **replay.get("followed", {})} for name, replay in replays.items()}
     table = make_table("on these queries", "before", "after")
 
     def row(label: str, of: Mapping[str, Any], show: Any) -> None:
         table.add_row(label, *(_maybe(of[name], show) for name in policies))
 
     row(f"expected {noun}", expected, lambda of: _maybe(of.get("error"), percent))
-    row("replayed", seen, lambda of: percent(of["error"]) if "bill" in of else _sure(of, "error", percent))
+    row("replayed", outcomes, lambda of: percent(of["error"]) if "bill" in of else _sure(of, "error", percent))
     table.add_section()
     row(f"expected $ per {money.name}", expected, lambda of: _maybe(of.get("cost"), money.show))
-    row("replayed", seen, lambda of: money.show(of["bill"]) if "bill" in of else _sure(of, "spent", money.show))
-    if any(of and "bill" in of for of in seen.values()):
-        row("by rung, on average", seen, lambda of: _maybe(of.get("position"), lambda where: f"{where:.1f}"))
+    row("replayed", outcomes, lambda of: money.show(of["bill"]) if "bill" in of else _sure(of, "spent", money.show))
+    if any(of and "bill" in of for of in outcomes.values()):
+        row("by rung, on average", outcomes, lambda of: _maybe(of.get("position"), lambda where: f"{where:.1f}"))
     table.add_section()
     parts = (part for policy in policies.values() for _, part in _parts(policy))
     for model in dict.fromkeys(model for part in parts for model in part["models"]):
@@ -266,12 +266,12 @@ def _frontier_replayed(predicted: Mapping[str, Any], replayed: Mapping[str, Any]
     more = [*["no answer,\nobserved"] * refusing, *["seconds,\n95 %"] * timed]
     table = make_table(*heads, *more, numbers=4 + len(more))
     for i in spread(replayed[kind], replayed["error"]):
-        seen = {name: values[i] for name, values in replayed.items() if name.startswith((kind, "error"))}
+        figures = {name: values[i] for name, values in replayed.items() if name.startswith((kind, "error"))}
         table.add_row(
             money.show(predicted["cost"][i]),
-            _sure(seen, kind, money.show),
+            _sure(figures, kind, money.show),
             percent(predicted["error"][i]),
-            _sure(seen, "error", percent),
+            _sure(figures, "error", percent),
             *[percent(replayed["abstention"][i])] * refusing,
             *[brief_seconds(replayed["seconds_p95"][i]) if timed else ""] * timed,
         )

@@ -166,7 +166,7 @@ def diagnose(
     >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     >>> diagnosis = diagnose(rcjax.fit(log), log, replicates=50)
     >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:3]
-    (200, False, ['Markov property', 'accuracy', 'billed cost'])
+    (200, False, ['Markov property', 'accuracy', 'calibration error'])
     """
     whole = log.select(model.models)
     log = _complete(whole)

@@ -112,6 +112,6 @@ def breaks_limit(policy: AnyPolicy, log: Log) -> bool:
     """
     spec = recorded_tuning(policy).spec
     if spec.budget is not None and not policy.follows:
-        seen = replay(policy, log)
-        return float(seen.spent) - _Z * float(np.nan_to_num(seen.spent_se)) > spec.budget
+        replayed = replay(policy, log)
+        return float(replayed.spent) - _Z * float(np.nan_to_num(replayed.spent_se)) > spec.budget
     return spec.max_error is not None and float(error_interval(replay(policy, log), log)[0]) > spec.max_error

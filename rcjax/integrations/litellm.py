@@ -187,7 +187,7 @@ def _count(logging_obj: Any, answer: RoutedAnswer) -> None:
     A stream has no other way to tell it: whatever LiteLLM would read it from is taken from the first chunk. Of one that
     its client leaves LiteLLM asks what it cost before it is closed.
     """
-    for name in ("response_cost_calculator", "_response_cost_calculator"):  # of today, and of before
+    for name in ("response_cost_calculator", "_response_cost_calculator"):  # whichever this version of LiteLLM asks
         setattr(logging_obj, name, lambda *_, **__: answer.spent)
 
 

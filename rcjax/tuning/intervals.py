@@ -10,10 +10,10 @@ _LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those 
 
 
 def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
-    """(B, M, 3) what becomes of queries under B ladders that follow their bills, for so much money per query (M,).
+    """(B, M, S) what becomes of queries under B ladders that follow their bills, for so much money per query (M,).
 
     Args:
-        rungs: (B, R, 3) what becomes of three sets of queries by each rung: the position on each set is where the
+        rungs: (B, R, S) what becomes of S sets of queries by each rung: the position on each set is where the
             rungs cost the money there, the dearest or the cheapest rung where none does.
         money: (M,)
 
@@ -27,7 +27,7 @@ def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
 
     def at(figure: np.ndarray) -> np.ndarray:
         rows = [np.interp(money, cost, row) for cost, row in zip(costs, figure.reshape(costs.shape), strict=True)]
-        return np.moveaxis(np.array(rows).reshape(len(order), 3, len(money)), 1, 2)
+        return np.moveaxis(np.array(rows).reshape(len(order), figure.shape[1], len(money)), 1, 2)
 
     return Outcomes(*map(at, ordered))
 

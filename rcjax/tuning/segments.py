@@ -17,6 +17,7 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier, position_for
 from rcjax.frontier.hull import lower_hull, thinned
+from rcjax.frontier.outcomes import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.ladder import Ladder, penalty
@@ -26,6 +27,7 @@ from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.following import Rungs
 from rcjax.replaying.replay import replay
+from rcjax.tuning.intervals import for_money
 from rcjax.tuning.select import select_frontier
 
 #: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.
@@ -162,9 +164,8 @@ def _with_intervals(rungs: tuple[Policy, ...], log: Log, frontier: Frontier) -> 
     walked = Rungs.of(Ladder(rungs, 0.0), log)
     n = walked.wrong.shape[1]
     share = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), _DRAWS).T / n
-    wrong, spent = walked.wrong @ share, walked.spent @ share  # (R, B)
-    money = walked.spent.mean(1)
-    errors = np.array([np.interp(money, *both) for both in zip(spent.T, wrong.T, strict=True)])
+    wrong, spent = ((share.T @ of.T)[..., None] for of in (walked.wrong, walked.spent))  # (B, R, 1)
+    errors = for_money(Outcomes(wrong, spent, 0 * spent), walked.spent.mean(1)).wrong[..., 0]
     low, high = np.quantile(errors - walked.wrong.mean(1), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return tuple(
         dataclasses.replace(rung, expected={**rung.expected, **_ends(rung.expected["error"], *ends), "level": level})

@@ -91,7 +91,6 @@ def test_another_search_is_held_to_its_own_promise(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
     assert [each["promise"]["search"] for each in own] == ["selected", "full"]
     assert own[0]["promise"]["predicted_error"] != own[1]["promise"]["predicted_error"]
-    assert own[1]["promise"]["predicted_cost"] == pytest.approx(own[1]["chain"]["exact"]["cost"], rel=2e-3)
     pair = json.loads(judge(logs[0], "--json", "--cascade", "small,large"))
     assert pair["models"] == ["small", "large"]
     assert pair["promise"]["search"] == [["small", "large"]]
