@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from rcjax._base.files import write_atomically
@@ -15,6 +16,7 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax._base.wording import count
 from rcjax.importing.lines import CHARACTERS, How, Line
 from rcjax.logs.columns import CACHED, TOKENS
+from rcjax.logs.costs import mend, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.prices import price_for
 from rcjax.logs.scoring import WORDS
@@ -98,7 +100,7 @@ def as_frame(
     for row in rows if rates is not None else ():
         used = Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED)))
         row["cost"] = price_for(rates or {}, row["model"]).money(used)
-    notes += [] if priced else ["no money in the table: tune it with --prices, or import it with them"]
+    notes += _tell_lost(rows) if priced else ["no money in the table: tune it with --prices, or import it with them"]
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
     if answers:
@@ -140,6 +142,15 @@ def _tell_money(rows: list[Line]) -> list[str]:
     for row in unknown:
         row["cost"] = math.fsum(told[row["model"]]) / len(told[row["model"]])
     return [f"money of {count(len(unknown), 'answer')} is not told: it is the mean of the other answers of the model"]
+
+
+def _tell_lost(rows: list[Line]) -> list[str]:
+    """Which answers cost 0 beside others of their model that cost money, as a note; a reader of the log mends them."""
+    costs: dict[str, list[float]] = {}
+    for row in rows:
+        costs.setdefault(row["model"], []).append(row["cost"])
+    lost = tell_lost({model: (mend(np.array(money, float)), len(money)) for model, money in costs.items()})
+    return [] if lost is None else [lost]
 
 
 def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:

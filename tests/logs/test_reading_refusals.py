@@ -5,7 +5,7 @@ import dataclasses
 import pandas as pd
 import polars as pl
 import pytest
-from command_line import fail, rows_of, succeed, write_log
+from command_line import rows_of, run, succeed, write_log
 from log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
 import rcjax
@@ -233,10 +233,13 @@ def _few(folder, n):
 def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
     log = _few(tmp_path, 4)
     policy = tmp_path / "policy.json"
-    succeed("tune", log, "--error-cost", 0.2, "--cascade", "full", "--no-bands", "--out", policy)
+    succeed("tune", log, "--error-cost", 0.2, "--cascade", "full", "--no-bands", "--yes", "--out", policy)
     dataclasses.replace(rcjax.load_policy(policy), provenance={}).save(policy)  # of the default search
-    for line in (("tune", log, "--error-cost", 0.2), ("report", log), ("retune", policy, log)):
-        message = fail(*line)
+    for line in (("tune", log, "--error-cost", 0.2, "--yes"), ("report", log), ("retune", policy, log)):
+        result = run(*line)
+        assert result.exit_code == 1
+        message = result.stderr.splitlines()[-1]
+        assert message.startswith("error: ")
         assert "4.csv: too few queries, 4: to choose cascades in 5 folds takes 5 at the least" in message
     for n in (2, 3, 4):
         with pytest.raises(LogError, match=f"too few queries, {n}"):
