@@ -20,7 +20,9 @@ def collect(place, behave, *options, n=20, names=tuple(ABILITIES), rows=None, mo
 
 
 def lines(place):
-    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
+    """The log's lines: none where there is no file, as after a budget too small for one call."""
+    log = place / "answers.jsonl"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def answers(place):
