@@ -132,6 +132,7 @@ _CHECKS: Mapping[str, tuple[str, str]] = {
     "confidences": ("confidences", "distance of their distribution from that tuned on; 0: the same"),
     "re-tuning": ("tuning again", "by how much it would lower {noun} + λ·cost"),
     "error": ("{noun}", ""),
+    "labels": ("labels by chance", "how far the share of unsure queries among those labelled is from that among all"),
 }
 
 

@@ -17,7 +17,7 @@ from rcjax.cli.printing import shown
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
 
-_LACKING = "lacking answers"
+_SAMPLE = ("lacking answers", "labels")  # checks of whether the log is a fair sample
 
 
 _GRADES = ("fine", "doubtful", "bad")
@@ -156,7 +156,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
 
 def _word(check: Mapping[str, Any]) -> str:
     """The verdict on a check of a policy in a word."""
-    return "biased" if check["name"] == _LACKING else _DRIFT[check["verdict"]]
+    return "biased" if check["name"] in _SAMPLE and check["verdict"] == "bad" else _DRIFT[check["verdict"]]
 
 
 def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
@@ -165,7 +165,7 @@ def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> s
     every, unclear = count(len(checks), "check"), number["doubtful"]
     verb = "is" if unclear == 1 else "are"
     open_ = f"{unclear} {verb} unclear"
-    if any(check["name"] == _LACKING for check in checks):
+    if any(_word(check) == "biased" for check in checks):
         return f"no fair sample: nothing of it is certain, whatever the other {len(checks) - 1} checks say"
     if number["bad"]:
         return f"{number['bad']} of {every}: DRIFTED{f'; {open_}' if unclear else ''}"

@@ -21,14 +21,13 @@ from rcjax._base.wording import count
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import (
     judge_all,
-    judge_lacking,
     judge_models,
     judge_policy,
     tell_cheaper,
     tell_followed,
     tell_seconds,
 )
-from rcjax.diagnostics.replacement import share_lacking, tell_lacking
+from rcjax.diagnostics.replacement import judge_answers, judge_labels
 from rcjax.diagnostics.verdicts import Check, Verdict
 from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
@@ -191,7 +190,9 @@ def check_policy(
     gain = held_out_gain(policy, log, everyone, seed) if retuning else None
     unlabelled = int((new.complete & ~new.labelled.any(1)).sum())
     raw = [*judge_models(rows, log.counted), *judge_policy(error, cost, gain, log.counted)]
-    lacking = judge_lacking(share_lacking(log, policy.models), tell_lacking(log, policy.models))
+    raw += judge_labels(log, policy.models)
+    answers = judge_answers(log, policy.models)
+    lacking = [] if answers.verdict == "fine" else [answers]
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -390,7 +391,7 @@ def _standard_error(values: np.ndarray, n: int) -> float:
 def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, gain: RetuningGain | None, retuning: bool) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
-    if not log.complete.all() and tell_lacking(log, log.models) is None:
+    if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"
     if retuning and gain is None:

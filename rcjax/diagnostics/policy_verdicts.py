@@ -22,6 +22,7 @@ DRIFT_LIMITS: Mapping[str, Limits] = {
     "cost": Limits(0.05, 0.15),
     "re-tuning": Limits(0.02, 0.10),
     "lacking answers": Limits(0.05, 0.05),
+    "labels": Limits(0.05, 0.10),
 }
 
 
@@ -73,12 +74,6 @@ def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0, n: int = 
         p_or_none = None if math.isnan(p_value) else p_value
         advice = "" if verdict == "fine" else wording
         yield dataclasses.replace(check, p_value=p_or_none, verdict=verdict, advice=advice)
-
-
-def judge_lacking(share: float, told: str | None) -> Iterator[Check]:
-    """That too many queries lack an answer, where they do: then the others tell nothing for certain, either way."""
-    if told is not None:
-        yield Check("lacking answers", "", share, None, DRIFT_LIMITS["lacking answers"], "share", "bad", told)
 
 
 def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[Check]:

@@ -1,17 +1,20 @@
 """May a policy that was tuned again take the place of the one in service? What a fresh log shows, and what it hides.
 
 A log from which hard queries are missing, or in which one question stands a thousand times, makes a bad policy look
-good. So it must lack few answers, the new policy must keep its promise on the queries that the one in service carries,
-too, and what is not shown to be better is not taken up.
+good. So few of its calls may have failed, its labels must be drawn at random, the new policy must keep its promise on
+the queries that the one in service carries, too, and what is not shown to be better is not taken up.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from rcjax._base.wording import count, percent
+from rcjax.diagnostics.policy_verdicts import DRIFT_LIMITS, judge_all
+from rcjax.diagnostics.verdicts import Check
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
@@ -20,39 +23,67 @@ from rcjax.replaying.curves import error_interval
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.tuning.retune import RetuningGain, recorded_tuning, why_untested
 
-#: Of the queries, from which on those that lack an answer may be of another kind than the others.
-MOST_LACKING = 0.05
 _Z = 1.645  # one-sided, 5 %
+_CHANCE = 0.01  # of logs whose labels are drawn at random, so many are told biased by them, at most
 _MATTERS = 0.02  # of error
 
 
-def share_lacking(log: Log, models: tuple[str, ...]) -> float:
-    """The share of the queries that lack the reference, or the answer of some of these models."""
-    return _lacking(log, models) / (log.n_queries + log.unreferenced)
+def judge_answers(log: Log, models: Collection[str]) -> Check:
+    """The share of queries that some of these models, or the reference, failed to answer, of those that all were asked.
 
-
-def tell_lacking(log: Log, models: tuple[str, ...]) -> str | None:
-    """That more than 5 % of the queries lack an answer, and what that means; None where fewer do.
+    Calls that nobody made are another thing: a log may hold the queries of several policies.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
-    >>> tell_lacking(log, log.models) is None
-    True
+    >>> judge_answers(log, log.models).verdict
+    'fine'
     """
-    if share_lacking(log, models) <= MOST_LACKING:
-        return None
-    answers = np.asarray(log.select(models).answered).sum(0)
-    rarest = models[int(answers.argmin())]
-    who = rarest if log.reference is None or not log.unreferenced else f"{log.reference.model}, the reference"
-    whole = count(log.n_queries + log.unreferenced, "query")
-    return (
-        f"{_lacking(log, models):,} of {whole} lack an answer, most often that of {who}: what is left may be the "
-        "easier part, and is no fair sample; look at why its calls failed (the column error), and log more"
-    )
+    reference = "" if log.reference is None else log.reference.model
+    lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
+    failed = sum(one.queries for one in lost)
+    asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
+    limits, advice = DRIFT_LIMITS["lacking answers"], ""
+    verdict = "bad" if failed > limits.bad * asked else "fine"
+    if verdict == "bad":
+        by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
+        most = max(by_model, key=lambda name: by_model[name])
+        advice = (
+            f"a call failed for {failed:,} of {count(asked, 'query')}, most often one of {most}"
+            f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
+            "look at why its calls failed (the column error), and log more"
+        )
+    return Check("lacking answers", "", failed / max(asked, 1), None, limits, "share", verdict, advice)
 
 
-def _lacking(log: Log, models: tuple[str, ...]) -> int:
-    return log.unreferenced + int((~log.select(models).complete).sum())
+def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
+    """Are labels drawn at random? They are not where queries that the cheapest model is unsure of have more, or fewer.
+
+    A check for each set of answers that are labelled in part, of the queries that all these models answered. Its figure
+    is by how much the share of such queries among those labelled differs from that among all; its p-value is raw.
+
+    Args:
+        log: the log.
+        models: the models whose labels count, the cheapest first.
+    """
+    log = log.select(models)
+    log = log.take(log.complete) if log.complete.any() else log
+    sure, n = np.asarray(log.logprob, float)[:, 0], log.n_queries
+    below, up_to = (np.searchsorted(np.sort(sure), sure, side) for side in ("left", "right"))
+    unsure = below + up_to < n
+    sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
+    for name, labelled in sets.values():
+        m, few = int(labelled.sum()), int(unsure.sum())
+        if not 0 < m < n or not few:
+            continue
+        gap = abs(int((labelled & unsure).sum()) - m * few / n)
+        spread = math.sqrt(m * (n - m) * few * (n - few) / (n * n * (n - 1)))
+        p_value = math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
+        low, high = (percent(float(labelled[part].mean())) for part in (unsure, ~unsure))
+        advice = (
+            f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
+            "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
+        )
+        yield Check("labels", name, gap / m, p_value, DRIFT_LIMITS["labels"], "share", "fine", advice)
 
 
 def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | None) -> list[str]:
@@ -64,8 +95,10 @@ def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | 
         log: the fresh log.
         gain: what policies tuned again gain on queries left out (`held_out_gain`).
     """
-    known = tuple(name for name in dict.fromkeys([*before.models, *after.models]) if name in log.models)
-    return [why for why in (tell_lacking(log, known), _broken(before, after, log), _unshown(before, log, gain)) if why]
+    known = [name for name in log.models if name in {*before.models, *after.models}]
+    biased = [judge_answers(log, known), *judge_all(judge_labels(log, known), _CHANCE)]
+    whys = [*(one.advice for one in biased if one.verdict == "bad"), _broken(before, after, log)]
+    return [why for why in (*whys, _unshown(before, log, gain)) if why]
 
 
 def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:

@@ -18,7 +18,7 @@ from rcjax.logs.columns import SAMPLE, tells_no_confidence
 from rcjax.logs.costs import Costs, mend_matrix, tell_lost
 from rcjax.logs.errors import listed
 from rcjax.logs.labels import Labeller, UsableCalls, empty_cell, label_cells, read_labels
-from rcjax.logs.log import LeftOutWarning, NoConfidenceWarning, PricesWarning
+from rcjax.logs.log import FailedCalls, LeftOutWarning, NoConfidenceWarning, PricesWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.sameness import Same, Sameness
 from rcjax.logs.sampled_rows import SampledRows
@@ -76,6 +76,8 @@ class Gathered(NamedTuple):
     """Which answers are equal."""
     asked: dict[str, dict[str, Any]]
     """How models were asked, as far as the log tells."""
+    failed: tuple[FailedCalls, ...]
+    """Which queries lack an answer as a call failed."""
 
 
 class _Takers(NamedTuple):
@@ -124,6 +126,7 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
         name=name,
         compared=takers.compared,
         asked=ways | takers.sampled.asked(takers.compared.how, ways),
+        failed=takers.calls.failed(held),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from rcjax.logs.cells import HandLabels
 from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
 from rcjax.logs.columns import ADVICE, SAMPLE, judge_columns, require_columns
 from rcjax.logs.errors import LogError, brief, listed, spelt_otherwise
+from rcjax.logs.log import FailedCalls
 from rcjax.logs.matrices import Matrices
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring, as_labels
 from rcjax.logs.ways_of_asking import WaysOfAsking
@@ -310,6 +312,7 @@ class UsableCalls:
         self.ways = WaysOfAsking()
         self._answered = Matrices()
         self._asked_first: dict[str, str] = {}  # the query that asked something first, by the digest
+        self._failed: defaultdict[str, set[str]] = defaultdict(set)  # the models whose call failed, by digest or query
         self._shadowed = self._any_shadow = False
 
     def keep(self, rows: Rows) -> Rows:
@@ -329,6 +332,7 @@ class UsableCalls:
             failed = rows.frame["error"].is_not_null()
             if "unread" in rows.frame.columns:
                 failed &= rows.frame["unread"].ne_missing("true")
+            self._note_failed(rows.keep(failed).frame)
             rows = self._drop(rows, failed, "calls that failed")
         if "shadow" in rows.frame.columns:
             deferred = rows.frame["shadow"].fill_null("") != "true"
@@ -354,6 +358,30 @@ class UsableCalls:
         return pl.Series(
             [bool(said) and first.setdefault(said, query) != query for query, said in pairs], dtype=pl.Boolean
         )
+
+    def _note_failed(self, frame: pl.DataFrame) -> None:
+        """Keep in mind which calls failed, of the queries that went to all models."""
+        import polars as pl
+
+        if "shadow" in frame.columns:
+            frame = frame.filter(pl.col("shadow") == "true")
+        what = pl.coalesce(column for column in ("prompt_digest", "query") if column in frame.columns)
+        for asked, model in frame.select(what.cast(pl.String), "model").drop_nulls().iter_rows():
+            self._failed[asked].add(model)
+
+    def failed(self, held: Matrices) -> tuple[FailedCalls, ...]:
+        """Which queries lack an answer as a call failed; what asks the same counts once.
+
+        Args:
+            held: the answers to learn from.
+        """
+        names, patterns = np.array([*held.models]), Counter()
+        for asked, models in self._failed.items():
+            row = held.queries.get(self._asked_first.get(asked, asked))
+            answered = frozenset() if row is None else frozenset(names[held.take("row")[row] >= 0].tolist())
+            if models - answered:
+                patterns[answered | models, frozenset(models - answered)] += 1
+        return tuple(FailedCalls(asked, failed, queries) for (asked, failed), queries in patterns.items())
 
     def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
         self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())

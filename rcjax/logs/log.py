@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -47,6 +47,15 @@ class NoConfidenceWarning(UserWarning):
 
 class PricesWarning(UserWarning):
     """How tokens are priced: by which entries of a list that others keep, and what of the input came from a cache."""
+
+
+class FailedCalls(NamedTuple):
+    """Queries that went to the same models, some of which gave no answer that can be used."""
+
+    asked: frozenset[str]
+    failed: frozenset[str]
+    """Those of them whose call failed; of a reference, also those that gave no answer."""
+    queries: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -97,8 +106,8 @@ class Log(Cells):
     reference: Reference | None = None
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
     `correct` says whether an answer is the reference's. None where right and wrong are known."""
-    unreferenced: int = 0
-    """Queries of what was read that are left out, as the reference gave no answer."""
+    failed: tuple[FailedCalls, ...] = ()
+    """Which queries of what was read lack an answer as a call failed; calls that nobody made are not among them."""
     errors: Log | None = None
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""

@@ -156,7 +156,8 @@ def _read(
     gathered = gather(source, rates, read, task, beside)
     held, name = gathered.held, gathered.name
     replaced = settle_labels(held)
-    reference, lost = (None, 0) if sameness is None else sameness.settle(held, name, gathered.models)
+    reference, silent = (None, ()) if sameness is None else sameness.settle(held, name, gathered.models)
+    failed = (*gathered.failed, *silent)
     names = models_named(held, gathered.models, wanted, name)
     require_answers(held, names, name)
     differences = reference is not None and reference.counts == "differences"
@@ -176,7 +177,7 @@ def _read(
         task=task,
         prices=rates and {name: price_for(rates, name) for name in names},
         reference=reference,
-        unreferenced=lost,
+        failed=failed,
         scores=None if fields["correct"].dtype == bool else scores,
     )
     if by_labels is not None and reference is not None:

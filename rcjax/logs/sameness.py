@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from rcjax.logs.answer_codes import UNKNOWN
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.logs.log import LeftOutWarning
+from rcjax.logs.log import FailedCalls, LeftOutWarning
 from rcjax.logs.matrices import Matrices
 from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 
@@ -85,8 +86,8 @@ class Sameness:
             held.add("said", None)
             held.put(cells, said=rows.frame[column].to_numpy())
 
-    def settle(self, held: Matrices, name: str, every: Sequence[str]) -> tuple[Reference, int]:
-        """Put what is the same beside the labels, as the verdicts of a judge; what is counted, how many lack it.
+    def settle(self, held: Matrices, name: str, every: Sequence[str]) -> tuple[Reference, tuple[FailedCalls, ...]]:
+        """Put what is the same beside the labels, as the verdicts of a judge; what is counted, which lack it.
 
         Queries that the reference did not answer are left out, with a warning that counts them. Raises `LogError` where
         the log has no reference, or no answers to compare.
@@ -105,20 +106,21 @@ class Sameness:
             raise LogError(f"{name}: {what}: it has {listed(held.models)}")
         same, there = self._compared(held, name)
         answered = held.take("row") >= 0
-        lost = answered.any(1) & ~there
+        lost, silent = answered.any(1) & ~there, ()
         if not there.any():
             raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
         if lost.any():
             queries = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
             why = f"as {model}, the reference, gave no answer"
             warnings.warn(f"{name}: {queries}, {why}", LeftOutWarning, stacklevel=4)
+            silent = _silent(held, model, answered[lost])
             row, column = np.nonzero(answered & lost[:, None])
             held.clear((row, column))
         labelled = bool((held.take("labelled") & (held.take("row") >= 0)).any())
         counts = self.reference.counts or ("errors" if labelled else "differences")
         held.add(JUDGED_SAME, math.nan)
         held.take(JUDGED_SAME)[:] = np.where(held.take("row") >= 0, same, math.nan)
-        return dataclasses.replace(self.reference, counts=counts), int(lost.sum())
+        return dataclasses.replace(self.reference, counts=counts), silent
 
     def _compared(self, held: Matrices, name: str) -> tuple[np.ndarray, np.ndarray]:
         """((n, k) 1 for answers that are the reference's, 0 for others, NaN where that is unknown, (n,) whether the
@@ -150,6 +152,13 @@ class Sameness:
                 verdict = self._same(query, texts[row, column], texts[row, reference])
                 same[row, column] = math.nan if verdict is None else float(verdict)
         return same, there
+
+
+def _silent(held: Matrices, reference: str, answered: np.ndarray) -> tuple[FailedCalls, ...]:
+    """Queries (n, k), by whom they were answered, to which the reference replied without an answer."""
+    names = np.array([*held.models])
+    asked = Counter(frozenset(names[row].tolist()) for row in answered if row[held.models[reference]])
+    return tuple(FailedCalls(models, frozenset([reference]), queries) for models, queries in asked.items())
 
 
 def count_differences(held: Matrices) -> None:

@@ -1,12 +1,16 @@
 """What is tuned on a biased log does not replace a policy: answers that are missing, one question a hundred times."""
 
+import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
 import rcjax
-from rcjax.diagnostics.replacement import tell_lacking, why_not
+from rcjax.diagnostics.policy_verdicts import judge_all
+from rcjax.diagnostics.replacement import judge_answers, judge_labels, why_not
+from rcjax.logs.cells import HandLabels
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.retune import RetuningGain
 
@@ -62,12 +66,48 @@ def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, tmp_pa
     assert reasons(policy, read(tmp_path / "fair", fresh)) == []
     lost = read(tmp_path / "lost", fresh, failed=hard)
     lacking, broken = reasons(policy, lost)
-    assert lacking.startswith(f"{len(hard)} of {N} queries lack an answer, most often that of large, the reference")
+    assert lacking.startswith(f"a call failed for {len(hard)} of {N} queries, most often one of large, the reference:")
     assert "queries that the policy in service carries it has " in broken
     few = read(tmp_path / "few", fresh, failed=hard[:9])
-    assert tell_lacking(few, few.models) is None  # 4.7 %
+    assert judge_answers(few, few.models).verdict == "fine"  # 4.7 %
     (flooded,) = reasons(policy, read(tmp_path / "flooded", fresh[:40], probes=400, digests=False))
     assert "queries that the policy in service carries it has " in flooded
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
+def test_a_call_that_nobody_made_has_not_failed(tmp_path):
+    """A log that two policies share: calls failed of two queries of the first and of 20 that were not shadowed."""
+    path, lost = (
+        tmp_path / "shared.jsonl",
+        {(3, "small"), (4, "large"), (45, "large"), *((i, "small") for i in range(80, 100))},
+    )
+    row = {"call_log": 1, "cost": 1e-5, "logprob": -0.2, "answer": "A", "error": None}
+    rows = [
+        row
+        | {"query": f"q{i}", "model": model, "shadow": i < 80}
+        | ({"error": "timed out"} if (i, model) in lost else {})
+        for i in range(100)
+        for model in ("other" if 40 <= i < 80 else "small", "large")
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    log = rcjax.read_log(path, reference="large")
+    assert judge_answers(log, ("small", "large")).figure == 2 / 40
+    assert judge_answers(log, ("other", "large")).figure == 1 / 40
+    assert judge_answers(log, log.models).figure == 0  # no query went to all three
+
+
+@pytest.mark.parametrize(("uneven", "verdict"), [(0.0, "fine"), (0.3, "bad")])
+def test_labels_of_easy_queries_are_no_fair_sample(uneven, verdict):
+    """Half of the answers are labelled; more often where the cheaper model is surer, or not."""
+    whole = rcjax.sample_log(400, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    sure = np.asarray(whole.logprob)[:, :1] > np.median(np.asarray(whole.logprob)[:, 0])
+    labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + uneven * (2 * sure - 1)
+    hand = HandLabels(*jax.device_put([labelled, np.zeros((400, 2, 0))]), judges=())
+    checks = [*judge_all(judge_labels(dataclasses.replace(whole, hand=hand), whole.models), 0.01)]
+    assert [(check.subject, check.verdict) for check in checks] == [(name, verdict) for name in whole.models]
+    shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
+    told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
+    assert checks[0].advice.startswith(told if uneven else "")
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
