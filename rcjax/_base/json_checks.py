@@ -28,10 +28,10 @@ Check = Callable[[Any, str], T]  # takes a value and its place in the file, retu
 SCHEMA_VERSION = 1  # of all files of ours
 
 
-_HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
+HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
 
 
-_TINY = 1 / _HUGE
+TINY = 1 / HUGE
 
 
 _DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
@@ -66,7 +66,7 @@ def require(condition: bool, where: str, what: str, value: object) -> None:
         raise ValueError(f"{where}: {what}, but {problem}")
 
 
-def number(value: Any, where: str, low: float = -_HUGE, high: float = _HUGE) -> float:
+def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
     """A number, as float; no boolean, no NaN.
 
     Args:
@@ -107,11 +107,10 @@ def name(value: Any, where: str) -> str:
     return value
 
 
-def choice(value: Any, allowed: tuple[str, ...], where: str) -> str:
+def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
     """One of the words allowed."""
     if type(value) is not str or value not in allowed:
-        what = f"this rcjax knows {', '.join(allowed)} only"
-        require(name(value, where) in allowed, where, what, value)
+        require(name(value, where) in allowed, where, f"this rcjax knows {', '.join(allowed)} only", value)
     return value
 
 
@@ -199,7 +198,7 @@ share = partial(number, low=0.0, high=1.0)
 
 def positive(value: Any, where: str) -> float:
     """A number above 0 that has an inverse."""
-    return number(value, where, _TINY)
+    return number(value, where, TINY)
 
 
 def as_it_is(value: Any, where: str) -> Any:
@@ -248,7 +247,7 @@ def inside(where: str) -> Iterator[None]:
     try:
         yield
     except ValueError as problem:
-        raise ValueError(f"{where}.{problem}") from None
+        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
 
 
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from rcjax._base.codec import schema as json_schema
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import part
@@ -30,6 +31,7 @@ from rcjax.policy.counted import Counted
 from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.rules import Agreement, Rule
 from rcjax.policy.scores import recorded_counted
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
@@ -271,12 +273,12 @@ class Frontier:
     def json_schema() -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file of a frontier, that of its model included.
 
-        It is `rcjax/frontier/frontier.schema.json` with `Fitted.json_schema()` and `Policy.json_schema()`, whose
-        rules points may have, in its `$defs`. It accepts every frontier that `load_frontier` reads. What relates one
-        part of a file to another it cannot say, such as that the points name models of the model.
+        It is `rcjax/frontier/frontier.schema.json` with `Fitted.json_schema()`, rules and agreements in its `$defs`. It
+        accepts every frontier that `load_frontier` reads. What relates one part of a file to another it cannot say,
+        such as that the points name models of the model.
         """
         schema = json.loads(resources.files("rcjax.frontier").joinpath("frontier.schema.json").read_text("utf-8"))
-        others = {"model": Fitted.json_schema(), "policy": Policy.json_schema()}
+        others = {"model": Fitted.json_schema(), "rule": json_schema(Rule), "agreement": json_schema(Agreement)}
         return schema | {"$defs": schema["$defs"] | others}
 
     def to_json(self) -> dict[str, Any]:

@@ -2,17 +2,18 @@
 
 import dataclasses
 import os
-from typing import Any, cast
+from typing import Any
 
 from rcjax._base import json_checks as check
+from rcjax._base.codec import Amount, read
 from rcjax.frontier.bands import bands_from_json
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
 from rcjax.frontier.point_files import points_from_json
 from rcjax.frontier.searches import Chain
 from rcjax.frontier.waiting_times import seconds_from_json
 from rcjax.model.cascade_model import fitted_from_json
-from rcjax.policy.answers import COMPARISONS
-from rcjax.policy.spec import CHAINS, read_search
+from rcjax.policy.answers import Comparison
+from rcjax.policy.spec import read_search
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
@@ -34,15 +35,11 @@ def frontier_from_json(data: Any) -> Frontier:
         model,
         points_from_json(model.models, data.get("frontier")),
         search=read_search(data.get("search"), "search", model.models),
-        chain=cast(Chain, check.choice(data.get("chain"), CHAINS, "chain")),
-        abstain_price=check.optional(data.get("abstain_price"), "abstain_price", check.amount),
-        compare=check.optional(data.get("compare"), "compare", _comparison),
+        chain=read(Chain, data.get("chain"), "chain"),
+        abstain_price=read(Amount | None, data.get("abstain_price"), "abstain_price"),
+        compare=read(Comparison | None, data.get("compare"), "compare"),
     )
     frontier = dataclasses.replace(frontier, seconds=seconds_from_json(data["frontier"]))
     if "bands" not in data:
         return frontier
     return frontier.with_bands(bands_from_json(data["frontier"], data["bands"]))
-
-
-def _comparison(value: Any, where: str) -> str:
-    return check.choice(value, COMPARISONS, where)

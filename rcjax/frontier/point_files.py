@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from rcjax._base import json_checks as check
+from rcjax._base.codec import read
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
 from rcjax.frontier.rule_arrays import _action_from_json, _rule_to_json, agreement_to_json, agreements_of, rules
-from rcjax.policy.rules import check_agreements, check_rules
+from rcjax.policy.rules import Agreement, Table, check_agreements, check_rules
 
 _LOOSE = 1e-4
 
@@ -89,12 +90,13 @@ def _point(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
     if "abstention" in data:
         checks["abstention"] = _expected
     if "rules" in data:
-        checks["rules"] = partial(check_rules, models=models)
+        checks["rules"] = lambda value, at: check_rules(read(Mapping[str, Table], value, at), at, models)
     else:
         by_model = partial(check.by_name, keys=models, check=check.share)
         checks |= {"thresholds": by_model, **({"refusals": by_model} if "refusals" in data else {})}
     point: dict[str, Any] = {"models": models}
-    point["agreements"] = check_agreements(data.get("agreements"), f"{where}.agreements", models)
+    point["agreements"] = read(Mapping[str, Agreement], data.get("agreements", {}), f"{where}.agreements")
+    check_agreements(point["agreements"], f"{where}.agreements", models)
     point |= {name: read(data.get(name), f"{where}.{name}") for name, read in checks.items()}
     for name, refused in point.get("refusals", {}).items():
         at = f"{where}.refusals[{name!r}]"

@@ -60,7 +60,7 @@ def check_model(data: Any, whole: bool = True) -> tuple[str, ...]:
     """
     check.header(data, FORMAT)
     models = check.names(data.get("models"), "models")
-    check.choice(data.get("transform"), TRANSFORMS, "transform")
+    check.choice(data.get("transform"), "transform", TRANSFORMS)
     calibrators = _columns(data.get("calibrators"), "calibrators", _CALIBRATORS, len(models))
     _in_order(calibrators, "calibrators", ("smallest", "largest"))
     _check_stated(data["calibrators"].get("stated"), "calibrators.stated", len(models))

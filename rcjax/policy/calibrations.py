@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from rcjax._base import json_checks as check
 from rcjax._base.arguments import what_it_is
+from rcjax._base.codec import Checked, Filled, Share, check_fields
+from rcjax._base.json_checks import require
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -31,6 +31,15 @@ ABOVE = 1.001
 
 
 _LOG_2 = math.log(2.0)
+
+
+def _in_order(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
+    """Pairs of a raw and a calibrated confidence: the raw ones rise, the calibrated ones rise or fall."""
+    raw, calibrated = zip(*pairs, strict=True)
+    require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
+    monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
+    require(monotone, where, "must have calibrated confidences that rise, or that fall", calibrated)
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +75,13 @@ class Calibration:
     slope: float
     smallest: float
     largest: float
-    stated: tuple[tuple[float, float], ...] | None = None
-    unread: float | None = None
+    stated: Annotated[tuple[tuple[Share, Share], ...], Filled, Checked(_in_order)] | None = None
+    unread: Share | None = None
 
     def __post_init__(self) -> None:
-        check.choice(self.transform, TRANSFORMS, "transform")
-        for name in ("intercept", "slope", "smallest", "largest"):
-            object.__setattr__(self, name, check.number(getattr(self, name), name))
-        check.require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
-        object.__setattr__(self, "stated", check.optional(self.stated or None, "stated", _stated))
-        object.__setattr__(self, "unread", check.optional(self.unread, "unread", check.share))
+        object.__setattr__(self, "stated", self.stated or None)
+        check_fields(self)
+        require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
 
     def __call__(self, logprob: float) -> float:
         """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
@@ -115,16 +121,6 @@ def _logistic(x: float) -> float:
         return 1.0 / (1.0 + math.exp(-x))
     odds = math.exp(x)  # only ever of a number below 0, which cannot overflow
     return odds / (1.0 + odds)
-
-
-def _stated(value: Any, where: str) -> tuple[tuple[float, float], ...]:
-    """Pairs of a raw and a calibrated confidence: the raw ones rise, the calibrated ones rise or fall."""
-    pairs = check.sequence(value, where, partial(check.of_length, n=2, check=check.share))
-    raw, calibrated = zip(*pairs, strict=True)
-    check.require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
-    monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
-    check.require(monotone, where, "must have calibrated confidences that rise, or that fall", calibrated)
-    return tuple((a, b) for a, b in pairs)
 
 
 def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:

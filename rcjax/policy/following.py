@@ -14,9 +14,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from functools import partial
+from typing import Annotated, Self
 
-from rcjax._base import json_checks as check
+from rcjax._base.codec import Checked, Positive, check_fields, read
+from rcjax._base.json_checks import choice, require
 
 #: Queries within which a balance is to be brought back: fewer follow more closely, and wander more on the ladder.
 WINDOW = 400.0
@@ -105,8 +107,8 @@ class Bill(Following):
     @classmethod
     def of(cls, budget: float, window: float = WINDOW) -> Bill:
         """The bill of a service that has answered nothing."""
-        check.positive(budget, "budget")
-        check.require(window >= 1, "window", "must be at least one query", window)
+        read(Positive, budget, "budget")
+        require(window >= 1, "window", "must be at least one query", window)
         return cls(budget=budget, window=window, balance=0.0, paid=budget, expected=budget)
 
     def aim(self, time: float = 0.0) -> float:
@@ -131,12 +133,11 @@ class Period:
     (1798761600.0, 1801440000.0)
     """
 
-    money: float
-    every: str
+    money: Positive
+    every: Annotated[str, Checked(partial(choice, allowed=tuple(PERIODS)), {"enum": [*PERIODS]})]
 
     def __post_init__(self) -> None:
-        check.choice(self.every, tuple(PERIODS), "every")
-        object.__setattr__(self, "money", check.positive(self.money, "money"))
+        check_fields(self)
 
     def around(self, time: float) -> tuple[float, float]:
         """(the start, the end) of the period that a time is in, all in seconds since 1970."""
@@ -190,7 +191,7 @@ class PeriodBill(Following):
             budget: money per query that the tuning made of it, by the queries of a period.
             time: now.
         """
-        check.positive(budget, "budget")
+        read(Positive, budget, "budget")
         start, _ = period.around(time)
         rate = period.money / budget / (_DAY * PERIODS[period.every])
         queries = rate * period.memory

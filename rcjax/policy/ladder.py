@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from rcjax._base import json_checks as check
+from rcjax._base.codec import Amount, Filled, Object, Positive, check_fields, read, schema_of_fields, written
 from rcjax._base.hashing import draw_lot
+from rcjax._base.json_checks import header, number, require
 from rcjax.policy.following import Bill, Following, Period, PeriodBill
-from rcjax.policy.policy import AnyPolicy, Decision, Policy
-from rcjax.policy.saved import thawed
+from rcjax.policy.policy import SHARED, AnyPolicy, Decision, Policy, own_schema, policy_of
 
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
@@ -31,7 +31,7 @@ _MEANS = (
 _OPEN = ("cost_low", "cost_high")
 #: What the rungs of a file share, and what each has of its own.
 _PLACE = ("position", "budget", "follows", "period")
-_SHARED, _OWN = ("calibrations", "cost", "prices"), ("models", "rules", "expected", "agreements")
+_COMMON, _OWN = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class Ladder(AnyPolicy):
     Args:
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
         position: from 0 to the number of rungs less 1: a share of the queries, its fractional part, goes by the rung
-            above it, and the others by the rung below.
+            above it, and the others by the rung below. A query goes by the rung above where u is below that share: u is
+            the first eight bytes of the SHA-256 of "rung:" and its id in UTF-8, as a whole number with its high byte
+            first, over 2^64.
         budget: money per query that it was made for; None where it was made for a limit on the error.
         follows: whether a service is to move along the ladder, so as to keep to the budget; else it keeps the position.
         period: money for a day, a week or a month that a service is to keep to in place of the budget, which the
@@ -70,40 +72,38 @@ class Ladder(AnyPolicy):
 
     FORMAT = "rcjax-ladder"
 
-    rungs: tuple[Policy, ...]
-    position: float
-    budget: float | None = None
+    rungs: Annotated[tuple[Policy, ...], Filled]
+    position: Amount
+    budget: Positive | None = None
     follows: bool = True
     period: Period | None = None
     provenance: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        put("rungs", check.sequence(self.rungs, "rungs", _rung))
-        put("position", check.number(self.position, "position", 0.0, len(self.rungs) - 1.0))
-        put("budget", check.optional(self.budget, "budget", check.positive))
-        put("follows", check.flag(self.follows, "follows") and self.budget is not None)
-        put("period", check.optional(self.period, "period", partial(check.build, Period)))
-        check.require(self.period is None or self.budget is not None, "budget", "is needed beside a period", None)
+        check_fields(self)
+        number(self.position, "position", 0.0, len(self.rungs) - 1.0)
+        put("follows", self.follows and self.budget is not None)
+        require(self.period is None or self.budget is not None, "budget", "is needed beside a period", None)
         put("provenance", self.rungs[0].provenance)
-        shared = {name: thawed(getattr(self, name) or {}) for name in _SHARED}
+        shared = {name: getattr(self, name) or {} for name in SHARED}
         for index, rung in enumerate(self.rungs):
             alike = all(
-                thawed(getattr(rung, name) or {}).get(model) == shared[name].get(model)
-                for name in _SHARED
+                (getattr(rung, name) or {}).get(model) == shared[name].get(model)
+                for name in SHARED
                 for model in rung.models
             )
             what = "must have the calibrations, costs, prices and provenance of the others"
-            check.require(alike and rung.provenance == self.provenance, f"rungs[{index}]", what, rung.models)
+            require(alike and rung.provenance == self.provenance, f"rungs[{index}]", what, rung.models)
         costs = self.costs if len(self.rungs) > 1 else ()
         for index, (low, high) in enumerate(pairwise(costs)):
-            check.require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)
+            require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)
 
     @property
     def costs(self) -> tuple[float, ...]:
         """What each rung was tuned to cost, rising; money per query."""
         return tuple(
-            check.amount(rung.expected.get("cost"), f"rungs[{index}].expected.cost")
+            read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
             for index, rung in enumerate(self.rungs)
         )
 
@@ -202,41 +202,26 @@ class Ladder(AnyPolicy):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, the inverse of `from_json`: what the rungs share stands there once."""
-        shared = {name: thawed(getattr(self, name)) for name in _SHARED}
-        rungs = [{name: thawed(getattr(rung, name)) for name in _OWN} | rung.parts_to_json() for rung in self.rungs]
-        head = {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION, "models": list(self.models)}
-        place = {name: thawed(getattr(self, name)) for name in (*_PLACE, "expected")}
-        return head | place | {"rungs": rungs} | shared | {"provenance": thawed(self.provenance)}
+        first = {name: written(getattr(self, name)) for name in ("models", *_PLACE, "expected")}
+        rungs = [rung.own_to_json(_OWN) for rung in self.rungs]
+        return self.head | first | {"rungs": rungs} | {name: written(getattr(self, name)) for name in _COMMON}
 
     @classmethod
     def from_json(cls, data: Any) -> Ladder:
         """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
-        check.header(data, cls.FORMAT)
-        shared = {name: check.items(data.get(name) or {}, name, check.as_it_is) for name in _SHARED}
-        provenance = check.items(data.get("provenance"), "provenance", check.frozen)
+        header(data, cls.FORMAT)
+        shared = {name: read(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
+        provenance = read(Object, data.get("provenance"), "provenance")
+        rungs = read(Annotated[tuple[object, ...], Filled], data.get("rungs"), "rungs")
+        built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
+        return read(cls, {**data, "rungs": built}, "")
 
-        def rung(value: Any, where: str) -> Policy:
-            own = check.items(value, where, check.as_it_is)
-            names = check.names(own.get("models"), f"{where}.models")
-            parts = {
-                name: {model: by_model[model] for model in names if model in by_model}
-                for name, by_model in shared.items()
-            }
-            with check.inside(where):
-                whole = {
-                    **{name: own[name] for name in (*_OWN, "segments") if name in own},
-                    **parts,
-                    "provenance": provenance,
-                }
-                return check.build(Policy, whole | {"prices": parts["prices"] or None}, "")
-
-        rungs = check.sequence(data.get("rungs"), "rungs", rung)
-        return cls(rungs, **{name: data[name] for name in _PLACE if name in data} | {"position": data.get("position")})
-
-
-def _rung(value: Any, where: str) -> Policy:
-    check.require(isinstance(value, Policy), where, "must be a rcjax.Policy", value)
-    return value
+    @classmethod
+    def _schema(cls) -> dict[str, Any]:
+        place, common = schema_of_fields(cls, _PLACE), schema_of_fields(Policy, _COMMON)
+        rungs = {"rungs": {"type": "array", "minItems": 1, "items": own_schema(_OWN)}}
+        needed = ["position", "rungs", "calibrations", "cost", "provenance"]
+        return place | {"required": needed, "properties": place["properties"] | rungs | common["properties"]}
 
 
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -16,22 +16,34 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Real
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
-from rcjax._base import json_checks as check
 from rcjax._base.arguments import instance
+from rcjax._base.codec import (
+    Amount,
+    Names,
+    check_fields,
+    keyed,
+    read,
+    schema_by_name,
+    schema_of_fields,
+    written,
+)
+from rcjax._base.json_checks import require
 from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
 from rcjax.policy.following import Following, Period
-from rcjax.policy.rules import Agreement, Rule, check_agreements, check_rules, threshold_of
-from rcjax.policy.saved import Saved, thawed
+from rcjax.policy.rules import Agreement, Rule, Table, check_agreements, check_rules, threshold_of
+from rcjax.policy.saved import Saved
 
-#: What the policy of a segment has of its own.
-_OF_SEGMENT = ("models", "rules", "agreements")
+#: What the policy of a segment has of its own, and what all policies of a file share.
+OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")
+#: What a file has only where there is some.
+_PERHAPS = ("agreements", "segments")
 
 
 class _NotGiven:
@@ -209,11 +221,11 @@ class Policy(AnyPolicy):
 
     FORMAT = "rcjax-policy"
 
-    models: tuple[str, ...] = field()  # `field()`, as what `AnyPolicy` has is no default
+    models: Names = field()  # `field()`, as what `AnyPolicy` has is no default
     calibrations: Mapping[str, Calibration] = field()
-    rules: Mapping[str, tuple[Rule, ...]]
-    cost: Mapping[str, float] = field()
-    prices: Mapping[str, Mapping[str, float]] | None = None
+    rules: Mapping[str, Table]
+    cost: Mapping[str, Amount] = field()
+    prices: Mapping[str, Mapping[str, Amount]] | None = None
     expected: Mapping[str, float | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
@@ -222,33 +234,25 @@ class Policy(AnyPolicy):
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        put("models", check.names(self.models, "models"))
-        per_model = partial(check.by_name, keys=self.models)
-        passes = self.calibrations == {} and len(self.models) == 1
-        build = partial(check.build, Calibration)
-        put("calibrations", check.by_name(self.calibrations, "calibrations", () if passes else self.models, build))
+        parts = read(Mapping[str, object], self.segments, "segments")
+        put("segments", {})
+        check_fields(self)
+        passes = not self.calibrations and len(self.models) == 1
+        put("calibrations", keyed(self.calibrations, "calibrations", () if passes else self.models))
         put("rules", check_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
-        check.require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
-        put("cost", per_model(self.cost, "cost", check=check.amount))
-        put("prices", None if self.prices is None else check.items(self.prices, "prices", check.amounts))
-        put("expected", check.items(self.expected, "expected", lambda x, at: x if x is None else check.number(x, at)))
-        put("provenance", check.items(self.provenance, "provenance", check.frozen))
-        put("agreements", check_agreements(self.agreements, "agreements", self.models))
-        put("segments", check.items(self.segments or {}, "segments", self._part))
+        require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
+        put("cost", keyed(self.cost, "cost", self.models))
+        check_agreements(self.agreements, "agreements", self.models)
+        own = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
+        put("segments", MappingProxyType(own))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
     def _part(self, value: Any, where: str) -> Policy:
         """A segment's policy: of its own are its models, rules and agreements."""
-        own = value if isinstance(value, Mapping) else {name: getattr(value, name) for name in _OF_SEGMENT}
-        names = check.names(own.get("models"), f"{where}.models")
-        unknown = [name for name in names if name not in self.models]
-        check.require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
-        calibrations, cost = ({name: of[name] for name in names} for of in (self.calibrations, self.cost))
-        prices = None if self.prices is None else {name: self.prices[name] for name in names if name in self.prices}
-        whole = {"calibrations": calibrations, "cost": cost, "prices": prices or None}
-        whole |= {"expected": self.expected, "provenance": self.provenance}
-        return check.build(Policy, {name: own.get(name) for name in _OF_SEGMENT} | whole, where)
+        own = {name: getattr(value, name) for name in OF_SEGMENT} if isinstance(value, Policy) else value
+        shared = {name: getattr(self, name) or {} for name in SHARED}
+        return policy_of(own, where, shared, expected=self.expected, provenance=self.provenance, segments={})
 
     def of_segment(self, segment: str | None) -> Policy:
         """The policy for queries of a segment: this one where it has none for it."""
@@ -362,22 +366,43 @@ class Policy(AnyPolicy):
             return None
         return Answer(model, phi) if equal else Defer(agreement.model, phi)
 
-    @property
-    def _keys(self) -> list[str]:
-        keys = [field.name for field in fields(self) if field.init]
-        return [key for key in keys if key not in ("agreements", "segments") or getattr(self, key)]
-
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, the inverse of `from_json`."""
-        return Saved.to_json(self) | self.parts_to_json()  # super() does not know a class with slots
+        return self.head | self.own_to_json([one.name for one in fields(self) if one.init])
 
-    def parts_to_json(self) -> dict[str, Any]:
-        """What it has of its own for segments, if anything."""
-        parts = {
-            segment: {name: thawed(getattr(part, name)) for name in _OF_SEGMENT}
-            for segment, part in self.segments.items()
-        }
-        return {"segments": parts} if parts else {}
+    def own_to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """Some of its fields as JSON values, and of agreements and segments those that there are."""
+        values = {name: written(getattr(self, name)) for name in names if name not in _PERHAPS or getattr(self, name)}
+        parts = {name: {key: written(getattr(part, key)) for key in OF_SEGMENT} for name, part in self.segments.items()}
+        return values | ({"segments": parts} if parts else {})
+
+    @classmethod
+    def _schema(cls) -> dict[str, Any]:
+        return own_schema([one.name for one in fields(cls) if one.init])
+
+
+def own_schema(names: Sequence[str]) -> dict[str, Any]:
+    """The JSON Schema of an object with some of a policy's fields, and what it has of its own for segments."""
+    record = schema_of_fields(Policy, [name for name in names if name != "segments"])
+    segments = schema_by_name(schema_of_fields(Policy, OF_SEGMENT))
+    return record | {"properties": record["properties"] | {"segments": segments}}
+
+
+def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
+    """A policy from what it has of its own and, as far as its models go, from what it shares with others.
+
+    Args:
+        own: an object with fields of its own.
+        where: its place, for messages.
+        shared: the fields `SHARED`, by model.
+        rest: other fields.
+    """
+    own = read(Mapping[str, object], own, where)
+    models = read(Names, own.get("models"), f"{where}.models")
+    parts: dict[str, Any] = {
+        name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
+    }
+    return read(Policy, {**own, **parts, "prices": parts["prices"] or None, **rest}, where)
 
 
 def _decision(rule: Rule, model: str, phi: float) -> Decision:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from rcjax._base import json_checks as check
+from rcjax._base.codec import Amount, Checked, Names, Object, check_fields, keyed, read, written
 from rcjax._base.tokens import PRICES
 from rcjax.policy.spec import Spec, read_search
 
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="AnyPolicy")
 
 _TUNING = "provenance.tuning"
+
+
+def _of_tokens(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
+    return keyed(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
+
+
+#: Money per million tokens by model: prices of input and output, and perhaps of what a cache gives and takes.
+Prices = Mapping[str, Annotated[Mapping[str, Amount], Checked(_of_tokens)]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What rcjax itself reads of how a model was asked."""
+
+    signal: str
+    options: Object = dataclasses.field(default_factory=dict)
+    prices: Annotated[Mapping[str, Amount], Checked(_of_tokens)] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +78,8 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     ...
     ValueError: provenance.tuning.lam: must be a number, but it is 'x'
     """
-    record = _tuning(policy.provenance, _TUNING)
-    models = check.names(record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
+    record = read(Object, policy.provenance.get("tuning", {}), _TUNING)
+    models = read(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
@@ -94,17 +114,17 @@ def recorded_waiting(provenance: Mapping[str, Any]) -> tuple[float, Mapping[str,
     ((0.0, {}), 0.001)
     """
     where = "provenance.waiting"
-    waiting = check.items(provenance.get("waiting", {}), where, check.as_it_is)
+    waiting = read(Object, provenance.get("waiting", {}), where)
     if not waiting:
         return 0.0, {}
-    price = check.amount(waiting.get("second_cost"), f"{where}.second_cost")
-    return price, check.items(waiting.get("money"), f"{where}.money", check.amount)
+    price = read(Amount, waiting.get("second_cost"), f"{where}.second_cost")
+    return price, read(Mapping[str, Amount], waiting.get("money"), f"{where}.money")
 
 
 def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
     """Money per million tokens of all models that a policy was chosen from; by model."""
-    listed = _tuning(policy.provenance, _TUNING).get("prices")
-    return dict(check.optional(listed, f"{_TUNING}.prices", prices_record) or {})
+    record = read(Object, policy.provenance.get("tuning", {}), _TUNING)
+    return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
 
 
 def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
@@ -112,35 +132,11 @@ def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
 
     Empty where the log did not tell. Raises ValueError for what rcjax does not write.
     """
-    records = check.items(policy.provenance.get("asked", {}), "provenance.asked", check.as_it_is)
-    asked: dict[str, dict[str, Any]] = {}
-    for model, entry in records.items():
-        where = f"provenance.asked[{model!r}]"
-        record = check.thawed(check.items(entry, where, check.as_it_is))
-        check.name(record.get("signal"), f"{where}.signal")
-        check.items(record.get("options", {}), f"{where}.options", check.as_it_is)
-        if record.get("prices") is not None:
-            prices_record({model: record["prices"]}, f"{where}.prices")
-        asked[model] = record
-    return asked
+    records = policy.provenance.get("asked", {})
+    read(Mapping[str, _Asked], records, "provenance.asked")
+    return written(records)
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
     """A number of queries that a provenance tells, or the default where it tells none."""
-    return check.whole(provenance[name], f"provenance.{name}") if name in provenance else default
-
-
-def prices_record(value: Any, where: str) -> Mapping[str, Mapping[str, float]]:
-    """Money per million tokens by model: prices of input and output, and perhaps of what a cache gives and takes."""
-    return check.items(value, where, _price)
-
-
-def _price(value: Any, where: str) -> Mapping[str, float]:
-    entries = check.amounts(value, where)
-    return check.by_name(
-        entries, where, keys=[name for name in PRICES if name in (*PRICES[:2], *entries)], check=check.amount
-    )
-
-
-def _tuning(provenance: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    return check.items(provenance.get("tuning", {}), where, check.as_it_is)
+    return read(int, provenance[name], f"provenance.{name}") if name in provenance else default

@@ -7,10 +7,10 @@ differs. All figures are then of differences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rcjax._base import json_checks as check
+from rcjax._base.codec import check_fields, read
 from rcjax._base.wording import visible
 from rcjax.policy.counted import ERRORS, Counted
 
@@ -51,10 +51,7 @@ class Reference:
     counts: Counts | None = None
 
     def __post_init__(self) -> None:
-        check.name(self.model, "reference")
-        check.name(self.same, "same")
-        if self.counts not in (None, "differences", "errors"):
-            raise ValueError(f"counts is {self.counts!r}; it must be differences, errors or None")
+        check_fields(self)
 
     def to_json(self) -> dict[str, Any]:
         """As a provenance keeps it."""
@@ -91,13 +88,5 @@ def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
     >>> recorded_reference({}), recorded_reference({"same_as": {"model": "large", "same": "exact"}}).same
     (None, 'exact')
     """
-    if provenance.get(SAME_AS) is None:
-        return None
-    where = f"provenance.{SAME_AS}"
-    record = check.items(provenance[SAME_AS], where, check.as_it_is)
-    model, same = (
-        check.name(record.get("model"), f"{where}.model"),
-        check.name(record.get("same", BY_ANSWER), f"{where}.same"),
-    )
-    counts = check.choice(record.get("counts") or "differences", ("differences", "errors"), f"{where}.counts")
-    return Reference(model, same, counts)  # type: ignore[arg-type] - one of the two
+    reference = read(Reference | None, provenance.get(SAME_AS), f"provenance.{SAME_AS}")
+    return reference and replace(reference, counts=reference.counts or "differences")

@@ -4,19 +4,16 @@ its answer is kept where an earlier model gave the same. Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from rcjax._base import json_checks as check
-from rcjax.policy.answers import COMPARISONS, Comparison, comparable
+from rcjax._base.codec import Checked, Filled, Share, check_fields, keyed
+from rcjax._base.json_checks import name, require
+from rcjax.policy.answers import Comparison, comparable
 
 Action = Literal["answer", "ask", "abstain"]
-
-
-_ACTIONS = get_args(Action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +30,43 @@ class Rule:
         Rule(up_to=0.8, action='ask', model='large')
     """
 
-    up_to: float
+    up_to: Share
     action: Action
     model: str | None = None
 
+    ALSO: ClassVar = {  # in its schema
+        "if": {"properties": {"action": {"const": "ask"}}},
+        "then": {"required": ["model"], "properties": {"model": {"type": "string"}}},
+        "else": {"properties": {"model": {"type": "null"}}},
+    }
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "up_to", check.number(self.up_to, "up_to", 0.0, 1.0))
-        check.choice(self.action, _ACTIONS, "action")
+        check_fields(self)
         if self.action == "ask":
-            check.name(self.model, "model")
+            name(self.model, "model")
         elif self.model is not None:
-            check.require(False, "model", "is for the action 'ask' only", self.model)
+            require(False, "model", "is for the action 'ask' only", self.model)
 
 
-def check_rules(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, tuple[Rule, ...]]:
-    """The rules of each model of a cascade, from an object of theirs; asks must go to a later model."""
-    rules = check.by_name(value, where, models, _table)
-    for i, model in enumerate(models):
-        _check_targets(rules[model], f"{where}[{model!r}]", later=models[i + 1 :])
-    return rules
-
-
-def _table(value: Any, where: str) -> tuple[Rule, ...]:
-    table = check.sequence(value, where, partial(check.build, Rule))
+def _whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
     ends = [rule.up_to for rule in table]
-    rising = all(low < high for low, high in pairwise(ends))
-    check.require(rising, where, "must have its up_to in increasing order", ends)
-    check.require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
+    require(all(low < high for low, high in pairwise(ends)), where, "must have its up_to in increasing order", ends)
+    require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
     return table
 
 
-def _check_targets(table: tuple[Rule, ...], where: str, later: tuple[str, ...]) -> None:
-    right = {None, *later}
-    what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
-    for i, rule in enumerate(table):
-        if rule.model not in right:
-            check.require(False, f"{where}[{i}].model", what, rule.model)
+#: The rules of a model, for all of its confidences.
+Table = Annotated[tuple[Rule, ...], Filled, Checked(_whole_range)]
+
+
+def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
+    """The rules of each model of a cascade, in its order; asks must go to a later model."""
+    for position, model in enumerate(models):
+        later = tuple(models[position + 1 :])
+        what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
+        for i, rule in enumerate(rules.get(model, ())):
+            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", what, rule.model)
+    return keyed(rules, where, models)
 
 
 def threshold_of(table: tuple[Rule, ...]) -> float | None:
@@ -102,11 +100,7 @@ class Agreement:
     compare: Comparison = "text"
 
     def __post_init__(self) -> None:
-        check.name(self.earlier, "earlier")
-        check.name(self.model, "model")
-        if self.compare is None:
-            object.__setattr__(self, "compare", "text")
-        check.choice(self.compare, COMPARISONS, "compare")
+        check_fields(self)
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Whether two answers are equal; None where one of them is not known."""
@@ -128,15 +122,11 @@ def tell_need(policies: Iterable[Any]) -> tuple[str, ...]:
     return (f"{what}, which rcjax.Cascade and rcjax serve give by themselves",)
 
 
-def check_agreements(value: Any, where: str, models: tuple[str, ...]) -> Mapping[str, Agreement]:
-    """The agreements of a cascade, from an object of theirs: with an earlier model each, and asking a later one."""
-    agreements = check.items({} if value is None else value, where, partial(check.build, Agreement))
+def check_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
+    """ValueError unless each of a cascade's agreements is with an earlier model, and asks a later one."""
     for model, agreement in agreements.items():
-        path = f"{where}[{model!r}]"
-        check.require(model in models, where, f"must be of models of the policy, {models}", model)
-        before, later = models[: models.index(model)], models[models.index(model) + 1 :]
-        earlier = f"must be an earlier model, one of {before}"
-        check.require(agreement.earlier in before, f"{path}.earlier", earlier, agreement.earlier)
-        asked = f"must be a later model, one of {later}"
-        check.require(agreement.model in later, f"{path}.model", asked, agreement.model)
-    return agreements
+        require(model in models, where, f"must be of models of the policy, {tuple(models)}", model)
+        before, later = tuple(models[: models.index(model)]), tuple(models[models.index(model) + 1 :])
+        asked = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
+        for field, other, right, which in asked:
+            require(other in right, f"{where}[{model!r}].{field}", f"must be {which} model, one of {right}", other)

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from importlib import resources
 from typing import Any, ClassVar, Self
 
 from rcjax._base import json_checks as check
+from rcjax._base.codec import description, read
 from rcjax._base.files import write_atomically
 
 
 class Saved:
-    """A frozen dataclass with files: their "format", and their keys in order."""
+    """A frozen dataclass with files, which tell their "format"."""
 
     __slots__ = ()
 
     FORMAT: ClassVar[str]
-    _keys: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
 
+    @property
+    def head(self) -> dict[str, Any]:
+        """How its files begin."""
+        return {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION}
+
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object, the inverse of `from_json`."""
-        values = {key: thawed(getattr(self, key)) for key in self._keys}
-        return {"format": self.FORMAT, "schema_version": check.SCHEMA_VERSION} | values
+        raise NotImplementedError
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
         check.header(data, cls.FORMAT)
-        return check.build(cls, data, "")
+        return read(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a JSON file at once: who reads it sees the old file or the new one, whole.
@@ -54,26 +55,27 @@ class Saved:
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of the file, for readers and writers in other languages.
 
-        It is `policy.schema.json` or `ladder.schema.json` in `rcjax/policy/`, the latter with that of policies in its
-        `$defs`. It accepts every file that `load` reads. What relates one part of a file to another it cannot say:
-        that `calibrations`, `rules` and `cost` have the models as keys, that the `up_to` of a model increase, that asks
-        go to later models, that the last rule has no `share` and `smallest` is at most `largest`; that the costs of
-        rungs rise, and the position is on one of them. `load` checks it all.
+        It is made of the types that files are read by, and accepts every file that `load` reads. What relates one part
+        of a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
+        `up_to` of a model increase, and the last is 1, that asks go to later models, that `smallest` is at most
+        `largest`; that the costs of rungs rise, and the position is on one of them. `load` checks it all.
         """
-        schema = _schema(cls.FORMAT.removeprefix("rcjax-"))
-        return schema if "$defs" in schema else schema | {"$defs": {"policy": _schema("policy")}}
+        return file_schema(cls.FORMAT, {"description": description(cls)} | cls._schema())
+
+    @classmethod
+    def _schema(cls) -> dict[str, Any]:
+        """That of the object, but for what all files have."""
+        raise NotImplementedError
 
 
-def _schema(name: str) -> dict[str, Any]:
-    return json.loads(resources.files("rcjax.policy").joinpath(f"{name}.schema.json").read_text("utf-8"))
+def file_schema(form: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a file, from that of the record that it holds.
 
-
-def thawed(value: Any) -> Any:
-    """A value as JSON has it; records without what they leave open."""
-    if isinstance(value, Saved):
-        return value.to_json()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {key: thawed(item) for key, item in asdict(value).items() if item is not None}
-    if isinstance(value, Mapping):
-        return {key: thawed(item) for key, item in value.items()}
-    return [thawed(item) for item in value] if isinstance(value, tuple) else value
+    Args:
+        form: its "format".
+        record: the schema of an object.
+    """
+    head = {"format": {"const": form}, "schema_version": {"const": check.SCHEMA_VERSION}}
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": form.replace("-", " ")}
+    needed = [*head, *record["required"]]
+    return about | record | {"required": needed, "properties": head | record["properties"]}

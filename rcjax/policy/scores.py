@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rcjax._base import json_checks as check
+from rcjax._base.codec import Positive, check_fields, read
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.reference import Reference, recorded_reference
 
@@ -31,10 +31,10 @@ class Scores:
     'score lost'
     """
 
-    most: float = 1.0
+    most: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check.positive(self.most, "score_max")
+        check_fields(self)
 
     def to_json(self) -> dict[str, Any]:
         """As a provenance keeps it."""
@@ -66,11 +66,7 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
     >>> recorded_scores({}), recorded_scores({"scores": {"most": 10}})
     (None, Scores(most=10.0))
     """
-    if provenance.get(SCORES) is None:
-        return None
-    where = f"provenance.{SCORES}"
-    record = check.items(provenance[SCORES], where, check.as_it_is)
-    return Scores(check.positive(record.get("most"), f"{where}.most"))
+    return read(Scores | None, provenance.get(SCORES), f"provenance.{SCORES}")
 
 
 def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:

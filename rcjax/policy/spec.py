@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields
-from functools import partial
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, TypedDict
 
-from rcjax._base import json_checks as check
-from rcjax.policy.calibrations import TRANSFORMS, Transform
+from rcjax._base.codec import (
+    Amount,
+    Between,
+    Checked,
+    Filled,
+    Names,
+    Object,
+    Positive,
+    among,
+    read,
+    read_fields,
+    written,
+)
+from rcjax._base.json_checks import choice, require
+from rcjax.policy.calibrations import Transform
 from rcjax.policy.following import Period
 from rcjax.policy.targets import TARGETS, SecondsLimit, Target, TargetName
 
@@ -23,12 +35,6 @@ SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
 PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
 
 SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
-
-
-CHAINS = ("exact", "paper")
-
-
-_METHODS, _CRITERIA = ("tau", "likelihood"), ("aic", "cv")
 
 
 class SpecError(ValueError):
@@ -82,7 +88,6 @@ _MONEY, _SHARE = ("MONEY", "money"), ("SHARE", "fraction")
 
 
 def _told(
-    read: check.Check[Any],
     panel: str | None = None,
     form: tuple[str, str] | None = None,
     *,
@@ -92,13 +97,12 @@ def _told(
     """A field of `Spec`.
 
     Args:
-        read: the check that reads it from a record, where it is not null.
         panel: that of `--help` in which the command line offers it; None: it does not.
         form: how its value looks, and its parser; None for a flag.
         default: what it is where nobody says.
         flag: how it is spelt, where not by its name.
     """
-    return field(default=default, metadata={"read": read, "panel": panel, "form": form, "flag": flag})
+    return field(default=default, metadata={"panel": panel, "form": form, "flag": flag})
 
 
 def cascades_of(cascade: Any) -> Any:
@@ -119,25 +123,23 @@ def cascades_of(cascade: Any) -> Any:
 def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> str | tuple[tuple[str, ...], ...]:
     """A search as a frontier keeps it: a word, or a list of cascades, of some models where these are given."""
     if isinstance(value, str):
-        return check.choice(value, SEARCHES, where)
-    among = check.names if models is None else partial(check.names_among, allowed=models)
-    return check.sequence(value, where, among)
+        return choice(value, where, SEARCHES)
+    cascades = read(Annotated[tuple[Names, ...], Filled], value, where)
+    for i, cascade in enumerate(cascades if models is not None else ()):
+        among(cascade, f"{where}[{i}]", models or ())
+    return cascades
 
 
 def _limit(value: Any, where: str) -> SecondsLimit:
     try:
         return SecondsLimit.of(value)
     except ValueError:
-        check.require(False, where, "must be a number of seconds, or such as 'p95=4'", value)
+        require(False, where, "must be a number of seconds, or such as 'p95=4'", value)
         raise
 
 
 def _families(value: Any, where: str) -> str | list[str]:
-    return value if isinstance(value, str) and value else list(check.sequence(value, where, check.name))
-
-
-def _word(*allowed: str) -> check.Check[str]:
-    return lambda value, where: check.choice(value, allowed, where)
+    return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], Filled], value, where))
 
 
 @dataclass(frozen=True)
@@ -154,47 +156,47 @@ class Spec:
     rcjax.policy.spec.SpecError: confidence needs max_error: a budget is kept by following the bill
     """
 
-    budget: float | None = _told(check.amount, TARGET, _MONEY)
+    budget: Amount | None = _told(TARGET, _MONEY)
     """What the policy is for, one target at most: the least error at an expected cost per query of so much."""
-    max_error: float | None = _told(check.amount, TARGET, _SHARE)
+    max_error: Amount | None = _told(TARGET, _SHARE)
     """The least cost at an error probability of at most so much."""
-    error_cost: float | None = _told(check.positive, TARGET, ("MONEY", "positive"))
+    error_cost: Positive | None = _told(TARGET, ("MONEY", "positive"))
     """The least cost plus errors, where one error costs so much."""
-    lam: float | None = _told(check.amount)
+    lam: Amount | None = _told()
     """The least error + λ·cost."""
-    cascade: Any = _told(read_search, SEARCH, ("all|full|adaptive|A,B,…", "cascade"))
+    cascade: Annotated[Any, Checked(read_search)] | None = _told(SEARCH, ("all|full|adaptive|A,B,…", "cascade"))
     """None searches by the labels (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
     "full", "adaptive", the names of one cascade, or a list of cascades; what was answered has no part in it."""
-    chain: Literal["exact", "paper"] = _told(_word(*CHAINS), default="exact")
+    chain: Literal["exact", "paper"] = _told(default="exact")
     """How the model takes confidences along a cascade to depend on each other."""
-    copula: Any = _told(_families)
+    copula: Annotated[Any, Checked(_families)] | None = _told()
     """How the confidences of two models depend on each other, as `fit` takes it, for a search by the model."""
-    method: Literal["tau", "likelihood"] | None = _told(_word(*_METHODS))
+    method: Literal["tau", "likelihood"] | None = _told()
     """How copulas are fitted, as `fit` takes it."""
-    criterion: Literal["aic", "cv"] | None = _told(_word(*_CRITERIA))
+    criterion: Literal["aic", "cv"] | None = _told()
     """What chooses among several families, as `fit` takes it."""
-    transform: Transform | Literal["auto"] = _told(_word(*TRANSFORMS), default="auto")
+    transform: Transform | Literal["auto"] = _told(default="auto")
     """Of raw confidences."""
-    abstain_price: float | None = _told(check.amount, SEARCH, _SHARE)
+    abstain_price: Amount | None = _told(SEARCH, _SHARE)
     """What a refusal costs, in errors; None: models may not refuse."""
-    confidence: float | None = _told(partial(check.number, low=1e-9, high=1 - 1e-9), PROMISES, _SHARE)
+    confidence: Annotated[float, Between(1e-9, 1 - 1e-9)] | None = _told(PROMISES, _SHARE)
     """Guarantee the `max_error` with this probability, by a test on queries that the tuning does not see
     (`certify`)."""
-    judged: bool = _told(check.flag, PROMISES, default=False)
+    judged: bool = _told(PROMISES, default=False)
     """The guarantee may rest on judges' verdicts besides, corrected by labels by hand; else it rests on these alone."""
-    intervals: bool = _told(check.flag, OUTPUT, default=True, flag="--bands/--no-bands")
+    intervals: bool = _told(OUTPUT, default=True, flag="--bands/--no-bands")
     """Draw intervals around every point by the bootstrap (`bootstrap`)."""
-    follows: bool = _told(check.flag, PROMISES, default=True, flag=" /--no-follow")
+    follows: bool = _told(PROMISES, default=True, flag=" /--no-follow")
     """A service moves along the policy's ladder, so as to keep to a budget."""
-    period: Period | None = _told(partial(check.build, Period))
+    period: Period | None = _told()
     """Money for a day, a week or a month, of which the budget was made; None: the budget is for each query."""
-    segment: str | None = _told(check.name, SEARCH, ("COLUMN", "str"))
+    segment: str | None = _told(SEARCH, ("COLUMN", "str"))
     """A column of the log, `Log.segment`: its values with 60 queries or more have a cascade of their own on each rung
     (`rcjax.tuning.segments`); None: one cascade for all queries."""
-    second_cost: float = _told(check.amount, WAITING, _MONEY, default=0.0)
+    second_cost: Amount = _told(WAITING, _MONEY, default=0.0)
     """What a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the seconds of every
     answer."""
-    max_seconds: Any = _told(_limit, WAITING, ("SECONDS|p95=SECONDS", "seconds_limit"))
+    max_seconds: Annotated[Any, Checked(_limit)] | None = _told(WAITING, ("SECONDS|p95=SECONDS", "seconds_limit"))
     """How long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4", which all but
     5 % keep to. Of each candidate the mean or that share, on the log and with one standard error more, must keep to
     it."""
@@ -240,8 +242,8 @@ class Spec:
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         told = {each.name: values[each.name] for each in fields(self) if values[each.name] != each.default}
-        kept = {"max_seconds": lambda limit: limit.text, "period": asdict}
-        return {name: kept.get(name, lambda value: value)(value) for name, value in told.items()}
+        limit = self.max_seconds
+        return written(told) | ({} if limit is None else {"max_seconds": limit.text})
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -257,7 +259,7 @@ class Spec:
         ValueError: tuning.lam: must be between 0 and 1e+100, but it is -1
         """
         try:
-            return cls(**{each.name: _read(each, record, where) for each in fields(cls) if each.name in record})
+            return cls(**read_fields(cls, record, where))
         except ValueError as problem:
             raise ValueError(str(problem) if str(problem).startswith(where) else f"{where}: {problem}") from None
 
@@ -290,16 +292,11 @@ class Spec:
         return [(option, what) for option, what, broken in rules if broken]
 
 
-def _read(each: Field[Any], record: Mapping[str, Any], where: str) -> Any:
-    value = record[each.name]
-    return None if value is None and each.default is None else each.metadata["read"](value, f"{where}.{each.name}")
-
-
 def read_fit(value: Any, where: str) -> dict[str, Any]:
     """Options of `rcjax.fit` as a model keeps them: `copula`, a name or a list of names, `method`, `criterion`."""
-    options = check.items(value, where, check.as_it_is)
+    options = read(Object, value, where)
     for name in options:
-        check.choice(name, ("copula", "method", "criterion"), where)
+        choice(name, where, ("copula", "method", "criterion"))
     return Spec.from_json(options, where).fit
 
 

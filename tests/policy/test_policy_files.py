@@ -7,10 +7,13 @@ import pickle
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from jsonschema import Draft202012Validator
 from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, policies
 from tiers import examples
 
 from rcjax.policy import Answer, Defer, Policy, load_policy
+
+SCHEMA = Draft202012Validator(Policy.json_schema())
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -18,6 +21,7 @@ from rcjax.policy import Answer, Defer, Policy, load_policy
 def test_round_trip_is_exact(tmp_path_factory, policy):
     path = tmp_path_factory.getbasetemp() / "round-trip.json"
     policy.save(path)
+    SCHEMA.validate(json.loads(path.read_text("utf-8")))
     assert Policy.load(path) == policy
     assert Policy.from_json(policy.to_json()) == policy
     assert pickle.loads(pickle.dumps(policy)) == policy

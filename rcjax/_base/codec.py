@@ -1,0 +1,293 @@
+"""Records as JSON: how a value is read with checks, written, and described by a schema, told by its type alone.
+
+| type | JSON | read as |
+|---|---|---|
+| `float`, `int`, `bool` | a number, a whole number, true or false | itself |
+| `str` | a text that is not empty | itself |
+| `Literal["a", "b"]` | one of the words | itself |
+| `tuple[T, ...]`, `tuple[T, T]` | a list, a list of so many | a tuple |
+| `Mapping[str, T]` | an object; no key is empty | a read-only mapping |
+| `T \\| None` | null, or as T | None, or as T |
+| a dataclass | an object of its fields; other keys are ignored | the record |
+| `Any` | any value | immutable, as `frozen` gives it |
+| `object` | any value | itself |
+| `Annotated[T, Between(…)]`, `Annotated[T, Checked(…)]` | as T | as T, held to more |
+
+A record checks itself when it is made: `check_fields` in its `__post_init__`, and then what relates its fields to each
+other. Standard library only.
+
+>>> @dataclass(frozen=True)
+... class Offer:
+...     model: str
+...     price: Amount
+...     share: Share | None = None
+...
+...     def __post_init__(self) -> None:
+...         check_fields(self)
+>>> read(Offer, {"model": "small", "price": 2}, "offers[0]")
+Offer(model='small', price=2.0, share=None)
+>>> read(Offer, {"model": "small", "price": 2, "share": 7}, "offers[0]")
+Traceback (most recent call last):
+...
+ValueError: offers[0].share: must be between 0 and 1, but it is 7
+>>> written(Offer("small", 2))
+{'model': 'small', 'price': 2.0}
+>>> schema(Offer)["required"], schema(Share)
+(['model', 'price'], {'type': 'number', 'minimum': 0.0, 'maximum': 1.0})
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache, partial
+from numbers import Integral, Real
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from rcjax._base.json_checks import HUGE, TINY, choice, flag, inside, name, number, require, whole
+
+T = TypeVar("T")
+
+_DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The least and the greatest that a number may be."""
+
+    low: float = -HUGE
+    high: float = HUGE
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A check of a value that was read as its type says.
+
+    Args:
+        check: takes the value and its place, and returns it as it is kept; ValueError for what is wrong.
+        schema: what a schema says of it besides.
+    """
+
+    check: Callable[[Any, str], Any]
+    schema: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def _filled(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    require(value != (), where, "must be a list, not empty", value)
+    return value
+
+
+def _different(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    require(len(set(value)) == len(value), where, "must not repeat a model", value)
+    return value
+
+
+Amount = Annotated[float, Between(0.0)]
+Positive = Annotated[float, Between(TINY)]  # it has an inverse
+Share = Annotated[float, Between(0.0, 1.0)]
+Filled = Checked(_filled, {"minItems": 1})
+Names = Annotated[tuple[str, ...], Filled, Checked(_different, {"uniqueItems": True})]
+Object = Mapping[str, Any]
+
+
+class Codec(NamedTuple):
+    """How values of a type are read, and what their schema is."""
+
+    read: Callable[[Any, str], Any]
+    schema: Callable[[], dict[str, Any]]
+
+
+def read(kind: Any, value: Any, where: str) -> Any:
+    """A value as a type has it; ValueError tells its place, what is wrong with it, and what it must be.
+
+    Args:
+        kind: the type.
+        value: what the file holds there, or the value itself.
+        where: the place, for the message.
+    """
+    return codec(kind).read(value, where)
+
+
+def schema(kind: Any) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a type; a record's docstring, but for its example, is its description."""
+    return codec(kind).schema()
+
+
+def schema_of_fields(kind: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The JSON Schema of an object with some of the fields of a record."""
+    needed = [one.name for one in fields(kind) if one.name in names and _needed(one)]
+    return {"type": "object", "required": needed, "properties": {name: schema(_kinds(kind)[name]) for name in names}}
+
+
+def schema_by_name(entry: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of an object whose entries have a schema."""
+    return {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": entry}
+
+
+def description(kind: Any) -> str:
+    """What the docstring of a record says, but for its example."""
+    return inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
+
+
+def written(value: Any) -> Any:
+    """A value as JSON has it: objects for records (without what they leave open) and mappings, lists for tuples.
+
+    >>> written(MappingProxyType({"choices": ("A", "B")}))
+    {'choices': ['A', 'B']}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        values = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+        return {key: written(item) for key, item in values.items() if item is not None}
+    if isinstance(value, Mapping):
+        return {key: written(item) for key, item in value.items()}
+    return [written(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+@cache
+def codec(kind: Any) -> Codec:
+    """How values of a type are read and described."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _held_to(arguments[0], arguments[1:])
+    if origin is Literal:
+        return Codec(partial(choice, allowed=arguments), lambda: {"enum": list(arguments)})
+    if origin in (Union, UnionType):
+        return _or_null(codec(next(kind for kind in arguments if kind is not NoneType)))
+    if origin is tuple:
+        return _list_of(codec(arguments[0]), None if arguments[-1] is ... else len(arguments))
+    if origin is Mapping:
+        entry = codec(arguments[1])
+        return Codec(partial(_mapping, entry.read), lambda: schema_by_name(entry.schema()))
+    if is_dataclass(kind):
+        return Codec(partial(_record, kind), partial(_record_schema, kind))
+    return _LEAVES[kind]
+
+
+def check_fields(record: Any) -> None:
+    """Check the fields of a frozen record by their types, and keep each as it is read; ValueError tells the field."""
+    for key, kind in _kinds(type(record)).items():
+        object.__setattr__(record, key, codec(kind).read(getattr(record, key), key))
+
+
+def read_fields(kind: Any, value: Any, where: str) -> dict[str, Any]:
+    """The fields of a record that an object holds, each read as its type says.
+
+    Args:
+        kind: the class of the record.
+        value: what the file holds there.
+        where: the place, for the message.
+    """
+    known = read(Object, value, where)
+    return {key: codec(one).read(value[key], f"{where}.{key}") for key, one in _kinds(kind).items() if key in known}
+
+
+def among(names: Sequence[str], where: str, allowed: Sequence[str]) -> Sequence[str]:
+    """Names, which must be some of those allowed, in their order; ValueError where they are others."""
+    right = [one for one in allowed if one in names]
+    require(right == list(names), where, f"must name some of {', '.join(allowed)}, in this order", names)
+    return names
+
+
+def keyed(value: Mapping[str, T], where: str, keys: Sequence[str]) -> Mapping[str, T]:
+    """A mapping whose keys must be these, in their order; ValueError where they are others.
+
+    Args:
+        value: the mapping.
+        where: its place, for the message.
+        keys: what they must be.
+    """
+    require(set(value) == set(keys), where, f"must have as keys {tuple(keys)}", list(value))
+    return MappingProxyType({key: value[key] for key in keys})
+
+
+def frozen(value: Any, where: str, depth: int = 0) -> Any:
+    """Any JSON value, with tuples for lists and read-only mappings for objects."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Real):
+        checked = number(value, where)
+        return int(value) if isinstance(value, Integral) else checked
+    require(depth < _DEEPEST, f"{where[:40]}…", f"must not be nested more than {_DEEPEST} deep", value)
+    deeper = partial(frozen, depth=depth + 1)
+    if isinstance(value, (list, tuple)):
+        return tuple(deeper(entry, f"{where}[{i}]") for i, entry in enumerate(value))
+    require(isinstance(value, Mapping), where, "must be a JSON value", value)
+    return _mapping(deeper, value, where)
+
+
+def _held_to(kind: Any, checks: tuple[Any, ...]) -> Codec:
+    """A type whose values are held to more."""
+    base = codec(kind)
+    reader, more = base.read, {}
+    for check in checks:
+        if isinstance(check, Between):
+            reader = partial(number if kind is float else whole, low=check.low, high=check.high)
+            more |= {"minimum": check.low, "maximum": check.high}
+        else:
+            reader = partial(_then, reader, check.check)
+            more |= check.schema
+    return Codec(reader, lambda: base.schema() | more)
+
+
+def _then(first: Callable[[Any, str], Any], second: Callable[[Any, str], Any], value: Any, where: str) -> Any:
+    return second(first(value, where), where)
+
+
+def _or_null(base: Codec) -> Codec:
+    def reader(value: Any, where: str) -> Any:
+        return None if value is None else base.read(value, where)
+
+    return Codec(reader, lambda: {"anyOf": [base.schema(), {"type": "null"}]})
+
+
+def _list_of(entry: Codec, length: int | None) -> Codec:
+    what = "must be a list" if length is None else f"must be a list of {length}"
+
+    def reader(value: Any, where: str) -> tuple[Any, ...]:
+        require(isinstance(value, (list, tuple)) and length in (None, len(value)), where, what, value)
+        return tuple(entry.read(one, f"{where}[{i}]") for i, one in enumerate(value))
+
+    sizes = {} if length is None else {"minItems": length, "maxItems": length}
+    return Codec(reader, lambda: {"type": "array", "items": entry.schema()} | sizes)
+
+
+def _mapping(read_entry: Callable[[Any, str], Any], value: Any, where: str) -> Mapping[str, Any]:
+    require(isinstance(value, Mapping), where, "must be an object", value)
+    return MappingProxyType({name(key, where): read_entry(one, f"{where}[{key!r}]") for key, one in value.items()})
+
+
+@cache
+def _kinds(kind: Any) -> dict[str, Any]:
+    """The types of a record's fields, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {one.name: hints[one.name] for one in fields(kind) if one.init}
+
+
+def _needed(one: Field[Any]) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
+
+
+def _record(kind: Any, value: Any, where: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    require(isinstance(value, Mapping), where, "must be an object", value)
+    given = {one.name: value.get(one.name) for one in fields(kind) if one.init and (one.name in value or _needed(one))}
+    with inside(where):
+        return kind(**given)
+
+
+def _record_schema(kind: Any) -> dict[str, Any]:
+    also = getattr(kind, "ALSO", {})  # what relates its fields to each other
+    return {"description": description(kind)} | schema_of_fields(kind, tuple(_kinds(kind))) | also
+
+
+_LEAVES = {
+    Any: Codec(frozen, dict),
+    object: Codec(lambda value, where: value, dict),
+    float: Codec(number, lambda: {"type": "number", "minimum": -HUGE, "maximum": HUGE}),
+    int: Codec(whole, lambda: {"type": "integer", "minimum": 0, "maximum": 10**15}),
+    bool: Codec(flag, lambda: {"type": "boolean"}),
+    str: Codec(name, lambda: {"type": "string", "minLength": 1}),
+}
