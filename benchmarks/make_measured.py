@@ -50,32 +50,21 @@ class Choice:
 
 
 _REAL = "logs with log-probabilities: "
-_SIX = "six public logs (MMLU, TriviaQA, GSM8K; Llama, Qwen, OpenAI), ten splits"
 CHOSEN = (
     Choice(
         "where another of nine methods gets fewer errors for the same budgets than rcjax's default, log by log",
         Headline("peers", "logs on which another method"),
-        Headline("peers", f"{_REAL}the best of all others", "the best of the nine on average over six logs"),
-        "six public logs with their answers, and two of programming tasks, twenty splits",
+        Headline("peers", f"{_REAL}the best of all others", "the best of the nine on average"),
+        "six public logs and two of programming tasks, twenty splits",
     ),
     Choice(
         "errors for a budget, against a plain pair",
         Headline("budgets", f"{_REAL}error that budgets get, the default against a plain pair"),
         Headline("budgets", f"{_REAL}budgets overspent", "overspent by over 3 %: by rcjax; a plain pair"),
-        _SIX,
+        "six public logs, ten splits",
     ),
     Choice(
-        "errors of the best single model, against a plain pair",
-        Headline("budgets", f"{_REAL}the same by the best single model"),
-        Headline(
-            "budgets",
-            f"{_REAL}prices at which a single model errs less",
-            "prices at which one model alone is better in error and cost than rcjax's choice; than the plain pair",
-        ),
-        _SIX,
-    ),
-    Choice(
-        "the first again, where confidences have three values",
+        "errors for a budget, where confidences have three values",
         Headline("budgets", "firstpass_k5: error that budgets get"),
         Headline("budgets", "sampled logs: error at the worst budget", "at the worst budget, above a plain pair"),
         "a log of programming tasks; beside it simulated logs",
@@ -91,12 +80,6 @@ CHOSEN = (
         Headline("guarantee", "promises with 95 % confidence that are false"),
         Headline("guarantee", "the same of choices by the prediction", "going by prediction alone; by count"),
         "held-out logs of 150 to 1,000 queries",
-    ),
-    Choice(
-        "100 labels and a judge who is right in 95 %: area against the labels alone",
-        Headline("labels_areas_100", "100 labels by hand, a judge"),
-        Headline("labels_areas_300", "300 labels by hand, a judge", "with 300 labels"),
-        "five logs and 1,000 further queries",
     ),
     Choice(
         "going by whether answers agree: area; error for budgets",
@@ -168,15 +151,15 @@ def chosen_figures(results: Mapping[str, Result]) -> str:
         figure, neighbour = (figure_of(one, results) for one in (choice.figure, choice.neighbour))
         result = results[choice.figure.file]
         beside = f"*Beside it*, {choice.neighbour.words}: {neighbour}."
-        source = f"Measured on {choice.on} ({result.link}, {result.day})."
+        source = f"On {choice.on} ({result.link}, {result.day})."
         question = choice.question[0].upper() + choice.question[1:]
         items.append(f"{number}. **{question}**: {figure}. {beside} {source}")
     return "\n".join(items).replace(", 6 logs)", ")").replace(", 4 logs)", ")")
 
 
 def list_of_files(results: Mapping[str, Result]) -> str:
-    """Links to all files of results, each with its day; the question is its title."""
-    return "All figures: " + ", ".join(f"{result.link} ({result.day})" for result in results.values()) + "."
+    """Links to all files of results."""
+    return "All figures: " + ", ".join(result.link for result in results.values()) + "."
 
 
 def page(text: str) -> str:

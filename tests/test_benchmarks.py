@@ -129,7 +129,7 @@ def test_the_page_of_figures_is_made_of_the_results():
     text = make_measured.PAGE.read_text("utf-8")
     assert make_measured.page(text) == text, "run `python -m benchmarks.make_measured`"
     assert [path.name for path in record.RESULTS.glob("*.md") if f"results/{path.name})" not in text] == []
-    assert len(make_measured.CHOSEN) == 11
+    assert len(text.split()) <= 1_200
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")

@@ -30,7 +30,7 @@ BY_ITSELF = [page for page in PAGES if not page.stem.startswith("first_policy_fr
 WORDS = (
     *("threshold", "cascade", "calibrated confidence", "separation", "marginal", "copula", "Markov", "τ", "Brier"),
     *("luck", "guarantee", "calibration error", "ECE", "frontier", "λ", "certain", "by hand", "interval", "±", "bill"),
-    *("best if 1,000 errors cost", "points", "√CvM", "θ", "bootstrap", "shadow", "judge", "drift", "signal", "replay"),
+    *("error cost", "points", "√CvM", "θ", "bootstrap", "shadow", "judge", "drift", "signal", "replay"),
     *("held out", "fold", "cross-validation", "ladder", "posterior", "p-value", "area", "agreement"),
 )
 #: Pages that use them, and lead there.

@@ -38,15 +38,15 @@ def _next_step(models: Sequence[Mapping[str, Any]], out: Path) -> str:
 
 def _imported_table(models: Sequence[Mapping[str, Any]], accuracy: str) -> Any:
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
-    table = make_table("model", "answers", accuracy, "separation", f"$ per {money.name}")
+    table = make_table("model", "answers", accuracy, "better is surer", f"$ per {money.name}")
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         table.add_row(row["model"], f"{row['answers']:,}", *judged_cells(row, money))
     return table
 
 
 def judged_cells(row: Mapping[str, Any], money: Money) -> tuple[str, str, str]:
-    """What a summary says of a model's answers: accuracy, separation and cost, each as far as it is known."""
-    separation = "–" if row["separation"] is None else figure(row["separation"])
+    """What a summary says of a model's answers: accuracy, *better is surer* and cost, each as far as it is known."""
+    separation = "–" if row["separation"] is None else percent(row["separation"], 0)
     cost = "–" if row["cost"] is None else money.show(row["cost"])
     return percent(row["accuracy"]), separation, cost
 
@@ -158,7 +158,7 @@ def _next(document: Mapping[str, Any]) -> str:
 
 def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str], accuracy: str) -> Any:
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
-    table = make_table("model", "signal", "answers", "failed", accuracy, "separation", f"$ per {money.name}")
+    table = make_table("model", "signal", "answers", "failed", accuracy, "better is surer", f"$ per {money.name}")
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         answers, failed = f"{row['answers']:,}", f"{row['failed']:,}"
         table.add_row(row["model"], signals[row["model"]], answers, failed, *judged_cells(row, money))
