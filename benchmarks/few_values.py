@@ -28,7 +28,6 @@ from rcjax._core.batching import part
 from rcjax._core.kendall import kendall_tau
 from rcjax.goodness_of_fit.copula_fit import copula_test
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
-from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks
@@ -145,7 +144,7 @@ def rejections(model: CascadeModel, samples: int, replicates: int = 200) -> dict
     """Which tests reject at 5 %, (samples, …) by test, on logs of 200 queries drawn from the model itself."""
     assert model.marginals.atoms is not None
     stated = np.asarray(model.marginals.atoms.stated)
-    draws = np.asarray(sample_confidences(model, jax.random.key(0), samples * 400)).reshape(samples, 2, 200, -1)
+    draws = np.asarray(model.sample(jax.random.key(0), (samples * 400,))).reshape(samples, 2, 200, -1)
     p_values: dict[str, list[np.ndarray]] = {name: [] for name in TESTS}
     for number, (train, confidence) in enumerate(draws):
         key = jax.random.key(number)

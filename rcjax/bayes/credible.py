@@ -8,7 +8,6 @@ cells are thin enough to take g at their nodes.
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +22,11 @@ from rcjax.bayes.posterior import Posterior
 from rcjax.frontier.bands import Bands, check_level
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
-from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.objective import build_tables, evaluate
-
-if TYPE_CHECKING:
-    from rcjax.solving.objective import Tables
 
 _BATCH = 256  # policies that are evaluated at a time
 
@@ -76,9 +71,15 @@ def posterior_figures(
     same = ours.models == theirs.models and ours.calibrators.transform == theirs.calibrators.transform
     if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
-    refusing = frontier.refusals is not None
-    figures = _figures(_thin(posterior.model, draws), ours, _cascades(frontier, refusing))
-    return Outcomes(*map(jnp.asarray, figures)).figures(refusing)
+    policies = frontier.policies.on_host()
+    left, right = np.array(pairs(len(ours.models)), int).reshape(-1, 2).T
+    following = policies.actions[..., -2]  # what a model does below its threshold
+    links = policies.members[:, left] & (following[:, left] == right)
+    rows = policies.thresholds, links, policies.first, frontier.refusals
+    figures = jax.device_get(_evaluate(_thin(posterior.model, draws), ours.calibrators, rows))
+    if not all(np.isfinite(figure).all() for figure in figures):
+        raise FloatingPointError("some draws of the posterior predict no finite error or cost")
+    return Outcomes(*map(jnp.asarray, figures)).figures(frontier.refusals is not None)
 
 
 def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0.9, draws: int | None = 200) -> Bands:
@@ -122,65 +123,25 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     return part(dataclasses.replace(model, models=()), np.arange(number) * count // number)
 
 
-def _cascades(frontier: Frontier, refusing: bool) -> Policies:
-    """The policies of a frontier on the host, with their refusals or without."""
-    policies = frontier.policies.on_host()
-    if refusing or policies.refusals is None:
-        return policies
-    return Policies.of_cascades(policies.thresholds, policies.members)
-
-
-def _quantile(calibrators: Calibrator, reference: Calibrator, quantile: jax.Array) -> jax.Array:
-    """(k, G) g_j(Q_j) of one draw."""
-    return jax.vmap(accuracy)(calibrators, reference, quantile)
-
-
-def _with_quantile(tables: "Tables", quantile: jax.Array) -> "Tables":
-    return dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
-
-
-def _figures(drawn: CascadeModel, reference: CascadeModel, policies: Policies) -> Outcomes:
-    """(D, N) what each draw expects of N policies on the host, padded to whole batches."""
-    members = policies.members
-    count, k = members.shape
-    size = min(count, _BATCH)
-    following = policies.actions[..., -2]  # what a model does below its threshold
-    links = np.zeros((count, k * (k - 1) // 2), bool)
-    for p, (i, j) in enumerate(pairs(k)):
-        links[:, p] = members[:, i] & (following[:, i] == j)
-    batches = jax.tree.map(
-        lambda rows: np.pad(rows, [(0, -count % size)] + [(0, 0)] * (rows.ndim - 1), "edge").reshape(
-            -1, size, *rows.shape[1:]
-        ),
-        (policies.thresholds, links, policies.first, policies.refusals),
-    )
-    figures = jax.device_get(_evaluate(drawn, reference.calibrators, *batches))
-    if not all(np.isfinite(figure).all() for figure in figures):
-        raise FloatingPointError("some draws of the posterior predict no finite error or cost")
-    return Outcomes(*(np.asarray(figure, float).reshape(figure.shape[0], -1)[:, :count] for figure in figures))
-
-
 @partial(compiled, runs="long")
 def _evaluate(
-    drawn: CascadeModel,
-    reference: Calibrator,
-    thresholds: jax.Array,
-    links: jax.Array,
-    first: jax.Array,
-    refusals: jax.Array | None = None,
+    drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> Outcomes:
-    """(D, B, N) what each of D draws expects of B batches of N policies."""
+    """(D, L) what D draws expect of L policies: of their thresholds, links, first models, and refusals or None."""
+    thresholds = policies[0]
     left, right = np.array(pairs(thresholds.shape[-1]), int).reshape(-1, 2).T
 
     def under(draw: CascadeModel) -> Outcomes:
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
-        tables = _with_quantile(tables, _quantile(draw.calibrators, reference, tables.grid.quantile))
+        quantile = jax.vmap(accuracy)(draw.calibrators, reference, tables.grid.quantile)
+        tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
-        def single(thresholds: jax.Array, links: jax.Array, first: jax.Array, refusals: jax.Array | None) -> Outcomes:
+        def single(policy: tuple[jax.Array, ...]) -> Outcomes:
+            thresholds, links, first, refusals = policy
             cdf = jax.vmap(Marginal.cdf)
             refused = None if refusals is None else cdf(draw.marginals, refusals)
             return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refused=refused)
 
-        return lax.map(lambda batch: jax.vmap(single)(*batch), (thresholds, links, first, refusals))
+        return lax.map(single, policies, batch_size=min(len(thresholds), _BATCH))
 
     return lax.map(under, drawn)

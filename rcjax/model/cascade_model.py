@@ -201,11 +201,6 @@ def _family_from_json(name: str, parameters: Any, size: int, where: str) -> Copu
         return family(**arrays_from_json(columns))
 
 
-def sample_confidences(model: CascadeModel, key: jax.Array, n: int) -> jax.Array:
-    """(n, k) calibrated confidences drawn from the chain through all models, in their order: `CascadeModel.sample`."""
-    return model.sample(key, (n,))
-
-
 def load_model(path: str | os.PathLike[str]) -> CascadeModel:
     """Read a model that `CascadeModel.save` wrote.
 

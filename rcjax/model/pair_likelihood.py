@@ -13,14 +13,13 @@ keeps its digits. The densities of the margins' smooth parts belong to the margi
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.batching import part
 from rcjax._core.numerics import sorted_numbers
 from rcjax.copulas import Copula
 from rcjax.copulas.unit import unit
@@ -217,61 +216,34 @@ def _density_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], 
 
 
 def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate."""
-    in_strip = _strips_of_ends if first.atoms is None or second.atoms is None else _strips_of_atoms
-    return in_strip(copula, (first, second), _smooth_ranks(copula, first, second))
+    """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate.
 
-
-def _strips_of_ends(
-    copula: Copula, margins: tuple[Ranks, Ranks], prepared: "tuple[Unit | Scored, Unit | Scored]"
-) -> Callable[[Any], jax.Array]:
-    """log P(the mass of one margin | where the other lies) of observations with one smooth coordinate; masses at ends.
-
-    Args:
-        copula: prepares what members share.
-        margins: both, each with its observations (n,).
-        prepared: the ranks of the observations (n,) in both margins.
+    Of a mass at an end by the edge inside, of an atom between them as the difference of two probabilities.
     """
-    smooth_u = margins[0].side == SMOOTH
-    ends_u, ends_v = (copula.prepared(unit(jnp.stack([r.lowest, r.highest]))) for r in margins)
-    side_u, side_v = ((r.side == HIGHEST).astype(int) for r in margins)
-    end_u, end_v = part(ends_u, side_u), part(ends_v, side_v)
-    upper = jnp.where(smooth_u, side_v, side_u) == 1
+    margins, smooth_u = (first, second), first.side == SMOOTH
+    u, v = _smooth_ranks(copula, first, second)
+    masses, slots = [masses_of(r) for r in margins], [mass_number(r) for r in margins]
+    tops = [slot == starts.shape[-1] - 1 for slot, (starts, _) in zip(slots, masses, strict=True)]
+    top, slot = jnp.where(smooth_u, tops[1], tops[0]), jnp.where(smooth_u, slots[1], slots[0])
+
+    def at_edges(edges: Iterable[jax.Array]) -> Callable[[Any], Any]:
+        end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
+        return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
+
+    every = list(zip(masses, slots, tops, strict=True))
+    inside = at_edges(jnp.where(last, start[slot], end[slot]) for (start, end), slot, last in every)
+    starting = at_edges(start[slot] for (start, _), slot, _ in every) if first.atoms or second.atoms else None
 
     def of_member(member: Any) -> jax.Array:
-        conditional = _conditional(member, smooth_u, (prepared[0], end_u), (prepared[1], end_v))
-        return jnp.where(upper, conditional.log_complement, conditional.log)
-
-    return of_member
-
-
-def _strips_of_atoms(
-    copula: Copula, margins: tuple[Ranks, Ranks], prepared: "tuple[Unit | Scored, Unit | Scored]"
-) -> Callable[[Any], jax.Array]:
-    """`_strips_of_ends` with atoms between the ends: the difference of two conditional probabilities."""
-    first, second = margins
-    smooth_u = first.side == SMOOTH
-    slots_u, slots_v = (mass_number(r) for r in margins)
-    starts, ends = (
-        tuple(copula.prepared(unit(masses_of(r)[edge][slot])) for r, slot in ((first, slots_u), (second, slots_v)))
-        for edge in (0, 1)
-    )
-    last_u, last_v = (masses_of(r)[0].shape[-1] - 1 for r in margins)
-    bottom = jnp.where(smooth_u, slots_v, slots_u) == 0
-    top = jnp.where(smooth_u, slots_v == last_v, slots_u == last_u)
-
-    def of_member(member: Any) -> jax.Array:
-        below_end, below_start = (
-            _conditional(member, smooth_u, (prepared[0], edge[0]), (prepared[1], edge[1])) for edge in (ends, starts)
-        )
+        near = inside(member)
+        outermost = jnp.where(top, near.log_complement, near.log)
+        if starting is None:
+            return outermost
         # The difference of whichever are small, the probabilities or their complements.
-        inside = jnp.where(
-            below_end.value < 0.5,
-            below_end.value - below_start.value,
-            below_start.complement - below_end.complement,
-        )
-        middle = jnp.log(jnp.maximum(inside, jnp.finfo(inside.dtype).tiny))
-        return jnp.where(bottom, below_end.log, jnp.where(top, below_start.log_complement, middle))
+        below = starting(member)
+        between = jnp.where(near.value < 0.5, near.value - below.value, below.complement - near.complement)
+        between = jnp.log(jnp.maximum(between, jnp.finfo(between.dtype).tiny))
+        return jnp.where(top | (slot == 0), outermost, between)
 
     return of_member
 
@@ -353,21 +325,11 @@ def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> ja
     Quadrants are below both edges (0), left of u and above v (1), right of u and below v (2), above both (3).
     """
     left, low = number in (0, 1), number in (0, 2)
-    by_u, by_v = (u if left else 1 - u), (v if low else 1 - v)
-    zeros_u, zeros_v = jnp.zeros_like(by_u), jnp.zeros_like(by_v)
-    # Where v is 0 or 1, and where u is, a quadrant is empty, or a margin.
-    columns = [zeros_u, by_u] if low else [by_u, zeros_u]
-    rows = [zeros_v, by_v] if left else [by_v, zeros_v]
-    whole = jnp.concatenate([columns[0], quadrant, columns[1]], axis=1)
-    ends = [jnp.concatenate([first, row, last]) for first, row, last in _corners(rows, left, low)]
-    return jnp.concatenate([ends[0][None], whole, ends[1][None]])
-
-
-def _corners(rows: list[jax.Array], left: bool, low: bool) -> list[tuple[jax.Array, ...]]:
-    """Each of the rows at u = 0 and u = 1 with what it holds at v = 0 and v = 1: 0, or the whole."""
-    full = [not left, left]  # where everything is on the quadrant's side of u
-    values = [[jnp.full(1, float(f and not low)), jnp.full(1, float(f and low))] for f in full]
-    return [(ends[0].astype(row.dtype), row, ends[1].astype(row.dtype)) for ends, row in zip(values, rows, strict=True)]
+    u, v = jnp.pad(u[:, 0], 1, constant_values=(0.0, 1.0)), jnp.pad(v, 1, constant_values=(0.0, 1.0))
+    # At 0 and 1 a quadrant is empty, or a margin.
+    end_u, end_v = (np.arange(size) == (size - 1 if far else 0) for size, far in ((len(u), left), (len(v), low)))
+    by_u, by_v = (u if left else 1 - u)[:, None], v if low else 1 - v
+    return jnp.where(end_u[:, None], by_v, jnp.where(end_v, by_u, jnp.pad(quadrant, 1)))
 
 
 def _difference(table: jax.Array, number: int) -> jax.Array:

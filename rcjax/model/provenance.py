@@ -2,10 +2,8 @@
 
 import dataclasses
 import datetime
-import json
 import platform
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
@@ -54,11 +52,9 @@ def _money(log: Log) -> dict[str, float]:
     return dict(zip(log.models, np.asarray(log.with_waiting().cost, float).tolist(), strict=True))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Details:
     """What a model keeps of its log and of its fit, as JSON values, which nobody may change.
-
-    Two are equal where their JSON is.
 
     >>> details = Details(fit={"copula": "Gumbel"})
     >>> details.to_json(), details == Details.from_json(details.to_json())
@@ -87,24 +83,8 @@ class Details:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Details":
         """The inverse of `to_json`."""
-        return cls(**{name: data[name] for name in _FIELDS if name in data})
+        return cls(**{field.name: data[field.name] for field in dataclasses.fields(cls) if field.name in data})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with what was recorded."""
-        fields = {name: getattr(self, name) for name in _FIELDS}
-        return {name: value for name, value in fields.items() if value is not None}
-
-    @cached_property
-    def _text(self) -> str:
-        return json.dumps(self.to_json(), sort_keys=True)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the two have the same JSON."""
-        return isinstance(other, Details) and (self is other or self._text == other._text)
-
-    def __hash__(self) -> int:
-        """The hash of the JSON."""
-        return hash(self._text)
-
-
-_FIELDS = ("provenance", "reference", "fit", "copulas", "prices")
+        return {name: value for name, value in vars(self).items() if value is not None}

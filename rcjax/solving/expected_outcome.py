@@ -1,9 +1,11 @@
-"""What a cascade does, path by path: the record that objectives of one's own are functions of."""
+"""What cascades do at given thresholds, path by path, by a fitted model or several."""
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -12,114 +14,24 @@ from jax.typing import ArrayLike
 
 from rcjax._core.batching import part, stack
 from rcjax._core.compilation import compiled, in_full
+from rcjax._core.signatures import is_traced
+from rcjax._core.threads import in_pieces
+from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax.frontier.policies import ALWAYS_ANSWER
-from rcjax.frontier.searches import check_cascade
+from rcjax.frontier.searches import Chain, check_cascade
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import lay_out
-from rcjax.solving.objective import Tables, flow, level_columns, missed
+from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
 from rcjax.solving.translation import check_alike, stacked, translate
 
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("members", "asked", "answered", "wrong", "unanswered", "price", "smoothing"),
-    meta_fields=(),
-)
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What is expected of a query under a cascade; k models, in the order of `models`.
-
-    A cascade is a row of paths: path j asks its models one after the other up to model j, which answers or refuses. So
-    what there is for each model is there for each path. Under M fitted models every array has a leading axis M, but
-    for `smoothing`. Arrays of JAX's: differentiable in the thresholds.
-    """
-
-    members: jax.Array
-    """(k,) 1.0 for the models of the cascade, else 0.0."""
-    asked: jax.Array
-    """(k,) share of the queries that each model is asked."""
-    answered: jax.Array
-    """(k,) share that each model answers."""
-    wrong: jax.Array
-    """(k,) share that each model answers wrongly; the error is their sum."""
-    unanswered: jax.Array
-    """(k,) share that gets no answer from each model; zeros where no model may refuse."""
-    price: jax.Array
-    """(k,) expected money of one answer of each model."""
-    smoothing: jax.Array
-    """() how wide `smooth_maximum` and `smooth_quantile` are to be; falls to 0 as `minimise` goes on."""
-
-    @property
-    def error(self) -> jax.Array:
-        """() probability of a wrong answer."""
-        return self.wrong.sum(-1)
-
-    @property
-    def cost(self) -> jax.Array:
-        """() money per query."""
-        return (self.asked * self.price).sum(-1)
-
-    @property
-    def refused(self) -> jax.Array:
-        """() probability that a query gets no answer."""
-        return self.unanswered.sum(-1)
-
-    @property
-    def taken(self) -> jax.Array:
-        """(k,) probability that each path is taken: that the query ends with this model."""
-        return self.answered + self.unanswered
-
-    @property
-    def path_cost(self) -> jax.Array:
-        """(k,) expected money of each path; what is there of models outside the cascade, no query has."""
-        return self.along(self.price)
-
-    def along(self, values: ArrayLike) -> jax.Array:
-        """(k,) sums of what each model takes (k,), such as seconds, along each path.
-
-        >>> from rcjax import demo_model, solve_frontier
-        >>> from rcjax.solving import outcomes
-        >>> frontier = solve_frontier(demo_model(), lam=[1000.0], cascades=[("llama3.2-1b", "llama3.1-70b")])
-        >>> outcomes(demo_model(), frontier).along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
-        [[1.0, 1.0, 1.0, 4.0, 4.0]]
-        """
-        return jnp.cumsum(self.members * jnp.asarray(values, self.members.dtype), axis=-1)
-
-
-def outcome_of_cuts(
-    tables: Tables,
-    u: jax.Array,
-    links: jax.Array,
-    first: jax.Array,
-    members: jax.Array,
-    *,
-    above: jax.Array | None = None,
-    refused: jax.Array | None = None,
-) -> Outcome:
-    """What a cascade does, by its cuts, under one fitted model; `smoothing` is 0. Scalar in u, as `evaluate`.
-
-    Args:
-        tables, u, links, first, above, refused: as of `evaluate`.
-        members: (k,) bool, its models.
-    """
-    flows = flow(tables, u, links, first, refused=refused)
-    wrong = (flows.answered * (1 - tables.grid.quantile) * flows.density).sum(-1)
-    if above is not None:
-        wrong -= missed(tables, u, flows, above)
-    nothing = jnp.zeros_like(u)
-    return Outcome(
-        members=members.astype(u.dtype),
-        asked=(tables.grid.weight * flows.density).sum(-1),
-        answered=(flows.answered * flows.density).sum(-1),
-        wrong=wrong,
-        unanswered=nothing if flows.refused is None else (flows.refused * flows.density).sum(-1),
-        price=tables.cost,
-        smoothing=jnp.zeros((), u.dtype),
-    )
+#: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
+#: number of rows; of the many, the integrands of a piece fit into a CPU's caches.
+_FEW, _MANY = 16, 384
 
 
 def outcome(
@@ -149,54 +61,185 @@ def outcome(
     >>> bool(abs(expected.error - error) < 1e-6), bool(abs(expected.answered.sum() - 1) < 1e-6)
     (True, True)
     """
-    members = check_cascade(model.models, model.models if cascade is None else cascade)
-    k, m, columns = len(model.models), len(members), np.array(members)
-    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
-    thresholds = jnp.asarray(thresholds, model.cost.dtype)[..., cuts]
-    shape = thresholds.shape[:-1]
-    if refusals is not None:
-        lowest = level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
-        refusals = jnp.asarray(refusals, model.cost.dtype)[..., lowest]
-        shape = np.broadcast_shapes(shape, refusals.shape[:-1])
-        refusals = jnp.zeros((*shape, k), refusals.dtype).at[..., columns].set(refusals).reshape(-1, k)
-    levels = jnp.full((*shape, k), ALWAYS_ANSWER, thresholds.dtype).at[..., columns[:-1]].set(thresholds)
-    # By position: no link of the cascade leads back.
-    links = tuple(pairs(k).index(link) for link in itertools.pairwise(members))
-    expected = _of_levels(model, levels.reshape(-1, k), refusals, members, links)
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), expected)
+    members, expected = _by_thresholds(model, thresholds, cascade, refusals, "exact")
+    # From the models of the cascade to all: the others have what is put behind them.
+    place = np.full(len(model.models), len(members))
+    place[list(members)] = np.arange(len(members))
+
+    def of_all(values: jax.Array) -> jax.Array:
+        return jnp.concatenate([values, jnp.zeros_like(values[..., :1])], axis=-1)[..., place]
+
+    every = jax.tree.map(of_all, dataclasses.replace(expected, smoothing=expected.asked))
+    price = jnp.broadcast_to(model.cost, every.asked.shape)
+    return dataclasses.replace(every, price=price, smoothing=expected.smoothing)
 
 
-@partial(jax.jit, static_argnames=("members", "links"))
-@in_full
-def _of_levels(
+@overload
+def error_and_cost(
     model: CascadeModel,
     thresholds: jax.Array,
-    refusals: jax.Array | None,
-    members: tuple[int, ...],
-    links: tuple[int, ...],
-) -> Outcome:
-    """(n, …) what a cascade does, by thresholds (n, k) and refusals (n, k) or None.
+    cascade: Sequence[str] | None = None,
+    *,
+    chain: Chain = "exact",
+    refusals: jax.Array | None = None,
+) -> ErrorAndCost: ...
+
+
+@overload
+def error_and_cost(
+    model: CascadeModel,
+    thresholds: jax.Array,
+    cascade: Sequence[str] | None = None,
+    *,
+    chain: Chain = "exact",
+    refusals: jax.Array,
+) -> ErrorCostAbstention: ...
+
+
+def error_and_cost(
+    model: CascadeModel,
+    thresholds: jax.Array,
+    cascade: Sequence[str] | None = None,
+    *,
+    chain: Chain = "exact",
+    refusals: jax.Array | None = None,
+) -> ErrorAndCost | ErrorCostAbstention:
+    """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
+
+    A query is answered by model j where Φ_j > φ_j, and by the last one else. Leading axes are batched. Pure, jittable,
+    and differentiable in the thresholds and in every array of the model (not in thresholds outside (φ_min, φ_max),
+    where nothing changes). Money as in `model.cost`.
 
     Args:
-        model: of k models.
-        thresholds: those of models outside the cascade do not count.
-        refusals: likewise.
-        members: positions of its models.
-        links: of each that asks another, the index of both among all pairs.
+        model: the fitted model, of k models.
+        thresholds: (…, m) calibrated confidence: one for each of the m models of the cascade, in the order asked (the
+            last one's is ignored: it always answers), or for each but the last; or (…, k), one for each of the models,
+            in the order of `model.models` (a row of `Frontier.thresholds`).
+        cascade: the names of its models, in the order asked; by default all.
+        chain: "paper" forgets, as the paper does, all but the last deferral.
+        refusals: (…, m) or (…, k), in the same orders: up to this confidence a model refuses to answer, the last one
+            included. A threshold below its refusal counts as equal to it. The result then is (probability of a wrong
+            answer, cost, probability of no answer).
+
+    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
+
+    >>> import rcjax
+    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
+    >>> error, cost = error_and_cost(model, jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
+    >>> bool(0 < error < 1), bool(model.cost[0] < cost)
+    (True, True)
+    >>> pair, refusals = ("llama3.2-1b", "llama3.1-70b"), jnp.array([0.0, 0.5])
+    >>> fewer, same, refused = error_and_cost(model, jnp.array([0.6]), pair, refusals=refusals)
+    >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
+    (True, True)
     """
-    k, chosen = len(model.models), np.array(links, int)
-    left, right = np.array(pairs(k), int).reshape(-1, 2)[chosen].T
-    tables = lay_out(model.marginals, model.copulas, model.cost, (left, right, chosen))
-    inside = jnp.isin(jnp.arange(k), np.array(members))
+    if chain not in ("exact", "paper"):
+        raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
+    _, expected = _by_thresholds(model, thresholds, cascade, refusals, chain)
+    figures = Outcomes(expected.error, expected.cost, expected.refused)
+    return figures.figures(refusing=refusals is not None)
+
+
+def _by_thresholds(
+    model: CascadeModel,
+    thresholds: ArrayLike,
+    cascade: Sequence[str] | None,
+    refusals: ArrayLike | None,
+    chain: Chain,
+) -> tuple[tuple[int, ...], Outcome]:
+    """(positions of the m models of a cascade, what it does (…, m) at thresholds (…, *)), as of `error_and_cost`."""
+    members = check_cascade(model.models, model.models if cascade is None else cascade)
+    k, m = len(model.models), len(members)
+    columns = np.array(members)
+    cuts = _level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
+    lowest = None if refusals is None else _level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
+    neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
+    levels = (thresholds, cuts), (refusals, lowest)
+    whole = model.marginals, model.copulas, model.cost
+    shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array, _ in levels if array is not None))
+    if is_traced(jax.tree.leaves((whole, thresholds, refusals))):
+        fitted, rows = _of_cascade(jnp, whole, levels, columns, neighbours)
+        expected = _expected(*fitted, rows, chain=chain)
+    else:
+        fitted, rows = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, columns, neighbours)
+        size = _FEW if len(rows[0]) <= _FEW else _MANY
+        expected = jax.device_put(in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size))
+    return members, jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), expected)
+
+
+def _level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
+    """Which columns of levels are those of the cascade; ValueError where none are.
+
+    Args:
+        name: of the levels, for the message.
+        levels: (…, *) thresholds or refusals.
+        columns: by how many columns there are, those of the cascade.
+        m: how many models it has.
+    """
+    shape = np.shape(levels)
+    count = shape[-1] if shape else -1
+    if count not in columns:
+        fewer = f"all but the last ({m - 1}), " if m - 1 in columns else ""
+        raise ValueError(
+            f"{name} has shape {shape}; its last axis must be the {m} models of the cascade, {fewer}or all "
+            f"{max(columns)} models"
+        )
+    return columns[count]
+
+
+def _of_cascade(
+    module: Any, whole: tuple[Marginal, Copula, Any], levels: Sequence[Any], columns: np.ndarray, neighbours: np.ndarray
+) -> tuple[tuple[Any, ...], tuple[Any, Any]]:
+    """((marginals, copulas, cost), (thresholds, refusals)) of a cascade, as `_expected` takes them.
+
+    Args:
+        module: numpy, or jax.numpy, whose arrays they are.
+        whole: marginals (k,), copulas of all pairs, and costs (k,).
+        levels: (thresholds (…, *), the columns of the cascade's), and the same of refusals, or (None, None).
+        columns: (m,) the models of the cascade, by position.
+        neighbours: (m − 1,) the pairs that follow one another in it.
+    """
+    marginals, copulas, cost = whole
+    rows = [module.asarray(array, dtype=cost.dtype)[..., column] for array, column in levels if array is not None]
+    shape = np.broadcast_shapes(*(array.shape[:-1] for array in rows))
+    rows = [module.broadcast_to(array, (*shape, array.shape[-1])) for array in rows]
+    rows = [array.reshape(math.prod(shape), array.shape[-1]) for array in rows]
+    fitted = part(marginals, columns), part(copulas, neighbours), cost[columns]
+    return fitted, (rows[0], rows[1] if len(rows) > 1 else None)
+
+
+@partial(jax.jit, static_argnames="chain")
+@in_full
+def _expected(
+    marginals: Marginal,
+    copulas: Copula,
+    cost: jax.Array,
+    rows: tuple[jax.Array, jax.Array | None],
+    chain: Chain,
+) -> Outcome:
+    """(n, …) what a cascade of m models does.
+
+    Args:
+        marginals: (m,) of its models.
+        copulas: (m − 1,) of those that follow one another.
+        cost: (m,) money per answer.
+        rows: (n, m − 1) the thresholds of all but the last, and (n, m) up to where models refuse, or None.
+        chain: "exact", or "paper".
+    """
+    m = cost.shape[0]
+    tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
+    cuts, refusals = rows
+    cuts = jnp.concatenate([cuts, jnp.full_like(cuts, ALWAYS_ANSWER, shape=(cuts.shape[0], 1))], axis=-1)
+    if refusals is not None:
+        cuts = jnp.maximum(cuts, refusals)
 
     def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcome:
-        refused = None if refusal is None else jax.vmap(Marginal.cdf)(model.marginals, refusal)
-        threshold = threshold if refusal is None else jnp.maximum(threshold, refusal)
-        u, _, above = jax.vmap(Marginal.profile)(model.marginals, threshold)
-        every = jnp.ones(len(chosen), bool)
-        return outcome_of_cuts(tables, u, every, jnp.asarray(members[0]), inside, above=above, refused=refused)
+        u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
+        refused = None if refusal is None else jax.vmap(Marginal.cdf)(marginals, refusal)
+        links, first, members = jnp.ones(m - 1, bool), jnp.zeros((), int), jnp.ones(m, bool)
+        return outcome_of_cuts(tables, u, links, first, members, chain=chain, above=above, refused=refused)
 
-    return jax.vmap(single)(thresholds, refusals)
+    return jax.vmap(single)(cuts, refusals)
 
 
 def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -> Outcome:

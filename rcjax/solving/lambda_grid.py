@@ -13,7 +13,7 @@ import numpy as np
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import size_class
-from rcjax._core.threads import cores, side_by_side
+from rcjax._core.threads import cores, in_pieces
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
@@ -105,16 +105,9 @@ def solve_at(problem: Problem, lam: Any) -> Solutions:
 
 
 def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
-    """The solutions, on the host, of arrays of numpy's whose leading axes (L, …) are as many λ.
-
-    In batches of equal size, none larger than memory allows; the last one repeats its last λ.
-    """
-    count = len(jax.tree.leaves(queries)[0])
-    size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(count)))
-    numbers = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
-    batches = (part(queries, rows) for rows in numbers)
-    solved = side_by_side(lambda batch: jax.device_get(solve(batch)), batches, n=count, alike=False)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *solved)
+    """The solutions of arrays of numpy's with leading axes (L, …), on the host: as many at a time as memory allows."""
+    size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(len(jax.tree.leaves(queries)[0]))))
+    return in_pieces(solve, queries, size, alike=False)
 
 
 def _batch_size(count: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from rcjax._base.arguments import what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import part, stack
-from rcjax._core.threads import side_by_side
+from rcjax._core.threads import in_pieces
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.prices import check_lam, lam_range
@@ -23,8 +23,9 @@ from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import tolerance
-from rcjax.solving.expected_outcome import Outcome, listed, without_models
+from rcjax.solving.expected_outcome import listed, without_models
 from rcjax.solving.lambda_grid import lay_out_problem
+from rcjax.solving.objective import Outcome
 from rcjax.solving.outcome_search import (
     TOGETHER,
     Candidate,
@@ -248,15 +249,8 @@ def _descend(
     goal: Goal, problem: OutcomeProblem, start: Start, together: int, settling: bool
 ) -> tuple[Candidate, np.ndarray]:
     """`improve` of any number of starts, so many together, on the host."""
-    count = len(start.lam)
-    batches = np.minimum(np.arange(-(-count // together) * together), count - 1).reshape(-1, together)
     widths = np.asarray(WIDTHS, start.lam.dtype)
-
-    def batch(rows: np.ndarray) -> Any:
-        return jax.device_get(improve(goal, problem, part(start, rows), widths, np.asarray(settling)))
-
-    pieces = side_by_side(batch, batches, n=count)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *pieces)
+    return in_pieces(lambda some: improve(goal, problem, some, widths, np.asarray(settling)), start, together)
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -12,35 +12,21 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 """
 
 import dataclasses
-import itertools
-import math
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
-from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide
-from rcjax._core.signatures import is_traced
-from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
-from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
-from rcjax.frontier.policies import ALWAYS_ANSWER
-from rcjax.frontier.searches import Chain, check_cascade
-from rcjax.model.cascade_model import CascadeModel
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.searches import Chain
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
 from rcjax.solving.quadrature import Grid, build_grid
-
-#: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
-#: number of rows; of the many, the integrands of a piece fit into a CPU's caches.
-_FEW, _MANY = 16, 384
 
 
 @jax.tree_util.register_dataclass
@@ -219,171 +205,96 @@ def missed(tables: Tables, u: jax.Array, flows: Flows, above: jax.Array) -> jax.
     return missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(tables.grid, u, flows.density)
 
 
-@overload
-def error_and_cost(
-    model: CascadeModel,
-    thresholds: jax.Array,
-    cascade: Sequence[str] | None = None,
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What is expected of a query under a cascade; k models, in the order of `models`.
+
+    A cascade is a row of paths: path j asks its models one after the other up to model j, which answers or refuses. So
+    what there is for each model is there for each path. Under M fitted models every array has a leading axis M, but
+    for `smoothing`. Arrays of JAX's: differentiable in the thresholds.
+    """
+
+    members: jax.Array
+    """(k,) 1.0 for the models of the cascade, else 0.0."""
+    asked: jax.Array
+    """(k,) share of the queries that each model is asked."""
+    answered: jax.Array
+    """(k,) share that each model answers."""
+    wrong: jax.Array
+    """(k,) share that each model answers wrongly; the error is their sum."""
+    unanswered: jax.Array
+    """(k,) share that gets no answer from each model; zeros where no model may refuse."""
+    price: jax.Array
+    """(k,) expected money of one answer of each model."""
+    smoothing: jax.Array
+    """() how wide `smooth_maximum` and `smooth_quantile` are to be; falls to 0 as `minimise` goes on."""
+
+    @property
+    def error(self) -> jax.Array:
+        """() probability of a wrong answer."""
+        return self.wrong.sum(-1)
+
+    @property
+    def cost(self) -> jax.Array:
+        """() money per query."""
+        return (self.asked * self.price).sum(-1)
+
+    @property
+    def refused(self) -> jax.Array:
+        """() probability that a query gets no answer."""
+        return self.unanswered.sum(-1)
+
+    @property
+    def taken(self) -> jax.Array:
+        """(k,) probability that each path is taken: that the query ends with this model."""
+        return self.answered + self.unanswered
+
+    @property
+    def path_cost(self) -> jax.Array:
+        """(k,) expected money of each path; what is there of models outside the cascade, no query has."""
+        return self.along(self.price)
+
+    def along(self, values: ArrayLike) -> jax.Array:
+        """(k,) sums of what each model takes (k,), such as seconds, along each path.
+
+        >>> from rcjax import demo_model, solve_frontier
+        >>> from rcjax.solving import outcomes
+        >>> frontier = solve_frontier(demo_model(), lam=[1000.0], cascades=[("llama3.2-1b", "llama3.1-70b")])
+        >>> outcomes(demo_model(), frontier).along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
+        [[1.0, 1.0, 1.0, 4.0, 4.0]]
+        """
+        return jnp.cumsum(self.members * jnp.asarray(values, self.members.dtype), axis=-1)
+
+
+def outcome_of_cuts(
+    tables: Tables,
+    u: jax.Array,
+    links: jax.Array,
+    first: jax.Array,
+    members: jax.Array,
     *,
     chain: Chain = "exact",
-    refusals: jax.Array | None = None,
-) -> ErrorAndCost: ...
-
-
-@overload
-def error_and_cost(
-    model: CascadeModel,
-    thresholds: jax.Array,
-    cascade: Sequence[str] | None = None,
-    *,
-    chain: Chain = "exact",
-    refusals: jax.Array,
-) -> ErrorCostAbstention: ...
-
-
-def error_and_cost(
-    model: CascadeModel,
-    thresholds: jax.Array,
-    cascade: Sequence[str] | None = None,
-    *,
-    chain: Chain = "exact",
-    refusals: jax.Array | None = None,
-) -> ErrorAndCost | ErrorCostAbstention:
-    """(error probability, expected cost per query) that the model predicts for a cascade at given thresholds.
-
-    A query is answered by model j where Φ_j > φ_j, and by the last one else. Leading axes are batched. Pure, jittable,
-    and differentiable in the thresholds and in every array of the model (not in thresholds outside (φ_min, φ_max),
-    where nothing changes). Money as in `model.cost`.
+    above: jax.Array | None = None,
+    refused: jax.Array | None = None,
+) -> Outcome:
+    """What a cascade does, by its cuts, under one fitted model; `smoothing` is 0. Scalar in u, as `evaluate`.
 
     Args:
-        model: the fitted model, of k models.
-        thresholds: (…, m) calibrated confidence: one for each of the m models of the cascade, in the order asked (the
-            last one's is ignored: it always answers), or for each but the last; or (…, k), one for each of the models,
-            in the order of `model.models` (a row of `Frontier.thresholds`).
-        cascade: the names of its models, in the order asked; by default all.
-        chain: "paper" forgets, as the paper does, all but the last deferral.
-        refusals: (…, m) or (…, k), in the same orders: up to this confidence a model refuses to answer, the last one
-            included. A threshold below its refusal counts as equal to it. The result then is (probability of a wrong
-            answer, cost, probability of no answer).
-
-    Raises ValueError for unknown models, an order that is not the model's, or a wrong number of thresholds or refusals.
-
-    >>> import rcjax
-    >>> model = rcjax.fit(rcjax.sample_log(300, seed=0))
-    >>> error, cost = error_and_cost(model, jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
-    >>> bool(0 < error < 1), bool(model.cost[0] < cost)
-    (True, True)
-    >>> pair, refusals = ("llama3.2-1b", "llama3.1-70b"), jnp.array([0.0, 0.5])
-    >>> fewer, same, refused = error_and_cost(model, jnp.array([0.6]), pair, refusals=refusals)
-    >>> bool(fewer < error < fewer + refused), bool(jnp.isclose(same, cost))
-    (True, True)
+        tables, u, links, first, chain, above, refused: as of `evaluate`.
+        members: (k,) bool, its models.
     """
-    members = check_cascade(model.models, model.models if cascade is None else cascade)
-    if chain not in ("exact", "paper"):
-        raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
-    k, m = len(model.models), len(members)
-    columns = np.array(members)
-    cuts = level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
-    lowest = None if refusals is None else level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
-    neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
-    levels = (thresholds, cuts), (refusals, lowest)
-    whole = model.marginals, model.copulas, model.cost
-    shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array, _ in levels if array is not None))
-    if is_traced(jax.tree.leaves((whole, thresholds, refusals))):
-        arrays = _of_cascade(jnp, whole, levels, columns, neighbours)
-        expected = jax.tree.map(lambda figure: figure.reshape(shape), _expected(*arrays, chain=chain))
-    else:
-        arrays = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, columns, neighbours)
-        figures = _in_pieces(*arrays, chain=chain)
-        expected = jax.device_put(jax.tree.map(lambda figure: figure.reshape(shape), figures))
-    return expected.figures(refusing=refusals is not None)
-
-
-def level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
-    """Which columns of levels are those of the cascade; ValueError where none are.
-
-    Args:
-        name: of the levels, for the message.
-        levels: (…, *) thresholds or refusals.
-        columns: by how many columns there are, those of the cascade.
-        m: how many models it has.
-    """
-    shape = np.shape(levels)
-    count = shape[-1] if shape else -1
-    if count not in columns:
-        fewer = f"all but the last ({m - 1}), " if m - 1 in columns else ""
-        raise ValueError(
-            f"{name} has shape {shape}; its last axis must be the {m} models of the cascade, {fewer}or all "
-            f"{max(columns)} models"
-        )
-    return columns[count]
-
-
-def _of_cascade(
-    module: Any, whole: tuple[Marginal, Copula, Any], levels: Sequence[Any], columns: np.ndarray, neighbours: np.ndarray
-) -> tuple[Any, ...]:
-    """What `_expected` takes of a cascade, by arrays of numpy's or jax's module.
-
-    Args:
-        module: numpy, or jax.numpy.
-        whole: marginals (k,), copulas of all pairs, and costs (k,).
-        levels: (thresholds (…, *), the columns of the cascade's), and the same of refusals, or (None, None).
-        columns: (m,) the models of the cascade, by position.
-        neighbours: (m − 1,) the pairs that follow one another in it.
-    """
-    marginals, copulas, cost = whole
-    rows = [module.asarray(array, dtype=cost.dtype)[..., column] for array, column in levels if array is not None]
-    shape = np.broadcast_shapes(*(array.shape[:-1] for array in rows))
-    rows = [module.broadcast_to(array, (*shape, array.shape[-1])) for array in rows]
-    rows = [array.reshape(math.prod(shape), array.shape[-1]) for array in rows]
-    return part(marginals, columns), part(copulas, neighbours), cost[columns], *rows, *[None] * (2 - len(rows))
-
-
-def _in_pieces(
-    marginals: Marginal, copulas: Copula, cost: np.ndarray, cuts: np.ndarray, refusals: np.ndarray | None, chain: Chain
-) -> Outcomes:
-    """`_expected` of any number of rows by two programmes."""
-    size = _FEW if len(cuts) <= _FEW else _MANY
-    pieces = []
-    for start in range(0, max(len(cuts), 1), size):
-        piece = slice(start, start + size)
-        n = len(cuts[piece])
-        rows = [None if levels is None else fill_up(levels[piece], size=size)[0] for levels in (cuts, refusals)]
-        expected = _expected(marginals, copulas, cost, *rows, chain)
-        pieces.append([np.asarray(figure)[:n] for figure in expected])
-    return Outcomes(*(np.concatenate(figures) for figures in zip(*pieces, strict=True)))
-
-
-@partial(jax.jit, static_argnames="chain")
-@in_full
-def _expected(
-    marginals: Marginal,
-    copulas: Copula,
-    cost: jax.Array,
-    cuts: jax.Array,
-    refusals: jax.Array | None,
-    chain: Chain,
-) -> Outcomes:
-    """(n,) what is expected of a query by a cascade of m models.
-
-    Args:
-        marginals: (m,) of its models.
-        copulas: (m − 1,) of those that follow one another.
-        cost: (m,) money per answer.
-        cuts: (n, m − 1) the thresholds of all but the last.
-        refusals: (n, m) up to where models refuse, or None.
-        chain: "exact", or "paper".
-    """
-    m = cost.shape[0]
-    tables = build_tables(marginals, copulas, cost, np.arange(m - 1), np.arange(1, m))
-    cuts = jnp.concatenate([cuts, jnp.full_like(cuts, ALWAYS_ANSWER, shape=(cuts.shape[0], 1))], axis=-1)
-    if refusals is not None:
-        cuts = jnp.maximum(cuts, refusals)
-
-    def single(threshold: jax.Array, refusal: jax.Array | None) -> Outcomes:
-        u, _, above = jax.vmap(Marginal.profile)(marginals, threshold)
-        refused = None if refusal is None else jax.vmap(Marginal.cdf)(marginals, refusal)
-        links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
-        return evaluate(tables, u, links, first, chain=chain, above=above, refused=refused)
-
-    return jax.vmap(single)(cuts, refusals)
+    flows = flow(tables, u, links, first, chain=chain, refused=refused)
+    wrong = (flows.answered * (1 - tables.grid.quantile) * flows.density).sum(-1)
+    if above is not None:
+        wrong -= missed(tables, u, flows, above)
+    nothing = jnp.zeros_like(u)
+    return Outcome(
+        members=members.astype(u.dtype),
+        asked=(tables.grid.weight * flows.density).sum(-1),
+        answered=(flows.answered * flows.density).sum(-1),
+        wrong=wrong,
+        unanswered=nothing if flows.refused is None else (flows.refused * flows.density).sum(-1),
+        price=tables.cost,
+        smoothing=jnp.zeros((), u.dtype),
+    )

@@ -27,8 +27,8 @@ from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import thresholds_at
 from rcjax.solving.bellman import Cut, cuts_of_paths
 from rcjax.solving.descent import Bounds, descend, slope_left
-from rcjax.solving.expected_outcome import Outcome, exact_outcomes, outcome_of_cuts, without_models
-from rcjax.solving.objective import Tables
+from rcjax.solving.expected_outcome import exact_outcomes, without_models
+from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.translation import RankMap, rank_map
 

@@ -11,7 +11,6 @@ from posterior_samples import three
 import rcjax
 from rcjax._core.batching import part
 from rcjax.bayes.credible import accuracy
-from rcjax.model.cascade_model import sample_confidences
 
 pytest.importorskip("numpyro")
 pytestmark = pytest.mark.usefixtures("float64")
@@ -42,7 +41,7 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
     place, n = 5, 200_000
     error, cost = (figure[place] for figure in rcjax.bayes.posterior_figures(drawn, frontier))
     draw, reference = part(drawn.model, place), drawn.reference
-    confidence = np.asarray(sample_confidences(draw, jax.random.key(0), n))
+    confidence = np.asarray(draw.sample(jax.random.key(0), (n,)))
     right = np.stack(
         [accuracy(part(draw.calibrators, j), part(reference.calibrators, j), confidence[:, j]) for j in range(3)], 1
     )

@@ -14,7 +14,6 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.interop.pair import pair
 from rcjax.model import chain
-from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.marginals import Atoms, Marginal
 
 THETAS = np.array([2.5, 1.5, 1.8])
@@ -51,7 +50,7 @@ def values_of(marginal):
 @pytest.mark.thorough
 def test_a_chain_is_made_of_its_pairs(model):
     """log p(1, 2, 3) = log p(1, 2) + log p(2, 3) − log p(2), where p(2) is a mass or SciPy's betas."""
-    values = np.asarray(sample_confidences(model, jax.random.key(0), 60))
+    values = np.asarray(model.sample(jax.random.key(0), (60,)))
     first, middle, last = (part(model.marginals, j) for j in range(3))
     links = [part(model.copulas, place) for place in (0, 2)]  # of the pairs 0 → 1 and 1 → 2
     pairs = [pair(links[0], (first, middle)), pair(links[1], (middle, last))]
@@ -70,11 +69,11 @@ def test_a_chain_is_made_of_its_pairs(model):
 
 @pytest.mark.thorough
 def test_probabilities_of_masses_are_frequencies(library, model):
-    """Of all three models, and so of what the chain remembers, in our draws and in those of `sample_confidences`."""
+    """Of all three models, and so of what the chain remembers, in our draws and in those of `CascadeModel.sample`."""
     distribution = library.ours.CascadeDistribution(model)
     assert tuple(distribution.event_shape) == (3,)
     draws = np.asarray(library.sample(distribution, 0, (20, 500))).reshape(-1, 3)
-    ours, theirs = draws, np.asarray(sample_confidences(model, jax.random.key(1), 10_000))
+    ours, theirs = draws, np.asarray(model.sample(jax.random.key(1), (10_000,)))
     lines = [values_of(part(model.marginals, j)) for j in range(3)]
     cells = np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, 3)
     expected = np.exp(np.asarray(distribution.log_prob(cells)))

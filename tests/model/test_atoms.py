@@ -11,7 +11,6 @@ from tiers import thorough
 import rcjax
 from rcjax._core.batching import part
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
-from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
@@ -211,7 +210,7 @@ def test_pairs_of_few_values_are_fitted_by_likelihood_and_say_so():
 def test_samples_of_a_model_of_few_values_have_its_dependence():
     log = stated_log("votes", n=1500)
     model = rcjax.fit(log)
-    draws = np.asarray(sample_confidences(model, jax.random.key(0), 40_000))
+    draws = np.asarray(model.sample(jax.random.key(0), (40_000,)))
     phi = np.asarray(model.calibrate(log))
     for j in range(3):
         for value in np.unique(phi[:, j]):

@@ -13,7 +13,7 @@ import rcjax
 from rcjax.copulas import Copula, OneOf, param
 from rcjax.logs import LogError
 from rcjax.model import fitting
-from rcjax.model.cascade_model import load_model, sample_confidences
+from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
@@ -204,7 +204,7 @@ def test_damaged_files_are_named(model, tmp_path, damage):
 @pytest.mark.thorough
 def test_samples_follow_marginals_and_neighbours(model):
     n = 4000
-    draws = np.asarray(sample_confidences(model, jax.random.key(0), n))
+    draws = np.asarray(model.sample(jax.random.key(0), (n,)))
     for j in range(5):
         bottom, top = float(model.marginals.mass_lowest[j]), float(model.marginals.mass_highest[j])
         m = jax.tree.map(lambda leaf, j=j: leaf[j], model.marginals)

@@ -107,7 +107,7 @@ def test_a_mixed_model_solves_samples_and_survives_a_file(model, log, tmp_path):
     error, cost = rcjax.solving.error_and_cost(model, np.full(4, 0.6))
     assert 0 < float(error) < 1
     assert float(cost) > 0
-    draws = rcjax.model.sample_confidences(model, jax.random.key(0), 500)
+    draws = model.sample(jax.random.key(0), (500,))
     assert np.isfinite(draws).all()
     path = tmp_path / "model.json"
     model.save(path)

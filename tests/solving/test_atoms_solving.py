@@ -13,7 +13,6 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.model.cascade_model import sample_confidences
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.solving import error_and_cost
 from rcjax.solving.objective import transition
@@ -85,13 +84,13 @@ def middles(values):
 
 
 def values_of(model):
-    draws = np.asarray(sample_confidences(model, jax.random.key(0), 20_000))
+    draws = np.asarray(model.sample(jax.random.key(0), (20_000,)))
     return [np.unique(column) for column in draws.T]
 
 
 @pytest.mark.thorough
 def test_error_and_cost_are_those_of_samples(model):
-    draws = np.asarray(sample_confidences(model, jax.random.key(1), 400_000))
+    draws = np.asarray(model.sample(jax.random.key(1), (400_000,)))
     for thresholds in ((0.5, 0.7), (0.65, 0.6), (0.8, 0.85)):
         error, cost = error_and_cost(model, np.array(thresholds))
         first = draws[:, 0] > thresholds[0]
@@ -149,7 +148,7 @@ def test_the_papers_chain_has_finite_figures(model):
 def test_predictions_are_what_a_replay_has(model):
     """On a large log drawn from the model's own chain, with labels as likely as its confidences say."""
     frontier = solve_frontier(model, lam=LAM[::4])
-    draws = np.asarray(sample_confidences(model, jax.random.key(2), 200_000))
+    draws = np.asarray(model.sample(jax.random.key(2), (200_000,)))
     right = np.random.default_rng(0).random(draws.shape) < draws
     for row in range(len(frontier.lam)):
         thresholds, members = np.asarray(frontier.thresholds)[row], np.asarray(frontier.members)[row]

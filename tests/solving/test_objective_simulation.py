@@ -5,15 +5,13 @@ import numpy as np
 import pytest
 from cascade_references import random_chains, take, walk
 
-import rcjax
-
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.optimised]
 
 
 @pytest.mark.thorough
 def test_chains_match_simulation():
     models, thresholds, (error, cost) = random_chains()
-    draw = jax.jit(lambda model, key: rcjax.model.sample_confidences(model, key, 100_000))
+    draw = jax.jit(lambda model, key: model.sample(key, (100_000,)))
     for i in range(2):
         drawn = np.asarray(draw(take(models, i), jax.random.key(i)))
         for t, row in enumerate(thresholds[i]):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from cascade_references import PlainMarginal, make_model, mean_above, random_models, take
 
-import rcjax
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.frontier.choosing import InfeasibleError
@@ -111,7 +110,7 @@ def test_predictions_are_those_of_draws(search, theta):
     """Draws are of the chain through every model, which policies that skip one share where models are independent."""
     model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)
     frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
-    confidence = np.asarray(rcjax.model.sample_confidences(model, jax.random.key(3), 20_000))
+    confidence = np.asarray(model.sample(jax.random.key(3), (20_000,)))
     assert float(frontier.abstention.max()) > 0.05
     for row in range(0, len(LAM), 2):
         policy = (np.asarray(each)[row] for each in (frontier.first, frontier.bounds, frontier.actions))
