@@ -21,7 +21,7 @@ from rcjax._base.files import write_atomically
 from rcjax.model.cascade_model import model_from_json
 from rcjax.solving.bellman import best_cascades
 from rcjax.solving.objective import build_tables
-from rcjax.solving.paths import make_plan, pair_indices
+from rcjax.solving.paths import make_plan
 
 FEW = 3  # λ at which losses are compared
 FRESH = 20_000
@@ -111,7 +111,7 @@ def at_once(problems: int, dtype: Literal["float32", "float64"], batch: int = 10
     jax.config.update("jax_enable_x64", dtype == "float64")
     model = rcjax.fit(make_log(1000, 5, 0))
     plan = make_plan([tuple(range(5))], 5)
-    indices, lam = pair_indices(plan, 5), jnp.asarray(_lambdas(model, LAMBDAS))
+    indices, lam = plan.pairs, jnp.asarray(_lambdas(model, LAMBDAS))
 
     def solve(factor):
         copulas = jax.tree.map(lambda x: (1 + (x - 1) * factor)[indices], model.copulas)

@@ -203,12 +203,11 @@ def fit_arrays(
     calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
     marginals = marginals_of_log(confidence, answered, near, stated_confidences(calibrators))
     taus = taus_of_log(confidence, answered)
-    if isinstance(family, Copula) or method == "tau":
-        copulas, tied = _from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
-        if tied.any():
-            copulas = _likeliest_where(tied, copulas, marginals, confidence, answered, taus)
-        return calibrators, marginals, copulas
-    return calibrators, marginals, _likeliest(marginals, confidence, answered, taus, family=family)
+    rows = marginals, confidence, answered, taus
+    if not isinstance(family, Copula) and method == "likelihood":
+        return calibrators, marginals, _likeliest(*rows, family=family)
+    copulas, tied = _from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
+    return calibrators, marginals, _likeliest_where(tied, copulas, *rows) if tied.any() else copulas
 
 
 def fit_near(
@@ -229,6 +228,22 @@ def fit_near(
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
+def copulas_of(
+    family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
+) -> Copula:
+    """(P,) the copulas of all pairs as `fit` has them by "tau", while jax traces: likelihoods are always taken.
+
+    Args:
+        family: of the copulas.
+        marginals: (k,) of the models.
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        taus: (P,) Kendall's τ of the pairs.
+    """
+    rows = marginals, confidence, answered, taus
+    return _likeliest_where(pairs_by_likelihood(marginals), _from_taus(family, taus), *rows)
+
+
 @partial(compiled, static_argnames="family")
 def _likeliest(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
@@ -237,7 +252,7 @@ def _likeliest(
     return fit_pairs(family, *ranked, taus).copula
 
 
-def _likeliest_where(tied: np.ndarray, copulas: Copula, *rows: Any) -> Copula:
+def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
     """The copulas (P,), those of pairs that are `tied` (P,) by likelihood: `rows` are what `_likeliest` takes."""
     if isinstance(copulas, OneOf):
         members = tuple(_likeliest_where(tied, member, *rows) for member in copulas.members)

@@ -25,7 +25,7 @@ from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
-from rcjax.solving.paths import CascadePlan, pair_indices
+from rcjax.solving.paths import CascadePlan
 
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
@@ -66,11 +66,13 @@ def lay_out_problem(
         refusal: () what one is worth, in right answers; None: nobody refuses.
         panels: of quadrature; by default as `quadrature` has them.
     """
-    k = len(model.models)
-    left, right = np.array(pairs(k), int).reshape(-1, 2).T if plan is None else (plan.left, plan.right)
-    indices = np.arange(len(left)) if plan is None else pair_indices(plan, k)
-    build = _build_tables if len(left) < _MANY_PAIRS else _build_many_tables
-    tables = build(model.marginals, model.copulas, model.cost, (left, right, indices), panels=panels)
+    if plan is None:
+        left, right = np.array(pairs(len(model.models)), int).reshape(-1, 2).T
+        chosen = left, right, np.arange(len(left))
+    else:
+        chosen = plan.left, plan.right, np.asarray(plan.pairs)
+    build = _build_tables if len(chosen[0]) < _MANY_PAIRS else _build_many_tables
+    tables = build(model.marginals, model.copulas, model.cost, chosen, panels=panels)
     if chain == "exact":  # whose programmes are then the same for every family of copulas
         tables = dataclasses.replace(tables, copulas=None)
     return Problem(model.marginals, tables, plan, chain, refusal)

@@ -39,6 +39,7 @@ class CascadePlan:
     cuts: jax.Array  # (E, k) the step that cuts each model of an end; −1 where the model defers to nobody
     left: jax.Array  # (P,) the models i of the pairs
     right: jax.Array  # (P,) and j
+    pairs: jax.Array  # (P,) its index among all pairs of the k models
     prefixes: jax.Array  # () bool, whether a path cut short is always another path
 
     @property
@@ -85,6 +86,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         "cuts": cuts,
         "left": left,
         "right": right,
+        "pairs": np.array([pairs(k).index(pair) for pair in zip(left.tolist(), right.tolist(), strict=True)], int),
         "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
     }
     return CascadePlan(**jax.device_put(arrays))
@@ -121,12 +123,6 @@ def candidate_paths(
     if not paths:
         raise ValueError("cascades is empty: name at least one cascade")
     return list(dict.fromkeys(paths))
-
-
-def pair_indices(plan: CascadePlan, k: int) -> np.ndarray:
-    """(P,) the indices of the plan's pairs among all pairs of k models."""
-    index = {pair: n for n, pair in enumerate(pairs(k))}
-    return np.array([index[i, j] for i, j in np.stack([plan.left, plan.right], 1).tolist()], int)
 
 
 def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:

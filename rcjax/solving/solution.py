@@ -28,7 +28,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at
 from rcjax.solving.objective import Tables, evaluate
-from rcjax.solving.paths import CascadePlan, pair_indices, plan_cascades
+from rcjax.solving.paths import CascadePlan, plan_cascades
 
 #: Newton steps that settle the thresholds on the gradient of the loss itself.
 _STEPS = 5
@@ -99,8 +99,7 @@ def solve(
         plan = plan_cascades(model, cascades, max_length)
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
-    k = len(model.models)
-    chosen = np.asarray(plan.left), np.asarray(plan.right), pair_indices(plan, k)
+    chosen = np.asarray(plan.left), np.asarray(plan.right), np.asarray(plan.pairs)
     lam = jnp.asarray(lam, model.cost.dtype)
     solved = _solve((model.marginals, model.copulas, model.cost), lam.reshape(-1), plan, chosen)
     return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), solved)

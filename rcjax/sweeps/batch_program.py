@@ -24,11 +24,9 @@ from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points as FrontierPoints, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.copula_choice import pair_ranks
-from rcjax.model.copula_fitting import fit_pairs
-from rcjax.model.fitting import fit_margins, pair_taus
+from rcjax.model.fitting import copulas_of, fit_margins, pair_taus
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs, pairs_by_likelihood
+from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
@@ -74,10 +72,9 @@ class Fit:
 
     calibrators: Calibrator  # leading axis k
     marginals: Marginal  # leading axis k
-    taus: jax.Array  # (P,) of all pairs
+    copulas: tuple[Copula, ...]  # (P,) of all pairs, by each family
     cost: jax.Array  # (k,)
     complete: jax.Array  # () bool: there is something of every model and of every pair
-    copulas: tuple[Copula, ...] | None = None  # (P,) of each family, where models state values; None: those of the taus
 
 
 def fit_problem(
@@ -94,7 +91,7 @@ def fit_problem(
         data: the logs.
         draws: what it is tuned on, without a leading axis.
         transform: that of the raw confidence.
-        families: of copulas, which are fitted by likelihood to pairs with models that state values.
+        families: of the copulas.
         near: marginals that its own are sought around, which is quicker.
     """
     rows = (column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered, data.query_cost))
@@ -104,28 +101,12 @@ def fit_problem(
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
     count = answered.astype(spent.dtype)
     taus = pair_taus(confidence, answered, left, right)
-    copulas = None
-    if values is not None:
-        rows = marginals, confidence, answered, taus
-        copulas = tuple(_likeliest_where_tied(family, *rows) for family in families)
-    return Fit(
-        calibrators,
-        marginals,
-        taus,
-        divide((spent * count).sum(0), count.sum(0)),
-        (count.T @ count > 0).all(),
-        copulas,
-    )
-
-
-def _likeliest_where_tied(
-    family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
-) -> Copula:
-    """(P,) the copulas of all pairs: as `fit` has them, by likelihood where ties would bias Kendall's τ."""
-    chosen = pairs(confidence.shape[1])
-    likeliest = fit_pairs(family, *pair_ranks(marginals, confidence, answered, chosen), taus).copula
-    tied, inverted = pairs_by_likelihood(marginals), jax.vmap(family.from_tau)(taus)
-    return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
+    if values is None:  # as no model states any, nothing ties
+        copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
+    else:
+        copulas = tuple(copulas_of(family, marginals, confidence, answered, taus) for family in families)
+    cost = divide((spent * count).sum(0), count.sum(0))
+    return Fit(calibrators, marginals, copulas, cost, (count.T @ count > 0).all())
 
 
 def refit_problem(
@@ -146,11 +127,7 @@ def refit_problem(
 
 
 def solve_problem(
-    plans: tuple[CascadePlan | None, ...],
-    problem: tuple[Fit, jax.Array],
-    *,
-    families: tuple[type[Copula], ...],
-    panels: int,
+    plans: tuple[CascadePlan | None, ...], problem: tuple[Fit, jax.Array], *, panels: int
 ) -> tuple[Points, ...]:
     """The points of one problem for each search, with leading axes (C, L), of copulas and λ.
 
@@ -160,16 +137,15 @@ def solve_problem(
     Args:
         plans: of each search; None: adaptive policies.
         problem: a fit with its λ (L,).
-        families: the C families of copulas.
         panels: of quadrature.
     """
     fit, lam = problem
 
     def under(family: jax.Array) -> tuple[Points, ...]:
-        tables = _tables(fit, families, family, panels)
+        tables = _tables(fit, family, panels)
         return tuple(_reported(_solve(fit, tables, lam, plan), fit) for plan in plans)
 
-    return tuple(lax.map(under, np.arange(len(families))))
+    return tuple(lax.map(under, np.arange(len(fit.copulas))))
 
 
 def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, labels: bool) -> tuple[Points, ...]:
@@ -184,32 +160,24 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
     return tuple(points | _judged(data, fit, draws, points) for points in searches)
 
 
-def _tables(fit: Fit, families: tuple[type[Copula], ...], family: jax.Array, panels: int) -> Tables:
+def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     """The tables of all pairs, under the copula family of this number."""
     left, right = np.array(pairs(fit.cost.shape[0]), int).reshape(-1, 2).T
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
-    def kernel(number: int) -> jax.Array:
-        copulas = jax.vmap(families[number].from_tau)(fit.taus) if fit.copulas is None else fit.copulas[number]
+    def kernel(copulas: Copula) -> jax.Array:
         return jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
 
     # One number for all problems: of the families, only that one is evaluated.
-    kernels = lax.switch(family, [partial(kernel, number) for number in range(len(families))])
+    kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
     return Tables(grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
 
 
 def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(fit.marginals, tables, lam)
-    k = fit.cost.shape[0]
-    indices = _pair_indices(plan.left, plan.right, k)
-    used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[indices])
+    used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[plan.pairs])
     return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
-
-
-def _pair_indices(left: jax.Array, right: jax.Array, k: int) -> jax.Array:
-    """(P,) indices of the pairs (left, right) among all pairs of k models, where plans are traced."""
-    return left * k - left * (left + 1) // 2 + right - left - 1
 
 
 def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:

@@ -6,10 +6,12 @@ import glob
 import inspect
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.json_checks import frozen
+from rcjax._base.arguments import instance
+from rcjax._base.json_checks import choice, frozen
 from rcjax.logs.errors import near
 from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
@@ -35,7 +37,7 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{path}: cannot be read: {error}: correct the file") from None
     try:
         _check(settings)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
     folder = path.parent
     settings["logs"] = _logs(settings.get("logs"), folder, path)
@@ -53,16 +55,11 @@ def _check(settings: dict[str, Any]) -> None:
         if key not in names:
             raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
         frozen(value, key)
-    for key, kinds, what in (
-        ("out", str, "a folder"),
-        ("prices", str | dict, "a file, or a table of prices by model"),
-    ):
-        if not isinstance(settings.get(key, ""), kinds):
-            raise ValueError(f"{key} is {settings[key]!r}: give {what}")
-    if isinstance(settings.get("prices"), dict):
+    instance(settings.get("out", ""), str, "out")
+    instance(settings.get("prices", ""), (str, Mapping), "prices")
+    if isinstance(settings.get("prices"), Mapping):
         read_prices(settings["prices"])
-    if settings.get("task", TASKS[0]) not in TASKS:
-        raise ValueError(f"task is {settings['task']!r}: give {' or '.join(TASKS)}")
+    choice(settings.get("task", TASKS[0]), TASKS, "task")
     swept = inspect.signature(check_settings).parameters
     check_settings(**{name: settings.get(name, everything[name].default) for name in swept})
 

@@ -19,9 +19,9 @@ import polars as pl
 from jax.sharding import Mesh
 
 from rcjax._core.batching import stack
+from rcjax._core.size_classes import fill_up
 from rcjax.copulas.families import as_family
 from rcjax.frontier.prices import lam_range
-from rcjax.logs.log import Log
 from rcjax.model.calibrated import stated_in
 from rcjax.solving.paths import CascadePlan, make_plan
 from rcjax.solving.quadrature import ORDER
@@ -40,7 +40,7 @@ from rcjax.sweeps.batch_program import (
     solve_problem,
 )
 from rcjax.sweeps.library import Library
-from rcjax.sweeps.problems import Batch, Sample, SweepSettings, draw, size_of_training, training
+from rcjax.sweeps.problems import Batch, Shape, SweepSettings, draw, size_of_training, training
 from rcjax.sweeps.result_tables import fits_table, points_table
 
 _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
@@ -61,19 +61,21 @@ def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) 
     data, rows = _data(batch, library, settings)
     width = _width(batch, plans, settings, mesh)
     several = mesh.size * (width or 1)
-    draws = [
-        _draws(number, replicate, _drawn(batch, library, sample, replicate, rows[number]))
-        for number, sample in enumerate(batch.samples)
-        for replicate in batch.replicates
-    ]
+
+    def drawn(number: int, replicate: int) -> Draws:
+        sample, own = batch.samples[number], rows[number][rows[number] < shape.queries - 1]
+        chosen = draw(own, sample, replicate, library.entries[sample.log].digest)
+        return Draws(*map(np.asarray, (number, replicate, _filled(chosen, shape))))  # pyright: ignore
+
+    draws = [drawn(number, replicate) for number in range(len(batch.samples)) for replicate in batch.replicates]
     draws = _stacked(draws, batch.room[1], several)
     lam = lay_over(data.lam[draws.sample], mesh, spread=True)
     laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
     on_devices = partial(program, mesh=mesh, width=width)
     families = tuple(as_family(name) for name in settings.copulas)
-    fit_on_devices = partial(on_devices, transform=shape.task, families=families if shape.stated else ())
+    fit_on_devices = partial(on_devices, transform=shape.task, families=families)
     if settings.replicates:
-        samples_alone = _stacked([_draws(number, 0, row) for number, row in enumerate(rows)], batch.room[0], several)
+        samples_alone = _stacked([drawn(number, 0) for number in range(len(rows))], batch.room[0], several)
         samples = everywhere(fit_on_devices(fit_problem)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
         fits = fit_on_devices(refit_problem)((laid, samples), spread)
     else:
@@ -81,14 +83,10 @@ def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) 
     points = ()
     if plans:
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = on_devices(solve_problem, families=families, panels=settings.panels)(on_all, (fits, lam))
+        points = on_devices(solve_problem, panels=settings.panels)(on_all, (fits, lam))
     labels = "labels" in shape.paths
     solved = on_devices(judge_problem, labels=labels)(laid, (fits, spread, points))
     return lam, fits, _in_order(shape.paths, solved)
-
-
-def _draws(number: int, replicate: int, rows: np.ndarray) -> Draws:
-    return Draws(np.array(number), np.array(replicate), rows)  # pyright: ignore[reportArgumentType]
 
 
 def _in_order(paths: tuple, solved: tuple) -> list:
@@ -115,31 +113,19 @@ def _data(batch: Batch, library: Library, settings: SweepSettings) -> tuple[Data
         chosen = training(n, sample, size, entry.digest)
         held_out = np.ones(n, bool)
         held_out[chosen] = settings.train is None
-        matrices = (log.logprob, log.correct, log.answered, log.query_cost, held_out)
-        full = [_filled(np.asarray(matrix), shape.queries) for matrix in matrices]
+        matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
+        full = fill_up(*map(np.asarray, matrices), size=shape.queries)
         lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
         lam = np.asarray(lam, full[0].dtype)
-        logs.append(Data(*full, lam, _values(log, shape.stated)))  # pyright: ignore[reportArgumentType,reportCallIssue]
-        rows.append(_filled(chosen.astype(np.int32), shape.drawn, shape.queries - 1))
+        values = stated_in(log) if shape.stated else None
+        logs.append(Data(*full, lam, None if values is None else values.astype(full[0].dtype)))  # pyright: ignore
+        rows.append(_filled(chosen.astype(np.int32), shape))
     return _stacked(logs, batch.room[0], 1), rows
 
 
-def _values(log: Log, stated: int) -> np.ndarray | None:
-    """(k, V) raw log-probabilities that the models of a log state; None where there is no room for any."""
-    values = stated_in(log) if stated else None
-    return None if values is None else values.astype(np.asarray(log.logprob).dtype)
-
-
-def _drawn(batch: Batch, library: Library, sample: Sample, replicate: int, rows: np.ndarray) -> np.ndarray:
-    empty = batch.shape.queries - 1
-    drawn = draw(rows[rows < empty], sample, replicate, library.entries[sample.log].digest)
-    return _filled(drawn, len(rows), empty)
-
-
-def _filled(values: np.ndarray, size: int, value: int = 0) -> np.ndarray:
-    """The values (n, …), then others up to the size: False, or a number."""
-    rest = np.full((size - len(values), *values.shape[1:]), value, values.dtype)
-    return np.concatenate([values, rest])
+def _filled(rows: np.ndarray, shape: Shape) -> np.ndarray:
+    """The rows of a draw, and behind them a query that nobody answered."""
+    return np.pad(rows, (0, shape.drawn - len(rows)), constant_values=shape.queries - 1)
 
 
 def _width(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:

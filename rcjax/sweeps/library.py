@@ -24,8 +24,9 @@ _MOST_BYTES = 2**30  # bytes of logs that stay in memory; others are read again 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What is known of a log without reading it again."""
+    """What is known of a log without reading it again: its row in the table of logs."""
 
+    log: str
     source: str
     models: tuple[str, ...] = ()
     cost: tuple[float, ...] = ()
@@ -72,9 +73,8 @@ class Library:
             return _fully_labelled(source)
         if name not in self._read:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", IncompleteLogWarning)
-                warnings.simplefilter("ignore", LeftOutWarning)
-                warnings.simplefilter("ignore", UnlabelledWarning)
+                for kind in (IncompleteLogWarning, LeftOutWarning, UnlabelledWarning):
+                    warnings.simplefilter("ignore", kind)
                 self._read[name] = _fully_labelled(read_log(source, **self._reading))
             while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MOST_BYTES:
                 self._read.popitem(last=False)
@@ -98,18 +98,11 @@ class Library:
                 cost = tuple(np.asarray(log.cost, float).tolist())
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
-                entry = Entry(
-                    log.source,
-                    log.models,
-                    cost,
-                    log.n_queries,
-                    details["provenance"]["digest"],
-                    task=log.task,
-                    details=json.dumps(details),
-                    answers=log.answer is not None,
-                )
+                known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
+                answers = log.answer is not None
+                entry = Entry(name, *known, task=log.task, details=json.dumps(details), answers=answers)
             except (ValueError, OSError) as problem:
-                entry = Entry(origin, problem=" ".join(str(problem).split()))
+                entry = Entry(name, origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry
         return shapes
 

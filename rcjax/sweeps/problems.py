@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rcjax._base.arguments import whole
 from rcjax.copulas.families import as_family
+from rcjax.frontier.prices import check_lam
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import stated_in
@@ -64,32 +66,20 @@ def check_settings(
         cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels: as `rcjax.sweeps.sweep` takes them.
     """
     families = tuple(as_family(name).__name__ for name in _listed(copulas))
-    chosen = tuple(_listed(seeds))
-    if not all(_counts(number, 0) for number in (replicates, *chosen)):
-        raise ValueError(f"replicates is {replicates!r} and seeds {seeds!r}: give whole numbers of 0 or more")
+    chosen = tuple(whole(seed, "seeds", 0) for seed in _listed(seeds))
+    replicates = whole(replicates, "replicates", 0)
     if not families or not chosen:
         raise ValueError("nothing to sweep over: give at least one copula and one seed")
     if len(chosen) > 1 and not replicates and train is None:
         raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
-    whole = _counts(train, 2)
-    if not (train is None or whole or (isinstance(train, float | np.floating) and 0 < train < 1)):
-        raise ValueError(f"train is {train!r}: give a number of queries of at least 2, or a share between 0 and 1")
-    if max_length is not None and not _counts(max_length, 1):
-        raise ValueError(f"max_length is {max_length!r}: a cascade has at least 1 model")
-    if not _counts(batch, 1):
-        raise ValueError(f"batch is {batch!r}: give how many problems to solve together, such as {PROBLEMS}")
-    if not _counts(panels, 2):
-        raise ValueError(f"panels is {panels!r}: give a whole number of at least 2, such as {PANELS}")
-    share = train if train is None else int(train) if whole else float(train)
-    searches = _searches(cascades)
-    prices = _prices(lam)
-    whole_seeds = tuple(int(number) for number in chosen)
-    draws = int(replicates), whole_seeds, share
-    return SweepSettings(searches, families, prices, *draws, max_length, int(batch), int(panels))
-
-
-def _counts(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+    if isinstance(train, float | np.floating) and 0 < train < 1:
+        train = float(train)
+    elif train is not None:
+        train = whole(train, "train, unless it is a share between 0 and 1,", 2)
+    longest = None if max_length is None else whole(max_length, "max_length", 1)
+    draws = replicates, chosen, train
+    size = whole(batch, "batch", 1), whole(panels, "panels", 2)
+    return SweepSettings(_searches(cascades), families, _prices(lam), *draws, longest, *size)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:
@@ -103,38 +93,30 @@ def _searches(cascades: Any) -> dict[str, Search]:
         named = {str(name): search for name, search in cascades.items()}
     else:
         named = {str(search): search for search in _listed(cascades)}
-    for name, search in named.items():
-        if not (search in NAMED_SEARCHES if isinstance(search, str) else _are_cascades(search)):
-            searches = ", ".join(NAMED_SEARCHES)
-            raise ValueError(
-                f"cascades: {name!r} is no search: give {searches}, or a table of lists of cascades by name"
-            )
     if not named:
         raise ValueError("cascades is empty: name at least one search, such as 'all'")
-    return {name: s if isinstance(s, str) else tuple(tuple(path) for path in s) for name, s in named.items()}
+    return {name: _search(name, search) for name, search in named.items()}
 
 
-def _are_cascades(search: Any) -> bool:
-    """Whether it is a list of lists; that they name models is seen with the logs."""
-    return _is_list(search) and len(search) > 0 and all(map(_is_list, search))
+def _search(name: str, search: Any) -> Search:
+    """A named search, or a tuple of cascades; that these name models is seen with the logs."""
+    if isinstance(search, str) and search in NAMED_SEARCHES:
+        return search
+    if _is_list(search) and search and all(map(_is_list, search)):
+        return tuple(tuple(path) for path in search)
+    searches = ", ".join(NAMED_SEARCHES)
+    raise ValueError(f"cascades: {name!r} is no search: give {searches}, or a table of lists of cascades by name")
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+def _is_list(search: Any) -> bool:
+    return isinstance(search, Sequence) and not isinstance(search, str)
 
 
 def _prices(lam: Any) -> int | tuple[float, ...]:
-    if isinstance(lam, int | np.integer) and not isinstance(lam, bool):
-        if lam < 2:
-            raise ValueError(f"lam is {lam}: give how many prices to solve for, at least 2, or a list of prices")
-        return int(lam)
-    try:
-        prices = np.unique(np.asarray(_listed(lam), float))
-    except (TypeError, ValueError):
-        prices = np.zeros(0)
-    if isinstance(lam, bool) or not prices.size or not np.isfinite(prices).all() or prices[0] <= 0:
-        raise ValueError(f"lam is {lam!r}: give a number of prices, or a list of finite prices above 0")
-    return tuple(prices.tolist())
+    """How many prices, or the prices, rising."""
+    if isinstance(lam, int | np.integer):
+        return whole(lam, "lam, how many prices to solve for,", 2)
+    return tuple(check_lam(_listed(lam)).tolist())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -81,13 +81,19 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
     options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})
     task = ray.remote(**options)(_task)
     setting = {name: _of_jax(name) for name in _TAKEN_OVER} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
-    waiting, running, parcel = deque(numbers), {}, _Parcel(ray, work)
+    waiting, running = deque(numbers), {}
+
+    @lru_cache(maxsize=1)  # once for batches that follow each other and are of the same logs
+    def put(names: tuple[str, ...]) -> Any:
+        # As bytes: arrays that Ray itself unpacks would be float32 before the task has switched on float64.
+        return ray.put(pickle.dumps(work.library.part(names)))
+
     try:
         while waiting or running:
             room = max(1, int(_AHEAD * ray.cluster_resources().get(kind, 0)))  # nodes come and go
             while waiting and len(running) < room:
                 number = waiting.popleft()
-                sent = parcel.of(number), work.batches[number], work.settings
+                sent = put(_names(work, number)), work.batches[number], work.settings
                 running[task.remote(setting, _versions(), *sent)] = number
             for reference in ray.wait([*running])[0]:
                 number = running.pop(reference)
@@ -106,25 +112,8 @@ def _kind(ray: Any) -> str:
     return kind
 
 
-class _Parcel:
-    """The logs of a batch in Ray's store: once for batches that follow each other and are of the same logs."""
-
-    def __init__(self, ray: Any, work: Work) -> None:
-        self._ray, self._work = ray, work
-        self._names: list[str] = []
-        self._reference: Any = None
-
-    def of(self, number: int) -> Any:
-        names = _names(self._work, number)
-        if names != self._names:
-            # As bytes: arrays that Ray itself unpacks would be float32 before the task has switched on float64.
-            content = pickle.dumps(self._work.library.part(names))
-            self._names, self._reference = names, self._ray.put(content)
-        return self._reference
-
-
-def _names(work: Work, number: int) -> list[str]:
-    return list(dict.fromkeys(sample.log for sample in work.batches[number].samples))
+def _names(work: Work, number: int) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sample.log for sample in work.batches[number].samples))
 
 
 def _versions() -> dict[str, str]:

@@ -5,7 +5,6 @@ Fits are kept so that any of the frontiers can be had again, with its model, to 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +30,6 @@ from rcjax.model.margin_files import (
 from rcjax.model.provenance import Details
 from rcjax.solving.lambda_grid import select
 from rcjax.sweeps.batch_program import Fit
-from rcjax.sweeps.library import Entry
 from rcjax.sweeps.problems import Batch, Search, SweepSettings
 
 #: Columns of the results, whichever searches there are; what they mean is told by `Sweep.points`.
@@ -54,26 +52,8 @@ POINTS = {
     "held_out_cost": pl.Float64,
     "held_out": pl.Int64,
 }
-LOGS = {
-    "log": pl.String,
-    "source": pl.String,
-    "models": pl.List(pl.String),
-    "cost": pl.List(pl.Float64),
-    "queries": pl.Int64,
-    "digest": pl.String,
-    "problem": pl.String,
-    "task": pl.String,
-    "details": pl.String,
-    "answers": pl.Boolean,
-}
 FITS = {"log": pl.String, "seed": pl.Int64, "fit": pl.String}
 _FAILED = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")
-
-
-def logs_table(entries: Mapping[str, Entry]) -> pl.DataFrame:
-    """A row per log, from what is known of each, by name."""
-    rows = [{"log": name, **dataclasses.asdict(entry)} for name, entry in entries.items()]
-    return pl.DataFrame(rows, schema=LOGS)
 
 
 def points_table(
@@ -170,10 +150,9 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
             content = {
                 "calibrators": margin_to_json(one.calibrators),
                 "marginals": margin_to_json(one.marginals),
-                **{name: np.asarray(getattr(one, name)).tolist() for name in ("taus", "cost")},
+                "copulas": {type(copula).__name__: arrays_to_json(copula) for copula in one.copulas},
+                "cost": np.asarray(one.cost).tolist(),
             }
-            if one.copulas is not None:
-                content["copulas"] = {type(copula).__name__: arrays_to_json(copula) for copula in one.copulas}
             rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
     return pl.DataFrame(rows, schema=FITS)
 
@@ -184,13 +163,10 @@ def model_of(log: Mapping[str, Any], fit: str, copula: str) -> CascadeModel:
     family = as_family(copula)
     details = json.loads(log["details"]) | {"fit": {"copula": family.__name__, "method": "tau"}}
     calibrators = calibrators_from_json(data["calibrators"], log["task"])
-    copulas = jax.vmap(family.from_tau)(jnp.asarray(data["taus"]))
-    if "copulas" in data:
-        copulas = family(**arrays_from_json(data["copulas"][family.__name__]))
     return CascadeModel(
         calibrators=calibrators,
         marginals=marginals_from_json(data["marginals"], calibrators),
-        copulas=copulas,
+        copulas=family(**arrays_from_json(data["copulas"][family.__name__])),
         cost=jnp.asarray(data["cost"]),
         models=tuple(log["models"]),
         details=Details.from_json(details),

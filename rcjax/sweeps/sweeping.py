@@ -37,7 +37,7 @@ from rcjax.sweeps.engines import Engine, Work, solve_here
 from rcjax.sweeps.library import Library, named
 from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, check_settings, plan_batches
 from rcjax.sweeps.ray_engine import connected
-from rcjax.sweeps.result_tables import frontier_of, logs_table, model_of
+from rcjax.sweeps.result_tables import frontier_of, model_of
 
 FORMAT = "rcjax-sweep"
 
@@ -291,7 +291,7 @@ def _prepare(target: Path, settings: SweepSettings, library: Library, batches: l
     done = np.zeros(len(batches), bool)
     if jax.process_index() == 0:
         open_folder(target, wanted)
-        write_table(target / "logs.parquet", logs_table(library.entries))
+        write_table(target / "logs.parquet", pl.DataFrame(list(library.entries.values())))
         done = np.array(finished(target, len(batches)))
     if jax.process_count() > 1:
         from jax.experimental.multihost_utils import broadcast_one_to_all

@@ -13,7 +13,7 @@ from rcjax.model.pairs import pairs
 from rcjax.solving import bellman, error_and_cost
 from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.bellman import best_cascades
-from rcjax.solving.paths import candidate_paths, make_plan, pair_indices
+from rcjax.solving.paths import candidate_paths, make_plan
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -28,7 +28,7 @@ def problem(model, panels=None):
     """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
     k = len(model.models)
     plan = make_plan(candidate_paths(model.models, "all"), k)
-    indices = pair_indices(plan, k)
+    indices = np.asarray(plan.pairs)
     left, right = np.array(pairs(k), int).T
     return laid_out(model.marginals, model.copulas, model.cost, (left[indices], right[indices], indices), panels), plan
 

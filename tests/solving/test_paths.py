@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cascade_references import random_models, take
 
-from rcjax.solving.paths import make_plan, pair_indices, plan_cascades
+from rcjax.solving.paths import make_plan, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -89,9 +89,9 @@ def test_prefixes():
     assert not make_plan([(0, 1)], 3).prefixes
 
 
-def test_pair_indices():
-    assert pair_indices(make_plan(everything(3), 3), 3).tolist() == [0, 1, 2]
-    assert pair_indices(make_plan([(0, 2)], 3), 3)[0] == 1
+def test_pairs_are_counted_among_all():
+    assert make_plan(everything(3), 3).pairs.tolist() == [0, 1, 2]
+    assert make_plan([(0, 2)], 3).pairs[0] == 1
 
 
 # -- some of the paths of a plan

@@ -18,18 +18,6 @@ from rcjax.sweeps.problems import (
     training,
 )
 
-GOOD = {
-    "cascades": "all",
-    "copulas": "gumbel",
-    "lam": 50,
-    "replicates": 3,
-    "seeds": 0,
-    "train": None,
-    "max_length": None,
-    "batch": 256,
-    "panels": 9,
-}
-
 
 @settings(deadline=None)
 @given(
@@ -111,8 +99,8 @@ def test_a_file_of_settings(tmp_path):
         ("lam = 8", "logs: give a list of files"),
         ('log = ["a.csv"]', "log is no setting of a sweep .did you mean 'logs'"),
         ('logs = ["a.csv"]\ndevices = 3', "devices is no setting of a sweep"),
-        ('logs = ["a.csv"]\nprices = 3', "prices is 3: give a file, or a table"),
-        ('logs = ["a.csv"]\nout = 3', "out is 3: give a folder"),
+        ('logs = ["a.csv"]\nprices = 3', "prices must be a text or a mapping, not an int"),
+        ('logs = ["a.csv"]\nout = 3', "out must be a text, not an int"),
     ],
 )
 def test_a_file_of_settings_that_is_wrong(tmp_path, content, message):
