@@ -146,15 +146,24 @@ def _inherited(member: pdoc.doc.Class) -> list[pdoc.doc.Doc]:
 
 
 def _describe_member(owner: str, member: pdoc.doc.Doc) -> list[str]:
-    if isinstance(member, pdoc.doc.Variable):
+    if isinstance(member, pdoc.doc.Variable) or _is_described_of_a_base(member):
         return [f"- **`{owner}.{member.name}`**: {_first(member)}"]
     signature = _short(str(member.signature)) if isinstance(member, pdoc.doc.Function) else ""
     return [f"### `{owner}.{member.name}`", *code(f"{member.name}{signature}"), *prose(member.docstring, False)]
 
 
+def _is_described_of_a_base(member: pdoc.doc.Doc) -> bool:
+    """Whether a base with an entry of its own has this member: its signature stands there."""
+    module, _, path = member.fullname.removesuffix(f".{member.name}").rpartition(".")
+    bases = getattr(importlib.import_module(module), path).__mro__[1:]
+    return any(base.__name__ in homes() and member.name in vars(base) for base in bases)
+
+
 def _short(signature: str) -> str:
-    """A signature without the modules of its types."""
-    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", signature).replace("jax.Array", "Array")
+    """A signature without self and the modules of its types; what JAX takes for an array is one word."""
+    signature = re.sub(r"^\(\s*(?:self|cls)(?:, ?|(?=\)))", "(", signature)
+    array = "Union[Array, numpy.ndarray, numpy.bool, numpy.number, bool, int, float, complex]"
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", signature).replace(array, "ArrayLike")
 
 
 def code(text: str) -> list[str]:
