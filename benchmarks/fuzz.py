@@ -37,7 +37,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.responder import encoded
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
-from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, whole_completion
+from rcjax.serving.gateway.sent_completions import Trace, chunks_of, sent_choice, sent_choices, whole_completion
 from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.prompts import text_bytes
 from rcjax.serving.streams import Assembly, read_chunks
@@ -127,7 +127,7 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
         changed_options(options, [{"temperature": 0}])
         json.dumps([recorded_options(options), digest_of_others(options)], allow_nan=False)
     text_bytes(read.messages)
-    Wording(read, Refusals()).choices(_WHOLE, "A", judged=True)
+    sent_choices(read, Refusals(), _WHOLE, "A", judged=True)
 
 
 _SIGNALS = (Choice(("A", "B")), Stated(), MeanLogprob())
@@ -162,7 +162,7 @@ def events(content: bytes) -> None:
             async for chunk in read_chunks(whole.watch(source())):
                 whole.add(chunk)
                 for asked in _ASKED:
-                    choices = [Wording(asked, Refusals()).choice(choice) for choice in chunk["choices"]]
+                    choices = [sent_choice(asked, choice) for choice in chunk["choices"]]
                     _strict(encoded({**chunk, "choices": choices}))
         except CallError as problem:
             _expect(str(problem).isprintable())
@@ -190,11 +190,11 @@ def _sent(completion: Any, usage: Usage) -> None:
         text = None
     if not all(isinstance(choice, dict) for choice in completion["choices"]):
         return
-    account = Account("q", "answered", "large")
+    trace = Trace("q", "answered", "large")
     for asked in _ASKED:
         for judged in (False, True):
-            choices = Wording(asked, Refusals()).choices(completion, text, judged=judged)
-            whole = whole_completion(account, completion, choices, sum_usages([usage]))
+            choices = sent_choices(asked, Refusals(), completion, text, judged=judged)
+            whole = whole_completion(trace, completion, choices, sum_usages([usage]))
             try:
                 _strict(encoded(whole))
                 translated = ResponseAssembly({})

@@ -118,8 +118,8 @@ class Service:
 
     def settle(self):
         """Wait until no request is worked on: a second question may come after the end of a stream."""
-        admission, end = self.app.state.gateway.admission, time.monotonic() + 30
-        while admission.busy:
+        gateway, end = self.app.state.gateway, time.monotonic() + 30
+        while gateway.busy:
             assert time.monotonic() < end
             time.sleep(1e-3)
 

@@ -161,7 +161,7 @@ def spread(budget: Any, per_day: float | None, log: Path) -> "tuple[float | None
         log: perhaps that of a service.
     """
     from rcjax.policy.following import PERIODS, Period
-    from rcjax.serving.spending import queries_per_day
+    from rcjax.serving.billing import queries_per_day
 
     if not isinstance(budget, Period):
         if per_day is not None:

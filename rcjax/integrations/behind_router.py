@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from rcjax.policy.policy_files import load_policy
 from rcjax.serving.asking import known_prices, read_price
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import Usage, said_bytes
-from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError, fault_within
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, file_signature, make_lineup
@@ -109,7 +108,7 @@ class RoutedAnswer(Responder):
         self.headers: Mapping[str, str] = {}
         self.calls: list[Call] = []
         """That have ended."""
-        self._estimate: Callable[[str, int], float] = _nothing
+        self._estimate: Callable[[str, int], float] = lambda model, said: 0.0
         self._model, self._said = "", 0
         self._work = work
         self._task: asyncio.Task[None] | None = None
@@ -177,10 +176,6 @@ class RoutedAnswer(Responder):
             self._task = asyncio.create_task(self._work(self))
 
 
-def _nothing(model: str, said: int) -> float:
-    return 0.0
-
-
 async def _nobody(message: Any) -> None:
     raise AssertionError(message)
 
@@ -242,9 +237,7 @@ class Desk:
         except ApiError as problem:
             answer.fail(problem)
         except Exception as problem:  # whose message may quote what was asked
-            traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None
-            _LOGGER.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
-            answer.fail(ApiError(500, "rcjax itself failed: the log says where", "internal_error"))
+            answer.fail(fault_within(problem))
         finally:
             WITH.reset(token)
 

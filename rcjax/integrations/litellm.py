@@ -12,14 +12,11 @@ Needs `pip install 'litellm[proxy]'`; neither JAX nor numpy is imported.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import queue
-import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,16 +39,11 @@ _REMEMBERED = 4096  # answers whose headers may still be asked for
 
 
 class Provider(litellm.CustomLLM, CustomLogger):
-    """Answers requests for `rcjax/NAME` by the policy that the entry of this model names.
+    """Answers requests for `rcjax/NAME` by the policy that the entry of this model names."""
 
-    Args:
-        router: the `litellm.Router` whose models it asks; None for that of LiteLLM's proxy.
-    """
-
-    def __init__(self, router: Any = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._router = router
-        self._desk = Desk(self._models, _folders)
+        self._desk = Desk(_router, _folders)
         self._answers: OrderedDict[str, RoutedAnswer] = OrderedDict()
 
     async def acompletion(self, **call: Any) -> Any:
@@ -65,31 +57,9 @@ class Provider(litellm.CustomLLM, CustomLogger):
         response._hidden_params["additional_headers"] = _ours(answer.headers)
         return response
 
-    def completion(self, **call: Any) -> Any:
-        """The same for those who do not wait by asyncio."""
-        return asyncio.run_coroutine_threadsafe(self.acompletion(**call), self._loop).result()
-
     def astreaming(self, **call: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
         """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
         return _streamed(self._answer(call, stream=True), call["logging_obj"])
-
-    def streaming(self, **call: Any) -> Iterator[Any]:
-        """The same for those who do not wait by asyncio."""
-        pieces: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
-
-        async def collect() -> None:
-            try:
-                async for piece in self.astreaming(**call):
-                    pieces.put((piece, None))
-            except Exception as problem:
-                pieces.put((None, problem))
-            pieces.put((None, None))
-
-        asyncio.run_coroutine_threadsafe(collect(), self._loop)
-        while (part := pieces.get()) != (None, None):
-            if part[1] is not None:
-                raise part[1]
-            yield part[0]
 
     async def async_post_call_response_headers_hook(
         self, data: Mapping[str, Any], user_api_key_dict: Any, response: Any, request_headers: Any = None, **_: Any
@@ -106,16 +76,6 @@ class Provider(litellm.CustomLLM, CustomLogger):
         if answer is None:
             return None
         return _ours(await answer.first_headers())
-
-    def _models(self) -> Any:
-        """The router. Raises ApiError where there is none."""
-        if self._router is not None:
-            return self._router
-        proxy_server = import_module("litellm.proxy.proxy_server")
-        if proxy_server.llm_router is None:
-            what = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
-            raise ApiError(500, f"{what}, or give Provider a litellm.Router", "misconfigured", lasting=True)
-        return proxy_server.llm_router
 
     def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> RoutedAnswer:
         """The answer to a request, whose headers may be asked for."""
@@ -138,17 +98,19 @@ class Provider(litellm.CustomLLM, CustomLogger):
         trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
         await self._desk.answer(request, headers, _seconds(call.get("timeout")), answer, **trace)
 
-    @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of those who have none."""
-        loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, name=PROVIDER, daemon=True).start()
-        return loop
-
 
 def _ours(headers: Mapping[str, str]) -> dict[str, str]:
     """Without the id of the request, of which LiteLLM has its own."""
     return {name: value for name, value in headers.items() if name.startswith("x-rcjax-")}
+
+
+def _router() -> Any:
+    """The router of LiteLLM's proxy. Raises ApiError where there is none."""
+    router = import_module("litellm.proxy.proxy_server").llm_router
+    if router is None:
+        what = "there is no router of LiteLLM's proxy: start it by litellm --config config.yaml"
+        raise ApiError(500, what, "misconfigured", lasting=True)
+    return router
 
 
 def _folders() -> list[Path]:

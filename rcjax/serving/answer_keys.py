@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from rcjax.serving.call_log import Call
 
 
+#: What to do about keys that nothing makes.
+_NO_KEY = "give rcjax.Cascade the function that makes one of an answer; a service needs a log with a column answer"
+
 _OTHERWISE = "such answers are not compared, and the confidence decides"
 
 
 class CascadeWarning(UserWarning):
     """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""
-
-
-def checked_key(key: Any) -> Callable[[str], str] | None:
-    """The function that makes keys, or None. Raises TypeError for what cannot be called."""
-    if key is not None and not callable(key):
-        raise TypeError(f"answer_key must be a function of an answer, not {what_it_is(key)}")
-    return cast("Callable[[str], str] | None", key)
 
 
 class AnswerKeys:
@@ -75,11 +71,12 @@ class Comparing:
     """
 
     def __init__(self, policy: AnyPolicy, key: Callable[[str], str] | None) -> None:
-        key = checked_key(key)
+        if key is not None and not callable(key):
+            raise TypeError(f"answer_key must be a function of an answer, not {what_it_is(key)}")
         keyed = any(one.compare == "key" for part in policy.rungs for one in part.agreements.values())
         if keyed and key is None:
             what = "the policy compares keys of answers, as the column answer_key of its log has them"
-            raise ValueError(f"answer_key: {what}: give the function that makes one of an answer")
+            raise ValueError(f"answer_key: {what}: {_NO_KEY}")
         # Without a key, the decision is left to the confidence.
         self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
 
@@ -143,7 +140,7 @@ def votes_apart(record: Mapping[str, Any], model: str, key: Callable[[str], Any]
         normalise = AsInLog("key", AnswerKeys(key, _NO_VOTE))
     elif compare not in COMPARISONS or compare == "key":
         what = f"the answers of {model} vote by keys, as the column answer_key of its log has them"
-        raise ValueError(f"{what}, which no reply tells: give answer_key, the function that makes one of an answer")
+        raise ValueError(f"answer_key: {what}: {_NO_KEY}")
     else:
         normalise = AsInLog(cast(Comparison, compare))
     return Votes(int(record.get("samples", 1)), record.get("temperature"), normalise, apart=True)

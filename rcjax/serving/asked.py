@@ -193,36 +193,6 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any] | None = No
     return record_asked(endpoint.signal, more, endpoint.price)
 
 
-class AskedRecords:
-    """How models are asked, by the options of a question: what was made once serves the questions that are alike.
-
-    Args:
-        endpoints: of each model by name.
-    """
-
-    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
-        self._endpoints = endpoints
-        self._usual = {model: record_endpoint(endpoint) for model, endpoint in endpoints.items()}
-        self._made: dict[tuple[str, str], str | None] = {}
-
-    def of(self, model: str, overrides: Mapping[str, Any]) -> str | None:
-        """`record_endpoint` of a model, and of a question's own options."""
-        if not overrides:
-            return self._usual[model]
-        key = model, repr(overrides)
-        if key in self._made:
-            return self._made[key]
-        record = record_endpoint(self._endpoints[model], overrides)
-        if len(key[1]) <= _LONGEST_KEPT:
-            if len(self._made) >= _MOST_KEPT:
-                self._made.clear()
-            self._made[key] = record
-        return record
-
-
-_MOST_KEPT, _LONGEST_KEPT = 256, 512  # ways of asking; characters of one
-
-
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that JSON can hold."""
     plain = {}

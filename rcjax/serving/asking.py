@@ -49,7 +49,7 @@ class Asking:
     """How the models are asked: arguments of `rcjax.serving.cascade.Cascade`, for all models or by model."""
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
-    signal: Signal | Mapping[str, Signal] | None
+    signal: Signal | Mapping[str, Signal | None] | None
     served: Mapping[str, str] | None
     options: Mapping[str, Any] | None
     model_options: Mapping[str, Mapping[str, Any]] | None
@@ -228,25 +228,21 @@ def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
 
 
 def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The signal of each model: as given, or that of the log that the policy was tuned on; votes have their own."""
-    signal, key = asking.signal, asking.answer_key
-    named = signal if isinstance(signal, Mapping) else {}
-    apart = {model: votes_apart(records.get(model, {}), model, key) for model in models if model not in named}
-    votes = {model: one for model, one in apart.items() if one is not None}
-    models = [model for model in models if model not in votes]
-    if signal is not None:
-        return _for_each(models, signal, "signal") | votes
-    recorded = {model: signal_from_record(records.get(model, {})) for model in models}
-    unknown = [model for model, one in recorded.items() if one is None]
-    code = {model: str(records.get(model, {}).get("signal")) for model in unknown}
-    if unknown and all(map(is_check, code.values())):
-        advice = "which no file of a policy starts by itself: give signal=rcjax.signals.Check(…)"
-        raise ValueError(f"signal: {', '.join(unknown)}: the policy was tuned on {code[unknown[0]]}, {advice}")
+    """The signal of each model: that of its votes, the one that is given, or that of the log of the policy."""
+    given = asking.signal if isinstance(asking.signal, Mapping) else dict.fromkeys(models, asking.signal)
+    signals = {}
+    for model in models:
+        record = records.get(model, {})
+        ways = votes_apart(record, model, asking.answer_key), given.get(model), signal_from_record(record)
+        signals[model] = next((way for way in ways if way is not None), None)
+    unknown = [model for model, one in signals.items() if one is None]
+    names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
-        raise ValueError(
-            f"signal: the policy does not tell that of {', '.join(unknown)}: give what its log was made with"
-        )
-    return recorded | votes
+        by_code = f"was tuned on {names[0]}, which no file of a policy starts by itself"
+        what = by_code if all(map(is_check, names)) else "does not tell what its log was made with"
+        advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
+        raise ValueError(f"signal of {', '.join(unknown)}: the policy {what}: {advice}")
+    return signals
 
 
 def _with_versions(signals: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

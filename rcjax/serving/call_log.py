@@ -24,6 +24,8 @@ from rcjax._base.wording import count
 #: Tokens of the input that came from a cache, and that were put into one; a line tells them where there are some.
 CACHED = ("cached_tokens", "cache_write_tokens")
 
+_OPTIONAL = ("segment", "likeliest", *CACHED, "unread", "asked")
+
 VERSION = 1  # of the lines of a call log
 
 #: What becomes of a call that is to be logged.
@@ -193,34 +195,31 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
-    asked = {} if call.asked is None else {"asked": call.asked}
-    unread = {"unread": True} if call.unread else {}
-    likeliest = {} if call.likeliest is None else {"likeliest": call.likeliest}
-    segment = {} if call.segment is None else {"segment": call.segment}
-    return {
+    row = {
         "call_log": VERSION,
         "query": call.query,
-        **segment,
+        "segment": call.segment,
         "model": call.model,
         "logprob": "-inf" if call.logprob == -math.inf else call.logprob,  # which JSON has no number for
         "answer": call.answer,
-        **likeliest,
+        "likeliest": call.likeliest,
         "cost": call.cost,
         "input_tokens": call.input_tokens,
         "output_tokens": call.output_tokens,
-        **{name: count for name in CACHED if (count := getattr(call, name))},
+        **{name: getattr(call, name) for name in CACHED},
         "estimated": call.estimated,
         "calibrated": call.confidence,
         "shadow": call.shadow,
         "error": call.error,
-        **unread,
+        "unread": call.unread,
         "served": call.served,
         "attempts": call.attempts,
-        **asked,
+        "asked": call.asked,
         "seconds": round(call.seconds, 6),
         "time": call.time,
         **({} if call.billed is None else asdict(call.billed)),
     }
+    return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -14,7 +12,7 @@ from typing import Any
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
 from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.asked import AskedRecords
+from rcjax.serving.asked import record_endpoint
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import CallError, Failure, choice_text, joined, read_reply
@@ -22,7 +20,7 @@ from rcjax.serving.endpoint import TIMED_OUT, complete, openai, request, stream_
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Prompt, request_bytes
 from rcjax.serving.running_checks import Checks
-from rcjax.serving.streams import Assembly, Delivery, in_short, read_chunks
+from rcjax.serving.streams import Assembly, Delivery, Piece, in_short, read_chunks
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Reply
 
@@ -33,7 +31,7 @@ Observe = Callable[[Call], None]
 _COUNTED = {"include_usage": True}
 
 
-_REMEMBERED, _ENOUGH = 50, 20  # calls of a model whose seconds are remembered, and that tell how quick it can be
+_MOST_KEPT, _LONGEST_KEPT = 256, 512  # ways of asking that are kept as JSON; characters of the options of one
 
 
 class Caller:
@@ -57,16 +55,10 @@ class Caller:
     ) -> None:
         self.endpoints, self.log = endpoints, log
         self._checks = Checks(check_seconds)
-        self._asked = AskedRecords(endpoints)
+        self._asked: dict[tuple[str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
         self._observe = observe
-        self._seconds: dict[str, deque[float]] = {model: deque(maxlen=_REMEMBERED) for model in endpoints}
         self._warned: set[str] = set()
-
-    def can_answer(self, model: str, seconds: float) -> bool:
-        """Whether a model has ever answered within so many seconds, as far as its last calls tell."""
-        past = self._seconds[model]
-        return seconds > 0 and (len(past) < _ENOUGH or min(past) <= seconds)
 
     async def call(
         self,
@@ -91,7 +83,8 @@ class Caller:
         attempts = [] if attempts is None else attempts
         exchange, delivery = Exchange(question, model, self.endpoints[model]), None
         if kept and question.deliver is not None:
-            delivery = Delivery(question.deliver, model, tuple(one.call for one in attempts))
+            calls = tuple(one.call for one in attempts)
+            delivery = Delivery(question.deliver, Piece(model, calls, position=question.position, rung=question.rung))
         try:
             async with asyncio.timeout(seconds):
                 await exchange.run(self._first(exchange, delivery), partial(self._second, exchange), self._checks)
@@ -116,7 +109,6 @@ class Caller:
         """The reply to the question itself; None of a model whose answers are not judged."""
         signal = exchange.endpoint.signal
         exchange.completion = completion = await self._completion(exchange, delivery)
-        self._seconds[exchange.model].append(time.perf_counter() - exchange.start)
         if signal is None:
             exchange.text = _first_text(completion)
             return None
@@ -171,7 +163,7 @@ class Caller:
         remarks = [] if getattr(endpoint.client, "tells_cost", False) else exchange.usage.remarks(endpoint.price)
         for remark in remarks:  # what does not add up is other figures in each call
             self._warn_once(f"{exchange.model}: {remark[:16]}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._asked.of(exchange.model, question.options))
+        call = exchange.end(policy, self._how_asked(exchange.model, question.options))
         if self._observe is not None:
             try:
                 self._observe(call)
@@ -180,6 +172,18 @@ class Caller:
         news = None if self.log is None else self.log.keep(call, question.messages)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
+
+    def _how_asked(self, model: str, overrides: Mapping[str, Any]) -> str | None:
+        """`record_endpoint` of a model, made once for questions that have the same options of their own."""
+        key = model, repr(overrides)
+        if key in self._asked:
+            return self._asked[key]
+        if len(self._asked) >= _MOST_KEPT:
+            self._asked.clear()
+        record = record_endpoint(self.endpoints[model], overrides)
+        if len(key[1]) <= _LONGEST_KEPT:
+            self._asked[key] = record
+        return record
 
     def _warn_once(self, about: str, message: str) -> None:
         if about not in self._warned:

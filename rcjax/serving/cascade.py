@@ -16,9 +16,8 @@ import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import NoneType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rcjax._base.arguments import instance, what_it_is, whole
 from rcjax._base.hashing import draw_lot
@@ -34,11 +33,11 @@ from rcjax.serving.completions import Failure
 from rcjax.serving.endpoint import openai
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
-from rcjax.serving.streams import Deliver, Piece
+from rcjax.serving.streams import Deliver
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
 
-Status = Literal["answered", "best so far", "abstained", "failed"]
+Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "passed on"]
 
 
 class CascadeError(RuntimeError):
@@ -49,18 +48,6 @@ class CascadeError(RuntimeError):
         self.result = result
 
 
-class Deadline:
-    """When a query must be answered, so many seconds from now."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    def share(self, *, last: bool) -> float:
-        """Seconds that the next model may take: what is left, or half of it where others can be asked after it."""
-        left = max(0.0, self._end - time.monotonic())
-        return left if last else left / 2
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a cascade made of a query."""
@@ -68,7 +55,8 @@ class Result:
     query: str
     """The query's id."""
     status: Status
-    """`"answered"`, `"best so far"` where the largest model failed, `"abstained"`, or `"failed"`."""
+    """`"answered"`, `"best so far"` where the largest model failed, `"abstained"`, or `"failed"`; in a gateway also
+    `"not judged"` or `"passed on"`."""
     text: str | None
     """The reply that was kept; None where there is none."""
     answer: str | None
@@ -161,7 +149,7 @@ class Cascade:
         policy: AnyPolicy,
         client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
-        signal: Signal | Mapping[str, Signal] | None = None,
+        signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
         name: str = "policy",
         served: Mapping[str, str] | None = None,
@@ -212,8 +200,8 @@ class Cascade:
             messages: as in the API, or a text of the user's.
             query: its id in log and lots; a random one by default.
             options: of this query's requests, which go before those of the cascade, and after what the signal needs.
-            deadline: seconds for the whole query. No model but the last gets more than half of what is left; one that
-                cannot answer in its time is skipped upward; and when no time is left the surest answer so far counts.
+            deadline: seconds for the whole query. No model but the last gets more than half of what is left; when no
+                time is left the surest answer so far counts.
             deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
                 first piece no other model can be asked, and an answer that breaks off then is a failure. What it raises
                 is a warning; the answer is in the result.
@@ -227,7 +215,7 @@ class Cascade:
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
         question = self._question(messages, query, options=checked, deliver=deliver, segment=segment)
-        result, rest = await self._answer(question, None if deadline is None else Deadline(deadline))
+        result, rest = await self._answer(question, None if deadline is None else time.monotonic() + deadline)
         if rest is not None:
             task = asyncio.create_task(rest)
             self._background.add(task)  # the event loop itself keeps no hold of it
@@ -253,6 +241,10 @@ class Cascade:
         """As `ask_all`, each result as soon as it is there; questions are taken as they are needed."""
         async for _, result in self._stream(questions):
             yield result
+
+    def signal_of(self, model: str) -> Any:
+        """How the confidence of a model is read."""
+        return self._caller.endpoints[model].signal
 
     async def close(self) -> None:
         """Wait for the shadow calls under way, and end checks. Clients and log stay open: they are the caller's."""
@@ -293,19 +285,17 @@ class Cascade:
             for task in pending:
                 task.cancel()
 
-    async def _answer(self, question: Prompt, deadline: Deadline | None = None) -> tuple[Result, Any]:
+    async def _answer(self, question: Prompt, end: float | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
         self.billing.catch_up()
-        position = None if len(self.policy.rungs) == 1 else self.billing.position
-        index = 0 if position is None else self.policy.rung_of(self._lot(question.query, question.messages), position)
-        rung, place = self.policy.rungs[index], {"position": position, "rung": None if position is None else index}
-        if question.deliver is not None:
-            question = replace(question, deliver=partial(_deliver_with, question.deliver, place))
+        rung = self.policy.rungs[0]
+        if len(self.policy.rungs) > 1:
+            position = self.billing.position
+            index = self.policy.rung_of(self._lot(question.query, question.messages), position)
+            rung, question = self.policy.rungs[index], replace(question, position=position, rung=index)
         attempts: list[Exchange] = []
         try:
-            result = replace(
-                await self._follow(rung.of_segment(question.segment), question, deadline, attempts), **place
-            )
+            result = await self._follow(rung.of_segment(question.segment), question, end, attempts)
         finally:  # who leaves has been worked for
             self.billing.pay([one.call for one in attempts], rung.expected.get("cost") or 0.0)
         others = [model for model in self.everyone if model not in {call.model for call in result.calls}]
@@ -325,61 +315,66 @@ class Cascade:
     async def _ask_others(self, models: Sequence[str], question: Prompt) -> None:
         await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
 
-    async def _follow(
-        self, policy: Policy, question: Prompt, deadline: Deadline | None, attempts: list[Exchange]
-    ) -> Result:
+    async def _follow(self, policy: Policy, question: Prompt, end: float | None, attempts: list[Exchange]) -> Result:
+        """Ask model after model, until one is sure enough or the time is up."""
         model: str | None = policy.first
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
-            seconds = None if deadline is None else deadline.share(last=not later)
-            if seconds is not None and not self._caller.can_answer(model, seconds):
-                model = next(iter(later), None)
-                continue
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
             question = replace(question, billed=replace(self.billing.mark, step=len(attempts) + 1))
+            seconds = left / 2 if left is not None and later else left
             attempt = await self._caller.call(question, model, policy, seconds, attempts, kept=always)
             if attempt.begun or (attempt.call.text is not None and always):
-                return _result(question.query, "answered" if attempt.call.text else "failed", attempt, attempts)
+                return make_result(question, "answered" if attempt.call.text else "failed", attempt, attempts)
             if attempt.call.text is None:
                 model = next(iter(later), None)
                 continue
             said = self._comparing.arguments(policy, [one.call for one in attempts])
             decision = policy.step(model, logprob=attempt.call.logprob, **said)
             if not isinstance(decision, Defer):
-                status: Status = "answered" if isinstance(decision, Answer) else "abstained"
-                return _result(question.query, status, attempt, attempts)
+                status = "answered" if isinstance(decision, Answer) else "abstained"
+                return make_result(question, status, attempt, attempts)
             model = decision.next_model
         usable = [attempt for attempt in attempts if attempt.call.text is not None]
         if not usable:
             last = attempts[-1] if attempts and attempts[-1].completion is not None else None  # without text
-            return _result(question.query, "failed", last, attempts)
+            return make_result(question, "failed", last, attempts)
         surest = max(usable, key=lambda one: -1.0 if one.call.confidence is None else one.call.confidence)
-        return _result(question.query, "best so far", surest, attempts)
+        return make_result(question, "best so far", surest, attempts)
 
 
-def _result(query: str, status: Status, attempt: Exchange | None, attempts: Sequence[Exchange]) -> Result:
+def make_result(question: Prompt, status: str, attempt: Exchange | None, attempts: Sequence[Exchange]) -> Result:
+    """What has come of a query.
+
+    Args:
+        question: that was put to the models.
+        status: that of the result.
+        attempt: that counts; None where none does.
+        attempts: all that were made.
+    """
     calls = tuple(one.call for one in attempts)
     call = attempt.call if attempt else None
-    gives = call is not None and status in ("answered", "best so far")
+    gives = call is not None and status not in ("abstained", "failed")
     failures = [one.failure for one in attempts if one.failure is not None]
     return Result(
-        query=query,
-        status=status,
+        query=question.query,
+        status=cast(Status, status),
         text=call.text if call and gives else None,
         answer=call.answer if call and gives else None,
         model=call.model if call else None,
         confidence=call.confidence if call else None,
         cost=math.fsum(one.cost for one in calls),
         calls=calls,
-        completion=attempt.completion if attempt and (gives or status == "failed") else None,
+        completion=attempt.completion if attempt and status != "abstained" else None,
         usage=sum_usages([one.usage for one in attempts]),
         failure=failures[-1] if failures and status == "failed" else None,
+        position=question.position,
+        rung=question.rung,
     )
-
-
-async def _deliver_with(deliver: Deliver, place: Mapping[str, Any], piece: Piece) -> None:
-    await deliver(replace(piece, **place))
 
 
 def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:

@@ -27,11 +27,7 @@ class _RefusedError(Exception):
     """A check that cannot be run."""
 
 
-class _Loaded:
-    """The check of this process."""
-
-    check: Callable[[dict[str, Any]], Any] | None = None
-    version: dict[str, Any]
+_LOADED: dict[str, Any] = {}  # the check of this process, and its version
 
 
 def begin() -> None:
@@ -51,23 +47,23 @@ def load(name: str) -> None:
     kind, _, rest = name.partition(":")
     try:
         if kind in ("json", "python"):
-            _Loaded.check, digest = _json_check() if kind == "json" else _function(rest)
-            _Loaded.version = {"version": digest}
+            _LOADED["check"], digest = _json_check() if kind == "json" else _function(rest)
+            _LOADED["version"] = {"version": digest}
     except _RefusedError as problem:
-        _Loaded.version = {"refused": str(problem)}
+        _LOADED["version"] = {"refused": str(problem)}
 
 
 def version() -> dict[str, Any]:
     """Which check it is, `{"version"}`, or why it cannot be run, `{"refused"}`."""
-    return _Loaded.version
+    return _LOADED["version"]
 
 
 def said(call: str) -> dict[str, Any]:
     """What the check says of a call as JSON, `{"said"}`, or `{"failed"}` with the kind of an error and its place."""
-    if _Loaded.check is None:
+    if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
-        verdict = _Loaded.check(json.loads(call))
+        verdict = _LOADED["check"](json.loads(call))
         verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
     except BaseException as error:  # an exit too
         return {"failed": _in_short(error)}

@@ -65,16 +65,19 @@ def read_completion(content: bytes | str, usage: Usage, sent: int = 0) -> Mappin
     listed = told.get("choices")
     messages = [one.get("message") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     usage.add(told.get("usage"), sent, sum(map(said_bytes, messages)))
-    if not isinstance(data, Mapping):
-        raise CallError("malformed answer: not a JSON object")
-    choices = data.get("choices")
+    choices = told.get("choices")
     if not isinstance(choices, list) or not choices:
-        error = data.get("error")
-        code = error_word(error)
-        raise CallError(
-            f"an error in place of an answer{f' ({code})' if code else ''}" if error else "malformed answer: no choices"
-        )
-    return data
+        raise unusable(data)
+    return told
+
+
+def unusable(data: Any) -> CallError:
+    """What is wrong with what a server sent in place of a completion, or of a chunk of one."""
+    error = data.get("error") if isinstance(data, Mapping) else None
+    code = error_word(error)
+    if error:
+        return CallError(f"an error in place of an answer{f' ({code})' if code else ''}")
+    return CallError(f"malformed answer: {'no choices' if isinstance(data, Mapping) else 'not a JSON object'}")
 
 
 def read_json(content: bytes | str) -> Any:

@@ -35,6 +35,10 @@ class Prompt:
     """Why its answer is not judged, where it is not."""
     billed: Billed | None = None
     """On whose bill it is; None where on no policy's."""
+    position: float | None = None
+    """Where on its ladder the policy stands; None for a policy of one rung."""
+    rung: int | None = None
+    """By which rung it goes; None for a policy of one rung."""
 
 
 def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -109,7 +109,8 @@ class Checks:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._running: dict[str, _Running] = {}
+        self._workers: dict[str, Workers] = {}
+        self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
 
     async def reading(
@@ -125,8 +126,6 @@ class Checks:
         """
         if check.kind == "length":
             return check.read(reply), 0.0
-        if check.name not in self._running:
-            self._running[check.name] = _Running(check, self._seconds)
         try:
             verdict = await self._verdict(check, check.document(messages, reply, options))
         except CheckError as problem:
@@ -135,12 +134,53 @@ class Checks:
         return check.reading(reply, verdict.value), verdict.cost
 
     async def _verdict(self, check: Check, document: Mapping[str, Any]) -> Verdict:
+        """What a check says of a call, of which only so many run at once."""
+        where = check.name, asyncio.get_running_loop()  # to which those that wait for a place belong
+        run = self._by_command if check.kind == "command" else self._by_worker
         try:
-            return _verdict(await self._running[check.name].said(document))
+            async with self._slots.setdefault(where, asyncio.Semaphore(MOST)):
+                said = await run(check, document)
         except CheckError:
             raise
+        except TimeoutError:
+            raise CheckError("timed out", f": no verdict within {self._seconds:g} seconds") from None
+        except BrokeDownError as error:
+            raise CheckError("broke down", f": {error}") from None
+        except OSError as error:
+            raise CheckError("failed", f": it cannot be started: {error.strerror}") from None
         except Exception as problem:  # such as a question that is nested too deep for JSON; it ends nothing else
             raise CheckError("failed", f": {type(problem).__name__}") from None
+        try:
+            verdict = read_verdict(said)
+        except ValueError as problem:
+            raise CheckError("gave nonsense", f": {problem}") from None
+        if verdict is None:
+            raise CheckError("gave nothing")
+        return verdict
+
+    async def _by_worker(self, check: Check, document: Mapping[str, Any]) -> Any:
+        if check.name not in self._workers:
+            self._workers[check.name] = Workers(check.name)
+        function, *arguments = (check_worker.said, _as_json(document))
+        if check.kind == "regex":
+            function, *arguments = (check_worker.found, check.rest, document["answer"], ())
+        reply = await self._workers[check.name].call(function, *arguments, seconds=self._seconds)
+        if "failed" in reply:
+            raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
+        return reply["said"]
+
+    async def _by_command(self, check: Check, document: Mapping[str, Any]) -> Any:
+        output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self._seconds)
+        if status < 0:
+            raise BrokeDownError(status)
+        if status:
+            raise CheckError("failed", f": it ended with status {status}")
+        if len(output) > LONGEST:
+            raise CheckError("gave nonsense", f": it printed more than {LONGEST >> 10} KB")
+        try:
+            return json.loads(output) if output.strip() else None
+        except (ValueError, RecursionError):
+            raise CheckError("gave nonsense", ": what it printed is no JSON") from None
 
     def remarks(self) -> list[str]:
         """On how many replies each check gave no verdict, and why, in words."""
@@ -152,70 +192,8 @@ class Checks:
 
     async def close(self) -> None:
         """End the programs."""
-        for running in self._running.values():
-            await running.close()
-
-
-def _verdict(said: Any) -> Verdict:
-    try:
-        verdict = read_verdict(said)
-    except ValueError as problem:
-        raise CheckError("gave nonsense", f": {problem}") from None
-    if verdict is None:
-        raise CheckError("gave nothing")
-    return verdict
-
-
-class _Running:
-    """One check, of which only so many run at once."""
-
-    def __init__(self, check: Check, seconds: float) -> None:
-        self._check, self._seconds = check, seconds
-        self._workers = None if check.kind == "command" else Workers(check.name)
-        self._slots, self._loop = asyncio.Semaphore(MOST), None
-
-    async def said(self, document: Mapping[str, Any]) -> Any:
-        """What the check says, as JSON has it. Raises CheckError."""
-        if self._loop is not asyncio.get_running_loop():  # to which those that wait for a place belong
-            self._slots, self._loop = asyncio.Semaphore(MOST), asyncio.get_running_loop()
-        async with self._slots:
-            try:
-                return await (self._by_command if self._workers is None else self._by_worker)(document)
-            except TimeoutError:
-                raise CheckError("timed out", f": no verdict within {self._seconds:g} seconds") from None
-            except BrokeDownError as error:
-                raise CheckError("broke down", f": {error}") from None
-            except OSError as error:
-                raise CheckError("failed", f": it cannot be started: {error.strerror}") from None
-
-    async def _by_worker(self, document: Mapping[str, Any]) -> Any:
-        assert self._workers is not None
-        function, *arguments = (check_worker.said, _as_json(document))
-        if self._check.kind == "regex":
-            function, *arguments = (check_worker.found, self._check.rest, document["answer"], ())
-        reply = await self._workers.call(function, *arguments, seconds=self._seconds)
-        if "failed" in reply:
-            raise CheckError("failed", f": {reply['failed']}" if self._check.kind != "regex" else "")
-        return reply["said"]
-
-    async def _by_command(self, document: Mapping[str, Any]) -> Any:
-        output, status = await run_command(shlex.split(self._check.rest), _as_json(document).encode(), self._seconds)
-        if status < 0:
-            raise BrokeDownError(status)
-        if status:
-            raise CheckError("failed", f": it ended with status {status}")
-        if len(output) > LONGEST:
-            raise CheckError("gave nonsense", f": it printed more than {LONGEST >> 10} KB")
-        if not output.strip():
-            return None
-        try:
-            return json.loads(output)
-        except (ValueError, RecursionError):
-            raise CheckError("gave nonsense", ": what it printed is no JSON") from None
-
-    async def close(self) -> None:
-        if self._workers is not None:
-            await asyncio.to_thread(self._workers.close)
+        for workers in self._workers.values():
+            await asyncio.to_thread(workers.close)
 
 
 def _as_json(value: Mapping[str, Any]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
 from rcjax.serving.call_log import Call
-from rcjax.serving.completions import CallError, choice_text, error_word, read_json, said_bytes
+from rcjax.serving.completions import CallError, choice_text, read_json, said_bytes, unusable
 from rcjax.serving.usage import Usage
 
 
@@ -23,7 +23,7 @@ class Piece:
     """The model that answers, by its name in the policy."""
     calls: tuple[Call, ...]
     """Of the models that were asked before it."""
-    chunk: Mapping[str, Any] | None
+    chunk: Mapping[str, Any] | None = None
     """The chunk of the completion, as the endpoint sent it; None once the answer is there to its end."""
     position: float | None = None
     """Where on its ladder the policy stands; None for a policy of one rung."""
@@ -85,14 +85,9 @@ async def _read_out(lines: AsyncIterable[str]) -> None:
 
 
 def _checked(chunk: Any) -> Mapping[str, Any]:
-    if not isinstance(chunk, Mapping):
-        raise CallError("malformed answer: not a JSON object")
-    if chunk.get("error"):
-        code = error_word(chunk["error"])
-        raise CallError(f"an error in place of an answer{f' ({code})' if code else ''}")
-    choices = chunk.get("choices") or []
+    choices = (chunk.get("choices") or []) if isinstance(chunk, Mapping) and not chunk.get("error") else None
     if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
-        raise CallError("malformed answer: no choices")
+        raise unusable(chunk)
     return {**chunk, "choices": choices}
 
 
@@ -174,13 +169,19 @@ class Assembly:
         return {"choices": [choice], "usage": self.usage}
 
 
+#: Fields that every chunk may have.
+_USUAL = frozenset(
+    {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
+)
+
+
 @dataclass(slots=True)
 class Delivery:
     """Hands an answer on, from the first chunk that says something: an answer without text is no answer."""
 
     deliver: Deliver
-    model: str
-    calls: tuple[Call, ...]
+    piece: Piece
+    """What all its pieces share."""
     begun: bool = False
     problem: str | None = None
     """What whoever takes the pieces raised: after that none is handed on, and the answer goes on."""
@@ -188,10 +189,12 @@ class Delivery:
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
         """Hand a chunk on, or keep it until there is text."""
-        if not chunk["choices"] and not _tells_more(chunk):  # the usage, which is of one request only
+        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of what was asked
+        if not chunk["choices"] and all(value is None for value in more):  # the usage, which is of one request only
             return
         self._waiting.append(chunk)
-        if self.begun or any(_says_something(choice) for choice in chunk["choices"]):
+        deltas = [choice["delta"] for choice in chunk["choices"] if isinstance(choice.get("delta"), Mapping)]
+        if self.begun or any(value for delta in deltas for name, value in delta.items() if name != "role"):
             await self.flush()
 
     async def end(self) -> None:
@@ -210,7 +213,7 @@ class Delivery:
         if self.problem is not None:
             return
         try:
-            await self.deliver(Piece(self.model, self.calls, chunk))
+            await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)
 
@@ -219,18 +222,3 @@ def in_short(problem: Exception) -> str:
     """The kind of an error and where it was raised, without its message, which may quote a prompt."""
     last = extract_tb(problem.__traceback__)[-1]
     return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
-
-
-_USUAL = frozenset(
-    {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
-)
-
-
-def _tells_more(chunk: Mapping[str, Any]) -> bool:
-    """Whether a chunk without choices has more than every chunk has, such as a moderation of what was asked."""
-    return any(value is not None for name, value in chunk.items() if name not in _USUAL)
-
-
-def _says_something(choice: Mapping[str, Any]) -> bool:
-    delta = choice.get("delta")
-    return isinstance(delta, Mapping) and any(value for name, value in delta.items() if name != "role")

@@ -86,10 +86,14 @@ class Usage:
             price: of the model.
             free: whether a cost of 0 is one, as of a client that reckons costs itself.
         """
-        bills = [_bill(told, free) for _, told in self.reported]
-        by_price = [None if price is None else _exact(price).money(tokens) for tokens, _ in self.reported]
-        costs = [bill if bill is not None else own for bill, own in zip(bills, by_price, strict=True)]
-        return None if None in costs else sum((cost for cost in costs if cost is not None), Decimal(0))
+        exact = None if price is None else Price(*(None if one is None else Decimal(str(one)) for one in price))
+        total = Decimal(0)
+        for tokens, told in self.reported:
+            bill = _bill(told, free)
+            if bill is None and exact is None:
+                return None
+            total += exact.money(tokens) if bill is None and exact is not None else bill or 0
+        return total
 
     def remarks(self, price: Price | None) -> list[str]:
         """What a person should know of how its money was reckoned, in words; nothing as a rule."""
@@ -101,10 +105,6 @@ class Usage:
             missing = "cached_input" if tokens.cached and cached is None else "cache_write"
             said.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
         return said
-
-
-def _exact(price: Price) -> Price:
-    return Price(*(None if one is None else Decimal(str(one)) for one in price))
 
 
 def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
@@ -200,10 +200,6 @@ def _by_openai(usage: Mapping[str, Any]) -> dict[str, Any]:
     return counts | {name: value for name, value in usage.items() if name not in others}
 
 
-def _is_amount(value: Any) -> bool:
-    return type(value) in (int, float) and -_MOST_TOKENS <= value <= _MOST_TOKENS
-
-
 def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
     """What several calls used, as the API has it, with all that endpoints tell besides; None where they tell nothing.
 
@@ -224,7 +220,7 @@ def _sum(several: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in several for name in one):
         values = [one[name] for one in several if one.get(name) is not None]
-        if values and all(_is_amount(value) for value in values):
+        if values and all(type(value) in (int, float) and abs(value) <= _MOST_TOKENS for value in values):
             sums[name] = sum(values)
         elif values and deep and all(isinstance(value, Mapping) for value in values):
             sums[name] = _sum(values, deep=False)

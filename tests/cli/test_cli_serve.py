@@ -50,8 +50,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_policy().save("policy.json")
     make_policy(provenance={"asked": {"small": {"signal": "stated"}}}).save("stated.json")
-    make_policy(provenance={"task": "generation"}).save("texts.json")
-    make_policy(provenance={"task": "choice"}).save("letters.json")
     make_policy(provenance={"tuning": {"cascade": 5}}).save("tampered.json")
     (tmp_path / "frontier.json").write_text('{"format": "rcjax-frontier"}')
     write_models(tmp_path / "models.toml", "small", "middle", "large")
@@ -117,16 +115,14 @@ DATA = {
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
     "policy.json --models policy.json": "policy.json, model format: give a table",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
-    "policy.json --models silent.toml": "policy.json: it does not tell how the confidence of small is read",
-    "texts.json --models silent.toml": 'of small is read: add signal = "verification", or what its log was made with,',
-    "letters.json --models silent.toml": 'of small is read: add signal = "choice", or what its log was made with,',
+    "policy.json --models silent.toml": "policy.json: signal of small, middle, large: the policy does not tell",
     "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
     "policy.json --models openai.toml": "openai.toml, model other: the environment variable OPENAI_API_KEY",
     "policy.json --models stream.toml": "stream.toml, model small: options: an answer is judged as a whole",
     "policy.json --models odd.toml": "odd.toml, model small: options: the client knows no temprature",
     "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
     "--models models.toml --pass huge": "--pass: models.toml has no table for huge: add it, or name another",
-    "--models silent.toml --pass large": "--pass large: it does not tell how the confidence of large is read: add",
+    "--models silent.toml --pass large": "--pass large: signal of large: the policy does not tell what its log",
     f"{GOOD} --unjudged huge": "--unjudged: models.toml has no table for huge: add it, or name another",
     f"{LOGGED} --shadow 5% --shadow-models x,y": "--shadow-models: models.toml has no table for x, y",
     f"{GOOD} --host 0.0.0.0 --key-env UNSET": "--key-env: the environment variable UNSET with the key is not set",

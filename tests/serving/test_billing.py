@@ -13,9 +13,8 @@ import pytest
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.following import Period
 from rcjax.serving import billing
-from rcjax.serving.billing import Billing
+from rcjax.serving.billing import Billing, LogReader, queries_per_day
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.spending import LogReader, queries_per_day
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}

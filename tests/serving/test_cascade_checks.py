@@ -111,6 +111,6 @@ def test_no_file_of_a_policy_starts_what_it_likes(place):
         async with serving(behave) as (_, client):
             Cascade(policy_of(Check(name)), client)
 
-    with pytest.raises(ValueError, match=f"small: the policy was tuned on {name}, which no file of a policy starts"):
+    with pytest.raises(ValueError, match=f"of small: the policy was tuned on {name}, which no file of a policy starts"):
         asyncio.run(start())
     assert not (place / "started").exists()

@@ -5,30 +5,23 @@ Clients try again on 408, 409, 429 and from 500 on; nothing of headers, prompts 
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 from typing import Any
 
 from rcjax.serving.completions import Failure
 
 _TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     408: "timeout_error",
-    413: "invalid_request_error",
-    415: "invalid_request_error",
-    421: "invalid_request_error",
-    422: "invalid_request_error",
     429: "rate_limit_error",
-    431: "invalid_request_error",
     504: "timeout_error",
 }
 
-
 _CLIENTS = (400, 413, 422)  # statuses of an endpoint that are the request's own fault
-
 
 _GATEWAYS = (401, 402, 403, 404)  # that are the gateway's: its keys, its credit, its names of models
 
@@ -74,6 +67,14 @@ class ApiError(Exception):
         """
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def fault_within(problem: Exception) -> ApiError:
+    """Log a fault of rcjax's own, whose message may quote what was asked; what the client is told of it."""
+    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # its lines hold no values, but a message may
+    where = logging.getLogger("rcjax.serving")
+    where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
+    return ApiError(500, "rcjax itself failed: its log says where", "internal_error")
 
 
 def upstream_error(failure: Failure | None, problem: str) -> ApiError:

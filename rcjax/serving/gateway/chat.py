@@ -9,42 +9,45 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from rcjax.serving.asked import NEUTRAL
-from rcjax.serving.call_log import Call
-from rcjax.serving.cascade import CascadeError, Result
+from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.sent_completions import Account, Wording, chunks_of, stream_head, whole_completion
-from rcjax.serving.gateway.settings import Settings
+from rcjax.serving.gateway.sent_completions import (
+    Trace,
+    chunks_of,
+    sent_choice,
+    sent_choices,
+    stream_head,
+    whole_completion,
+)
+from rcjax.serving.gateway.settings import Refusals, Settings
 from rcjax.serving.prompts import Prompt
 from rcjax.serving.streams import Piece
-from rcjax.serving.usage import sum_usages
 
 
 @dataclass(slots=True)
 class Sending:
     """Sends one answer, as its client asked for it."""
 
-    wording: Wording
+    request: ChatRequest
+    refusals: Refusals
+    """What the client is told where the policy refuses."""
     responder: Responder
-    account: Account
+    trace: Trace
     """What is known of what the gateway did; more of it while the answer comes."""
     _head: Mapping[str, Any] = field(default_factory=dict)
     _problem: Exception | None = None
-
-    @property
-    def _counted(self) -> bool:
-        return self.wording.request.counted
 
     async def piece(self, piece: Piece) -> None:
         """Send a piece of an answer while it comes; what goes wrong is raised by `rest`."""
@@ -55,46 +58,45 @@ class Sending:
             raise
 
     async def _piece(self, piece: Piece) -> None:
+        counted = self.request.counted
         if piece.chunk is None:
-            if not self._counted:  # a second question of the signal keeps nobody waiting
+            if not counted:  # a second question of the signal keeps nobody waiting
                 await self.responder.done()
             return
         if not self.responder.begun:
             names = ("model", "calls", "position", "rung")
-            self.account = replace(self.account, **{name: getattr(piece, name) for name in names})
-            self._head = stream_head(self.account, piece.chunk, counted=self._counted)
+            self.trace = replace(self.trace, **{name: getattr(piece, name) for name in names})
+            self._head = stream_head(self.trace, piece.chunk, counted=counted)
         fields = {name: value for name, value in piece.chunk.items() if name != "usage"}  # of one attempt only
-        choices = [self.wording.choice(choice) for choice in piece.chunk["choices"]]
+        choices = [sent_choice(self.request, choice) for choice in piece.chunk["choices"]]
         chunk = {**fields, **self._head, "choices": choices}
-        if any(choice.get("finish_reason") for choice in choices) and not self._counted:
-            chunk["rcjax"] = self.account.to_json() | {"cost": None}  # which is not known yet
-        await self.responder.event(chunk, self.account.headers(ended=False))
+        if any(choice.get("finish_reason") for choice in choices) and not counted:
+            chunk["rcjax"] = self.trace.to_json() | {"cost": None}  # which is not known yet
+        await self.responder.event(chunk, self.trace.headers(ended=False))
 
-    async def rest(
-        self, completion: Mapping[str, Any] | None, text: str | None, usage: Mapping[str, Any] | None, *, judged: bool
-    ) -> None:
+    async def rest(self, result: Result, *, judged: bool) -> None:
         """Send an answer that is there to its end, or what is not sent of it yet.
 
         Args:
-            completion: as the endpoint sent it; None for a refusal.
-            text: of the choice that was kept, where it is judged.
-            usage: tokens of all attempts.
+            result: with the answer.
             judged: one choice of it is the answer; else all are.
         """
         if self._problem is not None:
             raise self._problem
+        names = ("status", "model", "calls", "confidence", "position", "rung")
+        self.trace = replace(self.trace, **{name: getattr(result, name) for name in names})
         if self.responder.begun:
-            if self._counted:
-                last = {**self._head, "choices": [], "usage": usage, "rcjax": self.account.to_json()}
+            if self.request.counted:
+                last = {**self._head, "choices": [], "usage": result.usage, "rcjax": self.trace.to_json()}
                 await self.responder.event(last, {})
             await self.responder.done()
             return
-        choices = self.wording.choices(completion, text, judged=judged)
-        whole, headers = whole_completion(self.account, completion, choices, usage), self.account.headers()
-        if not self.wording.request.stream:
+        choices = sent_choices(self.request, self.refusals, result.completion, result.text, judged=judged)
+        whole, headers = whole_completion(self.trace, result.completion, choices, result.usage), self.trace.headers()
+        if not self.request.stream:
             await self.responder.document(whole, headers)
             return
-        for chunk in chunks_of(whole, counted=self._counted):
+        for chunk in chunks_of(whole, counted=self.request.counted):
             await self.responder.event(chunk, headers)
         await self.responder.done()
 
@@ -136,40 +138,46 @@ class Conversation:
 
     async def answer(self) -> None:
         """Answer it. Raises ApiError where no model does."""
-        served = self.lineup.policies.get(self.request.model)
-        if served is not None and served.checked.issuperset(self.request.unjudged):
-            await self._by_policy(served)
-        elif served is not None:
-            await self._by_model(served.unjudged, served)
-        elif self.request.model in self.lineup.models:
-            await self._by_model(self.request.model, None)
-        else:
+        name, served = self.request.model, self.lineup.policies.get(self.request.model)
+        if served is None and name not in self.lineup.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
-
-    @property
-    def _seconds(self) -> float:
-        """Since it began."""
-        return time.perf_counter() - self.start
+        judged = served is not None and served.checked.issuperset(self.request.unjudged)
+        options = self.request.options(judged=judged, checked=served.checked if served else ())
+        trace = self._trace(served, options, judged=judged)
+        sending = Sending(self.request, self.settings.refusals, self.responder, trace)
+        if served is not None and judged:
+            result = await self._by_policy(served, options, sending)
+        else:
+            result = await self._by_model(served, options, sending)
+        if self.metrics is not None:
+            self.metrics.ended(name, result, time.perf_counter() - self.start, judged=judged)
+            if served is not None:
+                self.metrics.followed(name, served.cascade.billing)
+        if result.status == "failed":
+            raise upstream_error(result.failure, _problem(result))
+        await sending.rest(result, judged=judged)
 
     @property
     def _left(self) -> float:
         """Seconds that it may still take."""
-        return max(self.settings.limits.deadline - self._seconds, 1e-3)
+        return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
-    def _sending(self, account: Account) -> Sending:
-        return Sending(Wording(self.request, self.settings.refusals), self.responder, account)
-
-    async def _by_policy(self, served: ServedPolicy) -> None:
-        options = self.request.options(judged=True, checked=served.checked)
+    def _trace(self, served: ServedPolicy | None, options: Mapping[str, Any], *, judged: bool) -> Trace:
+        """What is known before any model is asked."""
+        if served is None:
+            return Trace(self.query, "passed on", self.request.model)
+        trace = Trace(self.query, "answered", None, policy=served.name, digest=served.digest)
+        if not judged:
+            return replace(trace, status="not judged", model=served.unjudged, not_judged=self.request.unjudged)
         replaced = replaced_options(options, served.needed)
         recorded = [served.options[model] for model in served.policy.models if model in served.options]
         changed = tuple(name for name in changed_options(options, recorded) if name not in replaced)
-        sending = self._sending(
-            Account(self.query, "answered", None, (), served.name, served.digest, changed=changed, replaced=replaced)
-        )
+        return replace(trace, changed=changed, replaced=replaced)
+
+    async def _by_policy(self, served: ServedPolicy, options: Mapping[str, Any], sending: Sending) -> Result:
         try:
-            result = await served.cascade.ask(
+            return await served.cascade.ask(
                 self.request.messages,
                 self.query,
                 options=options,
@@ -179,57 +187,30 @@ class Conversation:
             )
         except CascadeError as problem:
             result = problem.result
-        if result.status == "failed" and result.completion is not None:  # to its end, and without text
-            result = replace(result, status="answered")
-        if self.metrics is not None:
-            self.metrics.ended(served.name, result, self._seconds)
-            self.metrics.followed(served.name, served.cascade.billing)
-        if result.status == "failed":
-            raise upstream_error(result.failure, _problem(result))
-        outcome = {name: getattr(result, name) for name in ("status", "model", "confidence", "position", "rung")}
-        sending.account = replace(sending.account, calls=result.calls, **outcome)
-        await sending.rest(result.completion, result.text, result.usage, judged=True)
+        # An answer that is there to its end, and has no text.
+        return result if result.completion is None else replace(result, status="answered")
 
-    async def _by_model(self, model: str, served: ServedPolicy | None) -> None:
-        if served is None:
-            status = why = "passed on"
-            sending = self._sending(Account(self.query, status, model))
-        else:
-            fields = self.request.unjudged
-            status, why = "not judged", f"not judged: {', '.join(fields)}"
-            sending = self._sending(
-                Account(self.query, status, model, (), served.name, served.digest, not_judged=fields)
-            )
+    async def _by_model(self, served: ServedPolicy | None, options: Mapping[str, Any], sending: Sending) -> Result:
+        trace, fields = sending.trace, ", ".join(self.request.unjudged)
         question = Prompt(
             self.query,
             self.request.messages,
-            self.request.options(judged=False),
+            options,
             segment=self.segment,
             deliver=sending.piece if self.request.stream else None,
-            unjudged=why,
+            unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.mark,
         )
         attempts: list[Exchange] = []
         try:
-            attempt = await self.lineup.caller.call(question, model, None, self._left, attempts, kept=True)
+            attempt = await self.lineup.caller.call(question, trace.model or "", None, self._left, attempts, kept=True)
         finally:  # who leaves has been worked for
-            self._pay([one.call for one in attempts], model, served)
-        ending = "failed" if attempt.completion is None else status
-        if self.metrics is not None:
-            self.metrics.passed(served.name if served else model, model, ending, self._seconds, attempt.call.cost)
-        if attempt.completion is None:
-            raise upstream_error(attempt.failure, f"model {model}: {attempt.call.error}")
-        sending.account = replace(sending.account, calls=(attempt.call,))
-        await sending.rest(attempt.completion, None, sum_usages([attempt.usage]), judged=False)
-
-    def _pay(self, calls: Sequence[Call], model: str, served: ServedPolicy | None) -> None:
-        """Put what an answer that is not judged has cost into the figures, and into the bill of its policy."""
-        if self.metrics is not None:
-            self.metrics.paid(served.name if served else model, math.fsum(call.cost for call in calls))
-        if served is not None:
-            served.cascade.billing.pay(calls)
+            calls = [one.call for one in attempts]
             if self.metrics is not None:
-                self.metrics.followed(served.name, served.cascade.billing)
+                self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
+            if served is not None:
+                served.cascade.billing.pay(calls)
+        return make_result(question, "failed" if attempt.completion is None else trace.status, attempt, attempts)
 
 
 def _problem(result: Result) -> str:

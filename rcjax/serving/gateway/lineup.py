@@ -5,13 +5,10 @@ New files are taken up while the service runs, on a signal and where one has cha
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +21,6 @@ from rcjax.policy.policy_files import load_policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.reference import recorded_reference
 from rcjax.policy.rules import Rule
-from rcjax.serving.answer_keys import votes_apart
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.caller import Caller, Observe
@@ -33,7 +29,6 @@ from rcjax.serving.clients import DirectClient, direct_client
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.signals import Check, Signal
-from rcjax.signals.checks import is_check
 from rcjax.signals.records import signal_by_name, signal_from_record
 
 
@@ -135,7 +130,10 @@ def read_lineup(
     Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
     """
     tuned = {} if before is None else {name: one for name, one in before.policies.items() if not one.passing}
-    files = {name: path if name in tuned or _is_there(path) else None for name, path in settings.policies.items()}
+    files = {
+        name: path if path is not None and (name in tuned or path.exists()) else None
+        for name, path in settings.policies.items()
+    }
     settings = settings if settings.passing is None else replace(settings, policies=files)
     lineup = make_lineup(settings, read_models(settings.models), clients.of, log, observe)
     for name, served in lineup.policies.items():
@@ -144,10 +142,6 @@ def read_lineup(
             what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
             raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, or --no-follow")
     return lineup
-
-
-def _is_there(path: Path | None) -> bool:
-    return path is not None and path.exists()
 
 
 def make_lineup(
@@ -220,11 +214,6 @@ class _Cascades:
     def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
         recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
         records = recorded_asked(policy)
-        keyed = {one.compare for part in policy.rungs for one in part.agreements.values()}
-        keyed |= {records.get(model, {}).get("compare") for model in policy.models}
-        if "key" in keyed:
-            what = "it compares keys of answers (answer_key), which a service cannot make"
-            raise ValueError(f"{what}: tune on a log with a column answer, or run it by rcjax.Cascade(answer_key=…)")
         shadowing = self._shadow_models(policy)
         asked = [*policy.models, *shadowing]
         missing = ", ".join(model for model in policy.models if model not in self.models)
@@ -232,7 +221,7 @@ class _Cascades:
             raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
         settings, limits = {model: self.models[model] for model in asked}, self.settings.limits
         unjudged = self.settings.unjudged or settings[policy.models[-1]].name
-        signals = {model: self._signal(one, records.get(model, {}), policy) for model, one in settings.items()}
+        signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
         cascade = Cascade(
             policy.followed(follows=policy.follows and self.settings.follow, period=policy.period),
             {model: self.client_of(one) for model, one in settings.items()},
@@ -251,8 +240,9 @@ class _Cascades:
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
         options = {model: record["options"] for model, record in records.items() if "options" in record}
-        needed = tuple(signals[model].options for model in policy.models)
-        judged = [one.judges if isinstance(one, Check) else frozenset() for one in map(signals.get, policy.models)]
+        used = [cascade.signal_of(model) for model in policy.models]
+        needed = tuple(one.options for one in used)
+        judged = [one.judges if isinstance(one, Check) else frozenset() for one in used]
         checked = frozenset.intersection(*judged)
         return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed, checked)
 
@@ -266,27 +256,11 @@ class _Cascades:
             return self.settings.shadow_models
         return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))
 
-    def _signal(self, model: ServedModel, record: Mapping[str, Any], policy: AnyPolicy) -> Signal:
-        """The signal that the policy records, or else the one that the file of models names.
-
-        Where several answers voted, the file names what each of them was asked with.
-        """
-        votes = votes_apart(record, model.name)
-        if votes is not None:
-            return votes
-        recorded = signal_from_record(record) if record else None
-        if recorded is not None and (model.signal is None or record.get("signal") == model.signal):
-            return recorded
-        if model.signal is None and is_check(str(record.get("signal"))):
-            advice = f"add it as its signal to {self.settings.models.name}"
-            what = f"{model.name}: it was tuned on the check {record['signal']}"
-            raise ValueError(f"{what}, which no file of a policy starts by itself: {advice}")
-        if model.signal is None:
-            is_choice = policy.calibrations and policy.provenance.get("task") != "generation"
-            fitting = "choice" if is_choice else "verification"
-            advice = f'add signal = "{fitting}", or what its log was made with, to {self.settings.models.name}'
-            raise ValueError(f"it does not tell how the confidence of {model.name} is read: {advice}")
-        return signal_by_name(model.signal)
+    @staticmethod
+    def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
+        """The signal that the file of models names; None where it is the one of the policy's record."""
+        recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
+        return None if model.signal is None or recorded else signal_by_name(model.signal)
 
     def passing_on(self, means: Mapping[str, float]) -> Caller:
         """What asks any model, and judges nothing.
@@ -311,64 +285,6 @@ class _Cascades:
             what = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
         return Endpoint(client, model.served, None, options, model.price, mean if model.price is None else None)
-
-
-_LOGGER = logging.getLogger("rcjax.serving")
-
-
-_INTERVAL = 1.0  # seconds between looks at the files
-
-
-class Reloader:
-    """Reads the files again when they change.
-
-    Args:
-        paths: of the files.
-        read: reads them all; ValueError or OSError where they cannot be used.
-        take_up: is given what was read.
-        refuse: is told that it could not be used.
-    """
-
-    def __init__(
-        self,
-        paths: Iterable[Path],
-        read: Callable[[], Lineup],
-        take_up: Callable[[Lineup], None],
-        refuse: Callable[[], None],
-    ) -> None:
-        self._paths, self._read, self._take_up, self._refuse = tuple(paths), read, take_up, refuse
-        self._state = self._look()
-        self._asked = asyncio.Event()
-
-    def ask(self) -> None:
-        """Read the files again at once."""
-        self._asked.set()
-
-    async def run(self) -> None:
-        """Watch the files until cancelled."""
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), _INTERVAL)
-            asked = self._asked.is_set()
-            self._asked.clear()
-            state = self._look()
-            if asked or state != self._state:
-                self._state = state
-                await self.reload()
-
-    async def reload(self) -> None:
-        """Read the files, and take up what they say, or say why not."""
-        try:
-            lineup = await asyncio.to_thread(self._read)
-        except Exception as problem:  # whatever is in a file must not end the watching
-            self._refuse()
-            _LOGGER.error("a new file is refused, the old policies stay: %s", in_words(problem))
-            return
-        self._take_up(lineup)
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        """What tells the files from what they were before."""
-        return [file_signature(path) for path in self._paths]
 
 
 def file_signature(path: Path) -> tuple[int, int, int] | None:

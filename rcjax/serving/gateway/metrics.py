@@ -168,16 +168,20 @@ class Metrics:
         """A new file for a name was broken, and was refused; the policy before goes on."""
         self._of("reloads", name, "refused").inc()
 
-    def ended(self, name: str, result: Result, seconds: float) -> None:
-        """A request went through a policy to its end.
+    def ended(self, name: str, result: Result, seconds: float, *, judged: bool = True) -> None:
+        """A request has ended.
 
         Args:
-            name: what the client asked for.
+            name: what the client asked for, a policy or a model.
             result: what became of it.
             seconds: how long the whole request took.
+            judged: it went through a policy.
         """
-        self.passed(name, result.model or "", result.status, seconds, result.cost)
-        for call in result.calls:
+        model = result.model or ""
+        self.recent.append(Ended(name, model, result.status, result.cost))
+        self._of("requests", name, model, result.status).inc()
+        self._of("request_seconds", name).observe(seconds)
+        for call in result.calls if judged else ():
             self._of("asked", name, call.model).inc()
             if call.model != result.model:
                 self._of("deferrals", name, call.model).inc()
@@ -190,21 +194,6 @@ class Metrics:
             self._of("ladder_position", name).set(billing.position)
             figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
             self._of(figure, name).set(money)
-
-    def passed(self, name: str, model: str, status: str, seconds: float, cost: float = 0.0) -> None:
-        """A request ended, perhaps without a policy that judged it.
-
-        Args:
-            name: what the client asked for, a policy or a model.
-            model: who answered; empty where nobody did.
-            status: "not judged" where it asked for a policy, "passed on" where for the model, "failed"; or that of
-                a policy's result.
-            seconds: how long the whole request took.
-            cost: of its calls.
-        """
-        self.recent.append(Ended(name, model, status, cost))
-        self._of("requests", name, model, status).inc()
-        self._of("request_seconds", name).observe(seconds)
 
     def paid(self, name: str, cost: float) -> None:
         """Money was paid for a request for a policy, or for a model."""

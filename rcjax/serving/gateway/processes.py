@@ -233,7 +233,8 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
         warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
         lineup = read_lineup(settings, Clients(settings.limits.timeout))
     with _listening(address) as listener, _counting_together(workers):
-        _require_log(settings)
+        if (log := open_log(settings)) is not None:  # one that cannot be opened is refused before anything is served
+            log.close()
         config = Config(
             partial(_start if workers == 1 else _start_or_leave, settings),  # which workers call, each for itself
             factory=True,
@@ -284,13 +285,6 @@ def _start(settings: Settings) -> Starlette:
     gc.collect()
     gc.freeze()
     return app
-
-
-def _require_log(settings: Settings) -> None:
-    """Refuse a log that cannot be opened before anything is served: workers open it each for itself."""
-    log = open_log(settings)
-    if log is not None:
-        log.close()
 
 
 def _start_or_leave(settings: Settings) -> Starlette:

@@ -24,11 +24,8 @@ def id_headers(query: str) -> dict[str, str]:
     return {"x-request-id": query, "x-rcjax-query": query}  # clients of OpenAI tell the first with an error
 
 
-_SAFE = " :@/()[]+=!*'"  # in a header, besides letters and digits; others are sent as %XX
-
-
 @dataclass(frozen=True, slots=True)
-class Account:
+class Trace:
     """What the gateway did for a request."""
 
     query: str
@@ -56,106 +53,90 @@ class Account:
     replaced: tuple[str, ...] = ()
     """Options for which the signal needs others, so that they were not sent."""
 
-    @property
-    def asked(self) -> list[str]:
-        """The models that were asked, in order; the one that answers is the last."""
-        names = [call.model for call in self.calls]
-        return names if self.model is None or self.model in names else [*names, self.model]
-
     def headers(self, *, ended: bool = True) -> dict[str, str]:
-        """Headers of the answer; its cost is known once it has ended."""
-        values = {
-            "x-rcjax-status": [self.status],
-            "x-rcjax-model": [self.model],
-            "x-rcjax-models": self.asked,
-            "x-rcjax-policy": [self.policy],
-            "x-rcjax-policy-hash": [self.digest],
-            "x-rcjax-confidence": [None if self.confidence is None else f"{self.confidence:.6f}"],
-            "x-rcjax-position": [None if self.position is None else f"{self.position:.4g}"],
-            "x-rcjax-rung": [None if self.rung is None else str(self.rung)],
-            "x-rcjax-cost": [f"{self._cost:.12g}" if ended else None],
-            "x-rcjax-not-judged": self.not_judged,
-            "x-rcjax-changed": self.changed,
-            "x-rcjax-replaced": self.replaced,
-        }
-        texts = {name: ",".join(quote(one, safe=_SAFE) for one in several if one) for name, several in values.items()}
-        return id_headers(self.query) | {name: text for name, text in texts.items() if text}
+        """Headers of the answer, one for each field of `to_json` that says something; its cost once it has ended."""
+        values = self.to_json() | ({} if ended else {"cost": None})
+        texts = {name: _header(name, value) for name, value in values.items() if value is not None}
+        return {f"x-rcjax-{name.replace('_', '-')}": text for name, text in texts.items() if text} | id_headers(
+            self.query
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The field `rcjax` of the answer."""
+        asked = [call.model for call in self.calls]
         return {
             "query": self.query,
             "status": self.status,
             "model": self.model,
-            "models": self.asked,
+            "models": asked if self.model is None or self.model in asked else [*asked, self.model],
             "policy": self.policy,
             "policy_hash": self.digest,
             "confidence": self.confidence,
             "position": self.position,
             "rung": self.rung,
-            "cost": self._cost,
+            "cost": math.fsum(call.cost for call in self.calls),
             "not_judged": list(self.not_judged),
             "changed": list(self.changed),
             "replaced": list(self.replaced),
         }
 
-    @property
-    def _cost(self) -> float:
-        return math.fsum(call.cost for call in self.calls)
+
+_SAFE = " :@/()[]+=!*'"  # in a header, besides letters and digits; others are sent as %XX
+
+_FORMATS = {"confidence": ".6f", "position": ".4g", "rung": "d", "cost": ".12g"}
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """How an answer is put for a client: by what it asked for, and what it is told where the policy refuses."""
+def _header(name: str, value: Any) -> str:
+    if name in _FORMATS:
+        return format(value, _FORMATS[name])
+    return ",".join(quote(one, safe=_SAFE) for one in (value if isinstance(value, list) else [value]))
 
-    request: ChatRequest
-    refusals: Refusals
 
-    def choices(self, completion: Mapping[str, Any] | None, text: str | None, *, judged: bool) -> list[dict[str, Any]]:
-        """The choices of a completion: of a judged one, that of the text alone; None is a refusal."""
-        if completion is None:
-            message = {"role": "assistant", "content": self.refusals.text, "refusal": None}
-            return [self.choice({"index": 0, "message": message, "finish_reason": self.refusals.finish_reason})]
-        choices = [choice for choice in completion["choices"] if isinstance(choice, Mapping)]
-        if judged:  # votes have several
-            choices = [choice for choice in choices if choice_text(choice) == text][:1] or choices[:1]
-            return [self.choice(choices[0]) | {"index": 0}]
-        return [self.choice(choice) for choice in choices]
+def sent_choices(
+    request: ChatRequest, refusals: Refusals, completion: Mapping[str, Any] | None, text: str | None, *, judged: bool
+) -> list[dict[str, Any]]:
+    """The choices of a completion for a client: of a judged one, that of the text alone; a refusal where it is None."""
+    if completion is None:
+        message = {"role": "assistant", "content": refusals.text, "refusal": None}
+        return [sent_choice(request, {"index": 0, "message": message, "finish_reason": refusals.finish_reason})]
+    choices = [choice for choice in completion["choices"] if isinstance(choice, Mapping)]
+    if judged:  # votes have several
+        choices = [choice for choice in choices if choice_text(choice) == text][:1] or choices[:1]
+        return [sent_choice(request, choices[0]) | {"index": 0}]
+    return [sent_choice(request, choice) for choice in choices]
 
-    def choice(self, choice: Mapping[str, Any]) -> dict[str, Any]:
-        """A choice with as many log-probabilities as the client asks for."""
-        logprobs = choice.get("logprobs")
-        if not self.request.logprobs:
-            return {**choice, "logprobs": None}
-        if not isinstance(logprobs, Mapping):
-            return {**choice, "logprobs": logprobs}
-        cut = {name: self._tokens(logprobs[name]) for name in ("content", "refusal") if name in logprobs}
-        return {**choice, "logprobs": {**logprobs, **cut}}
 
-    def _tokens(self, tokens: Any) -> Any:
-        if not isinstance(tokens, list):
-            return tokens
-        top = self.request.top_logprobs
-        tokens = [token for token in tokens if isinstance(token, Mapping)]
-        listed = [token.get("top_logprobs") for token in tokens]  # null, or numbers by their texts, in some servers
-        cut = [likeliest[:top] if isinstance(likeliest, list) else [] for likeliest in listed]
-        return [{**token, "top_logprobs": likeliest} for token, likeliest in zip(tokens, cut, strict=True)]
+def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice with as many log-probabilities as the client asks for."""
+    logprobs = choice.get("logprobs")
+    if not request.logprobs:
+        return {**choice, "logprobs": None}
+    if not isinstance(logprobs, Mapping):
+        return {**choice, "logprobs": logprobs}
+    top = request.top_logprobs
+    cut = {name: _tokens(logprobs[name], top) for name in ("content", "refusal") if name in logprobs}
+    return {**choice, "logprobs": {**logprobs, **cut}}
+
+
+def _tokens(tokens: Any, top: int) -> Any:
+    """Tokens with so many of the likeliest each, which are null, or numbers by their texts, in some servers."""
+    if not isinstance(tokens, list):
+        return tokens
+    likeliest = [(token, token.get("top_logprobs")) for token in tokens if isinstance(token, Mapping)]
+    return [{**token, "top_logprobs": some[:top] if isinstance(some, list) else []} for token, some in likeliest]
 
 
 _CHUNK = "chat.completion.chunk"
 
-
 _OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # what the gateway says by itself
 
-
 _REPEATED = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # in every chunk
-
 
 _SAID = frozenset({"index", "message", "logprobs"})  # what a choice says before it ends
 
 
 def whole_completion(
-    account: Account,
+    trace: Trace,
     completion: Mapping[str, Any] | None,
     choices: Sequence[Mapping[str, Any]],
     usage: Mapping[str, Any] | None,
@@ -163,18 +144,18 @@ def whole_completion(
     """The body of an answer.
 
     Args:
-        account: what the gateway did.
+        trace: what the gateway did.
         completion: as the endpoint sent it; None for a refusal.
         choices: as the client is to have them.
         usage: tokens of all attempts.
     """
     source = completion or {}
     return {
-        **_head(account, source, "chat.completion"),
+        **_head(trace, source, "chat.completion"),
         "choices": list(choices),
         "usage": usage,
         **{name: value for name, value in source.items() if name not in _OWN},
-        "rcjax": account.to_json(),
+        "rcjax": trace.to_json(),
     }
 
 
@@ -203,9 +184,9 @@ def chunks_of(whole: Mapping[str, Any], *, counted: bool) -> Iterator[dict[str, 
         yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}
 
 
-def stream_head(account: Account, chunk: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
+def stream_head(trace: Trace, chunk: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
     """What all chunks of an answer share, by the first that the endpoint sends."""
-    return {**_head(account, chunk, _CHUNK), **({"usage": None} if counted else {})}
+    return {**_head(trace, chunk, _CHUNK), **({"usage": None} if counted else {})}
 
 
 def _delta(message: Any) -> dict[str, Any]:
@@ -217,11 +198,11 @@ def _delta(message: Any) -> dict[str, Any]:
     return delta
 
 
-def _head(account: Account, source: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _head(trace: Trace, source: Mapping[str, Any], kind: str) -> dict[str, Any]:
     name, created = source.get("id"), source.get("created")
     return {
-        "id": name if isinstance(name, str) and name else f"chatcmpl-{account.query}",
+        "id": name if isinstance(name, str) and name else f"chatcmpl-{trace.query}",
         "object": kind,
         "created": created if type(created) is int else int(time.time()),
-        "model": account.model,
+        "model": trace.model,
     }

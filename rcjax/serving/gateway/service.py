@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
 import signal
 import time
 from base64 import b64decode
@@ -29,9 +28,9 @@ from rcjax._base.wording import visible
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.access import guards
-from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.gateway.api_errors import ApiError, fault_within
 from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
-from rcjax.serving.gateway.lineup import Clients, Lineup, Reloader, read_lineup
+from rcjax.serving.gateway.lineup import Clients, Lineup, file_signature, in_words, read_lineup
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.responder import Responder
@@ -42,25 +41,6 @@ from rcjax.serving.gateway.settings import RequestLimits, Settings
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""
-
-
-class Capacity:
-    """How many requests are worked on, and whether another one may come."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.busy = 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """A place for a request. Raises ApiError (429) where all are taken."""
-        if self.busy >= self._most:
-            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
 
 
 def require_key(headers: Headers, keys: Sequence[str]) -> None:
@@ -130,6 +110,8 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 _LEFT = 499  # what a request counts as whose client left
 
+_INTERVAL = 1.0  # seconds between looks at the files
+
 
 class Gateway:
     """What one process of the service holds while it runs."""
@@ -138,14 +120,16 @@ class Gateway:
         self.settings = settings
         self.metrics = Metrics()
         self.clients = Clients(settings.limits.timeout)
-        self.admission = Capacity(settings.limits.concurrency)
+        self.busy = 0
+        """How many requests are worked on."""
         self.keys = settings.keys()
         self.log = open_log(settings)
         if self.log is not None:
             self.log.observe = self.metrics.logged
         self.cascades: WeakSet[Cascade] = WeakSet()
-        paths = [path for path in (*settings.policies.values(), settings.models) if path is not None]
-        self.reloader = Reloader(paths, self.read, self.take_up, self.refuse)  # it looks before they are read
+        self.asked = asyncio.Event()
+        """Somebody asks for the files to be read again."""
+        self._files = self._look()  # before they are read
         self.lineup = self.read()
         self.ready = False
         self._announce(self.lineup)
@@ -155,6 +139,30 @@ class Gateway:
         before = getattr(self, "lineup", None)
         return read_lineup(self.settings, self.clients, self.log, self.metrics.called, before)
 
+    def _look(self) -> list[Any]:
+        """What tells the files from what they were before."""
+        paths = (*self.settings.policies.values(), self.settings.models)
+        return [file_signature(path) for path in paths if path is not None]
+
+    async def watch(self) -> None:
+        """Take up what the files say whenever one has changed or somebody asks; until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.asked.wait(), _INTERVAL)
+            files = self._look()
+            if not self.asked.is_set() and files == self._files:
+                continue
+            self._files = files
+            self.asked.clear()
+            try:
+                lineup = await asyncio.to_thread(self.read)
+            except Exception as problem:  # whatever is in a file must not end the watching
+                for name in self.settings.policies:
+                    self.metrics.refuse(name)
+                _LOGGER.error("a new file is refused, the old policies stay: %s", in_words(problem))
+            else:
+                self.take_up(lineup)
+
     def take_up(self, lineup: Lineup) -> None:
         """Answer by these policies from now on; requests under way go on by those that they began with."""
         before, self.lineup = self.lineup, lineup
@@ -162,11 +170,6 @@ class Gateway:
         self._announce(lineup, before)
         for line in _news(lineup, before, self.settings.models.name):
             _LOGGER.info(visible(line))
-
-    def refuse(self) -> None:
-        """Count files that could not be used."""
-        for name in self.settings.policies:
-            self.metrics.refuse(name)
 
     def _announce(self, lineup: Lineup, before: Lineup | None = None) -> None:
         for name, served in lineup.policies.items():
@@ -181,7 +184,7 @@ class Gateway:
             require_key(headers, self.keys)
             query = query_of(headers)
             ids = id_headers(query)
-            with self.admission.slot():
+            with self._place():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
                 exchange = request, query, responder, start, segment_of(headers)
@@ -193,10 +196,19 @@ class Gateway:
             self.metrics.refused(problem.code or "error", problem.status)
             await responder.error(problem, ids)
         except Exception as problem:  # whose message may quote what was asked
-            _LOGGER.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=_traceback(problem))
             self.metrics.refused("internal", 500)
-            error = ApiError(500, "the gateway itself failed: its log says where", "internal_error")
-            await responder.error(error, ids)
+            await responder.error(fault_within(problem), ids)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """A place for a request. Raises ApiError (429) where all are taken."""
+        if self.busy >= self.settings.limits.concurrency:
+            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
 
     async def close(self) -> None:
         """Finish shadow calls, as long as there is time, and close everything."""
@@ -226,11 +238,6 @@ def open_log(settings: Settings) -> CallLog | None:
     if logging.path is None:
         return None
     return CallLog(logging.path, answers=logging.answers, prompts=logging.prompts)
-
-
-def _traceback(problem: Exception) -> Exception | None:
-    """Where it was raised, if that is asked for: the lines of a traceback hold no values, but a message may."""
-    return problem if os.environ.get("RCJAX_TRACEBACK") else None
 
 
 class _Endpoint:
@@ -275,8 +282,8 @@ def build_app(settings: Settings) -> Starlette:
 @asynccontextmanager
 async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[dict[str, Gateway]]:
     with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reloader.ask)
-    watching = asyncio.create_task(gateway.reloader.run())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.asked.set)
+    watching = asyncio.create_task(gateway.watch())
     gateway.ready = True
     gateway.metrics.began(logging=gateway.log is not None)
     yield {"gateway": gateway}  # for connections, which refuse heads before there is a request

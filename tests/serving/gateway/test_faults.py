@@ -126,7 +126,7 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         bill = service.app.state.gateway.lineup.policies["policy"].cascade.billing.bill
         assert bill.balance == pytest.approx(1.0 - sum(costs))
         until(lambda: 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode())
-        until(lambda: service.app.state.gateway.admission.busy == 0)
+        until(lambda: service.app.state.gateway.busy == 0)
         assert service.ask("again", model="small").status == 200
 
 
@@ -148,7 +148,7 @@ def test_a_request_may_be_too_large_or_too_slow():
         slow = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n"
         with raw_request(service, QUESTION, slow) as connection:
             assert b"408" in connection.recv(1000)
-        assert service.app.state.gateway.admission.busy == 0
+        assert service.app.state.gateway.busy == 0
         assert service.server.requests == []
 
 
@@ -174,7 +174,7 @@ def test_more_requests_than_configured_are_told_to_come_again():
 
     with gateway(behave=behave, limits={"concurrency": 4}) as service:
         connections = [raw_request(service, QUESTION) for _ in range(4)]
-        until(lambda: service.app.state.gateway.admission.busy == 4)
+        until(lambda: service.app.state.gateway.busy == 4)
         reply = service.ask()
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
         gate.set()

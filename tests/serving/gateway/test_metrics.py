@@ -51,8 +51,8 @@ def test_requests_are_counted_by_policy_model_and_status(metrics):
         ("failed", [make_call(text=None, logprob=None, confidence=None, error="timed out")]),
     ]:
         metrics.ended("support", make_result(status, calls), 0.5)
-    metrics.passed("support", "large", "not judged", 0.5)
-    metrics.passed("large", "large", "passed on", 0.5)
+    metrics.ended("support", make_result("not judged", [large]), 0.5, judged=False)
+    metrics.ended("large", make_result("passed on", [large]), 0.5, judged=False)
     assert figures(metrics, "requests_total") == {
         ("small", "support", "answered"): 1,
         ("large", "support", "answered"): 2,
