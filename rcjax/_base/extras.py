@@ -62,7 +62,7 @@ def _with_extra(checkout: Path, extra: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Where pip took rcjax from, as PEP 610 has it; empty where that was an index, or nobody knows."""
+    """Where pip took rcjax from, as PEP 610 has it; empty if that was an index, or nobody knows."""
     from importlib import metadata
 
     try:

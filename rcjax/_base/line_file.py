@@ -20,7 +20,7 @@ class LineFile:
     """A file open for appending, each line by one write.
 
     A line that a kill or a full disk left unfinished stays as it is: the next one goes on a line of its own. A file
-    that another programme renames or removes, as logrotate does, gets no line more: the next one goes to the file that
+    that another program renames or removes, as logrotate does, gets no line more: the next one goes to the file that
     then has the name, a new one where there is none.
 
     Args:

@@ -28,16 +28,16 @@ LEVELS = {"once": 0, "long": 1}
 _TRACING = RLock()
 
 
-#: Where programmes are kept, if anywhere.
+#: Where programs are kept, if anywhere.
 _FILES: list[ProgramFiles] = []
 
 
-#: The kept programmes of every function.
+#: The kept programs of every function.
 _ALL_PROGRAMS: "list[_Programs]" = []
 
 
 def keep_programs(cache_folder: Path | None) -> bool:
-    """From now on keep compiled programmes below this folder, or nowhere (None); whether they are kept.
+    """From now on keep compiled programs below this folder, or nowhere (None); whether they are kept.
 
     They are not where somebody else can write to the folder, and on the CPU only: elsewhere JAX's own cache has to do.
     """
@@ -47,7 +47,7 @@ def keep_programs(cache_folder: Path | None) -> bool:
 
 
 def forget_programs() -> None:
-    """Let go of the kept programmes that this process holds in memory; the files stay."""
+    """Let go of the kept programs that this process holds in memory; the files stay."""
     for programs in _ALL_PROGRAMS:
         programs.runners.clear()
 
@@ -95,7 +95,7 @@ def compiled(
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_traced(jax.tree.leaves((args, kwargs))):  # part of a larger programme
+        if is_traced(jax.tree.leaves((args, kwargs))):  # part of a larger program
             return function(*args, **kwargs)
         backend = jax.default_backend()
         level = _level(runs)
@@ -108,7 +108,7 @@ def compiled(
 
 
 class _Programs:
-    """The programmes of one function, by the signature of the call."""
+    """The programs of one function, by the signature of the call."""
 
     def __init__(self, function: Callable[..., Any], traced: Callable[..., Any], static: set[str]) -> None:
         self.function, self.traced, self.static = function, traced, static
@@ -138,7 +138,7 @@ class _Programs:
         static: dict[str, Any],
         leaves: list[Any],
     ) -> Callable[..., Any] | None:
-        """The programme that is kept, or is from now on; None where it cannot be."""
+        """The program that is kept, or is from now on; None if it cannot be."""
         key = signature_key(self.function, look, options)
         if key is None:
             return None
@@ -154,7 +154,7 @@ class _Programs:
     def _compile(
         self, tree: Any, options: dict[str, Any] | None, static: dict[str, Any], leaves: list[Any]
     ) -> tuple[Any, Any]:
-        """(the programme of the leaves, what it returns with its leaves numbered)."""
+        """(the program of the leaves, what it returns with its leaves numbered)."""
         shapes = []
 
         @wraps(self.function)

@@ -54,7 +54,7 @@ def kendall_taus(columns: jax.Array, present: jax.Array) -> jax.Array:
 def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     """Kendall's tau-b of the entries that are present, in [−1, 1]; 0 where it is undefined (x or y constant).
 
-    x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact but for
+    x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact apart from
     the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹.
 
     >>> present = jnp.ones(4, bool)

@@ -1,6 +1,6 @@
-"""Compiled programmes kept in a folder of this user's, one file each.
+"""Compiled programs kept in a folder of this user's, one file each.
 
-JAX's own cache saves compiling alone: a programme is traced and lowered again to know its key. Here the key is what
+JAX's own cache saves compiling alone: a program is traced and lowered again to know its key. Here the key is what
 the call looks like (`rcjax._core.signatures`), so that nothing is traced.
 
 An executable is machine code, in a pickle: it is loaded only from files that nobody but this user can have written
@@ -29,12 +29,12 @@ from rcjax._base.files import write_atomically
 #: The most that the cache folder may hold, what JAX keeps there included; what was not used for longest goes first.
 MOST_BYTES = 256 * 2**20
 
-#: A full folder is emptied down to this share, so that not every new programme has to look for what may go.
+#: A full folder is emptied down to this share, so that not every new program has to look for what may go.
 _LEFT = 0.75
 
 _SUFFIX = ".program"
 
-#: What may be deleted: our programmes, and what JAX keeps. A cache folder may hold files of the user's too.
+#: What may be deleted: our programs, and what JAX keeps. A cache folder may hold files of the user's too.
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
 
 Program = Callable[..., Any]
@@ -42,12 +42,12 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True)
 class ProgramFiles:
-    """A folder of compiled programmes."""
+    """A folder of compiled programs."""
 
     folder: Path
 
     def load(self, key: str) -> tuple[Program, Any] | None:
-        """(the programme, an example of what it returns, with its leaves numbered); None where none is kept.
+        """(the program, an example of what it returns, with its leaves numbered); None if none is kept.
 
         A damaged file counts as none, and so does one that somebody else can write to.
         """
@@ -64,17 +64,17 @@ class ProgramFiles:
             with suppress(OSError):
                 os.utime(path)  # the time of its last use
             trees = jax.tree.structure(((0,) * leaves, {})), jax.tree.structure([0] * len(jax.tree.leaves(example)))
-            # The first device alone: there may be more, and a programme is compiled for one.
+            # The first device alone: there may be more, and a program is compiled for one.
             return serialize_executable.deserialize_and_load(executable, *trees, execution_devices=_device()), example
         except Exception:  # whatever is wrong with a file of a cache, it is only a cache
             return None
 
     def save(self, key: str, program: jax.stages.Compiled, leaves: int, example: Any) -> None:
-        """Keep a programme; that a disk is full, or that it cannot be kept, costs nothing.
+        """Keep a program; that a disk is full, or that it cannot be kept, costs nothing.
 
         Args:
             key: its name, `rcjax._core.signatures.signature_key`.
-            program: the compiled programme.
+            program: the compiled program.
             leaves: how many arrays it takes.
             example: what it returns, with its leaves numbered.
         """
@@ -109,7 +109,7 @@ class ProgramFiles:
 
 
 def open_program_files(cache: Path) -> ProgramFiles | None:
-    """The programmes of a cache folder, in one of their own; None where others could put theirs there."""
+    """The programs of a cache folder, in one of their own; None if others could put theirs there."""
     folder = cache / "programs"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -120,9 +120,9 @@ def open_program_files(cache: Path) -> ProgramFiles | None:
 
 @cache
 def _bind_lapack() -> None:
-    """Have JAX find LAPACK, which it does when it lowers the first call of it: a programme that is loaded needs it too.
+    """Have JAX find LAPACK, which it does when it lowers the first call of it: a program that is loaded needs it too.
 
-    Without, the programme calls a null pointer.
+    Without, the program calls a null pointer.
     """
     jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
 

@@ -1,6 +1,6 @@
-"""What a call of a compiled function looks like: by this its programme is known again, without tracing it.
+"""What a call of a compiled function looks like: by this its program is known again, without tracing it.
 
-Equal signatures give equal programmes, in another process too: same function of the same source, same versions,
+Equal signatures give equal programs, in another process too: same function of the same source, same versions,
 machine and settings, same types and shapes of the arguments.
 """
 
@@ -48,9 +48,9 @@ def signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[
 
 
 def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], options: Any) -> str | None:
-    """A name for the programme of a call that holds in other processes too; None where there is none.
+    """A name for the program of a call that holds in other processes too, or None.
 
-    There is none where the function, a type of the arguments or a static argument is not rcjax's own or Python's: the
+    There is none if the function, a type of the arguments or a static argument is not rcjax's own or Python's: the
     code of a copula family of the user's may change from run to run.
     """
     tree, shapes, static, settings = signature
@@ -98,7 +98,7 @@ def _nested(tree: Any) -> Iterator[str | None]:
 
 
 def _named(value: Any) -> str | None:
-    """A text that is the same in every process and different for different values; None where there may be none."""
+    """A text that is the same in every process and different for different values; None if there may be none."""
     if value is None or isinstance(value, bool | int | float | str | bytes | np.dtype):
         return repr(value)
     if isinstance(value, tuple | list):
@@ -121,7 +121,7 @@ def _is_ours(value: Any) -> bool:
 
 @cache
 def fingerprint() -> str | None:
-    """What every programme depends on: rcjax's source, versions, the machine; None where the source cannot be read."""
+    """What every program depends on: rcjax's source, versions, the machine; None if the source cannot be read."""
     root = Path(__file__).parents[1]
     try:
         sources = [(path.relative_to(root).as_posix(), path.read_bytes()) for path in sorted(root.rglob("*.py"))]

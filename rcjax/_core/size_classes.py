@@ -1,7 +1,7 @@
-"""Logs filled up to a few sizes: compiled programmes are made for one number of queries, and no two logs have the same.
+"""Logs filled up to a few sizes: compiled programs are made for one number of queries, and no two logs have the same.
 
 What is filled in are queries that nobody answered, which count for nothing. Up to `LEAST` queries there is one size,
-then they double as long as programmes take longer to compile than to run, then grow by an eighth.
+then they double as long as programs take longer to compile than to run, then grow by an eighth.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 LEAST, _DOUBLING_TO, _GROWTH = 96, 1536, 1.125
 
-#: Logs of more queries are not filled up: the time of their programmes is what counts.
+#: Logs of more queries are not filled up: the time of their programs is what counts.
 LARGEST = 2**16
 
 

@@ -50,7 +50,7 @@ def at_once(*parts: Callable[[], Any]) -> list[Any]:
 _WORKER = threading.local()
 
 
-#: From how many items on the time of their programmes is worth more compiling.
+#: From how many items on the time of their programs is worth more compiling.
 _REPEATS = 50
 
 
@@ -62,7 +62,7 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
         items: what with.
         n: entries of an item. Where there are so many that one item alone takes a lot of memory, and keeps all cores
             busy, they come one after the other.
-        alike: whether all items need the same programmes: the first then goes ahead, so that they are compiled once.
+        alike: whether all items need the same programs: the first then goes ahead, so that they are compiled once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
@@ -84,7 +84,7 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
 def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool = True) -> Any:
     """What a function gives for batched rows (n, …) of numpy's, called with so many at a time: joined, on the host.
 
-    All pieces have one size, so that they share a programme: the last one repeats its last row.
+    All pieces have one size, so that they share a program: the last one repeats its last row.
 
     >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
@@ -98,7 +98,7 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool 
 
 
 def is_repeating() -> bool:
-    """Whether what this thread does is one of many items of `side_by_side` that need the same programmes.
+    """Whether what this thread does is one of many items of `side_by_side` that need the same programs.
 
     >>> [{*side_by_side(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
     [{False}, {True}]

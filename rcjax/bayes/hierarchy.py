@@ -83,7 +83,7 @@ class Observations(NamedTuple):
     side: jax.Array  # (k, n) LOWEST, SMOOTH, HIGHEST or an atom
     pairs: jax.Array  # (P, T) log-likelihood of each pair at the dependences `KNOTS`
     tau_range: jax.Array  # (2,) the least τ of the copulas' family, and how far it is to the largest
-    atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None where no model has any
+    atoms: jax.Array | None = None  # (k, A) bool: there is an atom; None if no model has any
     placed: Ranks | None = None  # (k, n) where confidences lie, for what each query says of a pair
     priors: Priors = PRIORS
 

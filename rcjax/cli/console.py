@@ -39,7 +39,7 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
     Args:
         what: the work, in words.
         after: seconds until a terminal shows it; where standard error is none, a line is written every ten seconds.
-        how_far: what is done of it, in words; empty where nobody knows.
+        how_far: what is done of it, in words; empty if nobody knows.
     """
     screen = Screen(stderr=True)
     with _spinner(screen, what, after, how_far) if screen.is_terminal else pulse(what, how_far):
@@ -95,7 +95,7 @@ class HowFar:
         self._done, self._whole = done, whole
 
     def __call__(self) -> str:
-        """In words; empty where nothing was noted yet."""
+        """In words; empty if nothing was noted yet."""
         return time_left(self._done, self._whole, time.monotonic() - self._started) if self._whole else ""
 
 
@@ -105,7 +105,7 @@ def pulse(what: str, how_far: Callable[[], str] = str) -> Iterator[None]:
 
     Args:
         what: the work, in words.
-        how_far: what is done of it, in words; empty where nobody knows.
+        how_far: what is done of it, in words; empty if nobody knows.
     """
     done, started = threading.Event(), time.monotonic()
 

@@ -131,7 +131,7 @@ class _Command:
 
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
-    """What can be learnt from in the log of a service; None where it is that of a run."""
+    """What can be learnt from in the log of a service; None if it is that of a run."""
     from rcjax.collecting.service_log import is_service_log, read_shadow_calls
     from rcjax.logs.errors import LogError
 

@@ -52,7 +52,7 @@ class Asked:
 
     @property
     def why_alike(self) -> str | None:
-        """What makes its answers to a question alike, in words; None where nothing does, or one is asked for."""
+        """What makes its answers to a question alike, in words; None if nothing does, or one is asked for."""
         more = self.options.get("extra_body")
         options = {**self.options, **(more if isinstance(more, Mapping) else {})}
         if self.samples > 1 and options.get("temperature") == 0:
@@ -90,7 +90,7 @@ class Asked:
 
 
 def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
-    """The options of the second request of a signal's calls; None where one request is all."""
+    """The options of the second request of a signal's calls; None if one request is all."""
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
@@ -113,7 +113,7 @@ async def call(asked: Asked, question: Question, file: AnswerFile, sample: int |
         asked: the model, and how it is asked.
         question: that is put to it.
         file: that keeps what is under way.
-        sample: which of several answers of the model to the question this is; None where there is one alone.
+        sample: which of several answers of the model to the question this is; None if there is one alone.
 
     Raises StoppedError or BudgetSpentError where nothing was asked.
     """

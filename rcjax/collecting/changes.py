@@ -117,7 +117,7 @@ def set_aside(answers: AnswerRows, differing: Iterable[Change]) -> AnswerRows:
 
 
 def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
-    """Take back the verdicts on answers whose right answer has changed since; in words how many, None where none has.
+    """Take back the verdicts on answers whose right answer has changed since; in words how many, None if none has.
 
     Args:
         file: of the answers, which are written without a verdict, for the run to grade them.

@@ -53,7 +53,7 @@ def estimate(
         asked: the model, and how it is asked.
         questions: of the run.
         answers: that there are.
-        judge: the model that judges answers to a question; None where none does.
+        judge: the model that judges answers to a question; None if none does.
     """
     waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
     most = sum((sum(worst_of(asked, question), _judging(asked, question, judge, True)) for question in waiting), _NONE)

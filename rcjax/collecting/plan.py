@@ -53,7 +53,7 @@ class Abilities:
     model: str
     """Its name."""
     error: str | None = None
-    """Why it does not answer; None where it does."""
+    """Why it does not answer; None if it does."""
     logprobs: bool = False
     """The log-probabilities of its tokens."""
     top: int = 0
@@ -67,7 +67,7 @@ class Abilities:
     cost: float = 0.0
     """Money for the probe."""
     unusable: str | None = None
-    """Why the log-probabilities that it tells cannot be used; None where they can, or it tells none."""
+    """Why the log-probabilities that it tells cannot be used; None if they can, or it tells none."""
     not_likeliest: int = 0
     """Replies, of one, that give another choice than the likeliest."""
 
@@ -167,7 +167,7 @@ class Plan:
     samples: int = 1
     """Answers of a model to each question, where its settings do not say how many."""
     score_max: float | None = None
-    """The full score that graders give; None where judges say right or wrong, and the scores of others go up to 1."""
+    """The full score that graders give; None if judges say right or wrong, and the scores of others go up to 1."""
     whole: bool = False
     """Whether graders must say right or wrong: whether answers are the same."""
 
@@ -197,7 +197,7 @@ class Crew:
         return self._respondents[name]
 
     def judge_of(self, question: Question) -> Respondent | None:
-        """The model that judges answers to a question; None where none does."""
+        """The model that judges answers to a question; None if none does."""
         form, _, model = (self.graders.named(question) or "").partition(":")
         return self._respondent(model) if form == "judge" else None
 

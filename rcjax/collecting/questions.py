@@ -57,9 +57,9 @@ class Question:
     messages: tuple[Mapping[str, Any], ...]
     """As in the API."""
     reference: tuple[str, ...] = ()
-    """Right answers; none where that is not known."""
+    """Right answers; none if that is not known."""
     choices: tuple[str, ...] = ()
-    """Names of the choices, such as A, B and C; none where the answer is free."""
+    """Names of the choices, such as A, B and C; none if the answer is free."""
     words: Mapping[str, str] = field(default_factory=dict)
     """What the choices say, by name, where the file tells."""
     grade: str | None = None
@@ -69,7 +69,7 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Of what is asked, its choices included, but for the system's messages."""
+        """Of what is asked, its choices included, apart from the system's messages."""
         asked = [message for message in self.messages if message.get("role") not in _SYSTEM]
         return _digest([asked, list(self.choices)])
 

@@ -63,7 +63,7 @@ class Regrading:
     agree: int = 0
     """Those of them on which both say the same."""
     apart: float | None = None
-    """How far verdict and label are apart on average, where some are scores; None where all are right or wrong."""
+    """How far verdict and label are apart on average, where some are scores; None if all are right or wrong."""
     remarks: tuple[str, ...] = ()
     """What is to be said of the verdicts."""
 

@@ -264,7 +264,7 @@ def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) ->
 
 
 def _without_confidence(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Which models gave answers without a confidence, in words; None where all have one."""
+    """Which models gave answers without a confidence, in words; None if all have one."""
     unread = [row for row in rows if row["logprob"] is None]
     labels: dict[str, list[float]] = {row["model"]: [] for row in unread}
     for row in unread:

@@ -90,7 +90,7 @@ class PolicyCheck:
     """What following its bill does on these queries, in their order (`replaying.following.Stream.to_json`), with
     `budget`, and `tuned`, the position as it was tuned, and what `error_tuned` is there. None for what follows none."""
     seconds: dict[str, float] | None = None
-    """`mean` and `p95` seconds per query, along the path, with `mean_expected` and `p95_expected`. None where one of
+    """`mean` and `p95` seconds per query, along the path, with `mean_expected` and `p95_expected`. None if one of
     the two logs does not tell seconds."""
     unlabelled: int = 0
     """Of the `n` queries, those of which no answer is labelled."""

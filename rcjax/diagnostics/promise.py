@@ -91,7 +91,7 @@ def _labels(log: Log) -> np.ndarray:
     return correct if labelled[np.asarray(log.answered)].all() else np.where(labelled, correct, np.nan)
 
 
-#: λ times the cost of the dearest model: what one answer of it may cost, in errors.
+#: λ times the cost of the most expensive model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 1.0, 16)
 
 
@@ -163,7 +163,7 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
 
     Arrays (L,): `lam`, `predicted_error`, `predicted_cost`, `error`, `cost`, and the half-widths of 90 % bands,
     `error_band` and `cost_band`, on the difference of predicted and seen. They count the sampling of the queries
-    judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable (None where
+    judged, and of the `trained_on` others that the prediction was learnt from, taken to be as variable (None if
     there are no others); not the search for the best policy, whose optimism is part of what is to be seen. A refusal
     counts as an error at its price. What is seen of a cost is the bill where that was promised, as by
     `select_frontier`, and else at the models' mean costs.

@@ -11,7 +11,7 @@ from rcjax.policy.targets import Target
 class InfeasibleError(ValueError):
     """No point of the frontier meets the target; the message names the best reachable figure."""
 
-    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None where another function raises it.
+    #: What `rcjax.tune` had come to by then: a `Tuned` without a policy; None if another function raises it.
     tuned: Any = None
 
 
@@ -29,7 +29,7 @@ def point_for(
             a limit on the error: the least cost that keeps to it; a price: the least error + λ·cost.
         cost: (L,) money per query.
         penalty: (L,) errors, and refusals at their price.
-        abstain_price: what a refusal counts, in errors; None where there are none.
+        abstain_price: what a refusal counts, in errors, or None.
         counted: what errors are, in words.
 
     Raises InfeasibleError where no point meets it.

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def check_abstain_price(price: Any) -> float | None:
-    """The price as a number of errors, None where it is infinite; ValueError for one below 0."""
+    """The price as a number of errors, None if it is infinite; ValueError for one below 0."""
     if price is None:
         return None
     if not price >= 0:  # so written, NaN is refused too
@@ -19,6 +19,6 @@ def check_abstain_price(price: Any) -> float | None:
 def refusal_at(price: float | None, dtype: Any) -> jax.Array | None:
     """() what a refusal is worth, in right answers: 1 less its price in errors.
 
-    None where nobody refuses, as a wrong answer is no dearer.
+    None if nobody refuses, as a wrong answer is no more expensive.
     """
     return None if price is None or price >= 1 else jnp.asarray(1 - price, dtype)

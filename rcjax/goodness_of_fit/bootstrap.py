@@ -49,13 +49,13 @@ def replicate(
 
     Args:
         step: from a state and one of the batches to the next state, the statistics of the log, a pytree of (), and
-            those of the batch, of (size,) each; NaN where the batch holds no replicate.
+            those of the batch, of (size,) each; NaN if the batch holds no replicate.
         state: the first one.
         batches: (batches, size, …) keys, or a pytree of such arrays, as `in_batches` gives them.
         replicates: how many are drawn at most.
 
     Returns:
-        The statistics of the replicates are of (batches · size,); NaN where none was drawn or none was needed, which
+        The statistics of the replicates are of (batches · size,); NaN if none was drawn or none was needed, which
         does not depend on the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
@@ -102,7 +102,7 @@ def in_batches(keys: jax.Array, most: int) -> jax.Array:
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among B replicates; NaN where it, or each of them, is not finite.
+    """(exceedances + ½)/(B + 1) of a statistic () among B replicates; NaN if it, or each of them, is not finite.
 
     Replicates that are not finite do not count.
 

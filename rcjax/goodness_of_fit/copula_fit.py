@@ -94,7 +94,7 @@ def copula_test(
     """S_n and S_n^(K) of a family on one or more pairs of models, with bootstrapped p-values, in one compiled call.
 
     p = (exceedances + ½)/(replicates drawn + 1): none is drawn any more once neither p can be significant. Replicates
-    without a finite statistic are left out of the count, and p is NaN where the data have none. Ties of the log, the
+    without a finite statistic are left out of the count, and p is NaN if the data have none. Ties of the log, the
     point masses among them, are imposed on every replicate (Kojadinovic 2017, "Some copula inference procedures adapted
     to the presence of ties").
 

@@ -62,7 +62,7 @@ def calibration_test(
         gaps = (drawn < confidence[:, None]) - confidence[:, None]
     chance = jnp.abs(bins @ gaps).sum(0) / n
     error = jnp.abs(bins @ gap).sum() / n
-    # What equals the error but for rounding exceeds it.
+    # What equals the error apart from rounding exceeds it.
     return CalibrationTest(error, chance.mean(), p_value(error * (1 - 8 * jnp.finfo(error.dtype).eps), chance))
 
 
@@ -134,7 +134,7 @@ def accuracy_above(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     """P(a right answer is more confident than a wrong one), ties counting half: the area under the ROC curve.
 
-    confidence (n,), correct (n,). ½ is a confidence that tells nothing; NaN where all are right, or all wrong. An
+    confidence (n,), correct (n,). ½ is a confidence that tells nothing; NaN if all are right, or all wrong. An
     answer with a score is right by that share, and wrong by the rest.
 
     >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))

@@ -16,7 +16,7 @@ from rcjax.model.calibration_error import tenths
 _ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory
 
 
-_TOLERANCE = 1e-4  # of a statistic, in single precision: what equals it but for rounding exceeds it
+_TOLERANCE = 1e-4  # of a statistic, in single precision: what equals it apart from rounding exceeds it
 
 
 class SampleComparison(NamedTuple):

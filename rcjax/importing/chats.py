@@ -78,7 +78,7 @@ def _parts(content: Any) -> Sequence[Any]:
 
 
 def _text_of(part: Any) -> str | None:
-    """The text of a part; None where it is something else."""
+    """The text of a part; None if it is something else."""
     if isinstance(part, Mapping) and part.get("type") in (None, "text", "input_text", "output_text"):
         part = part.get("text", part.get("content"))
     return part if isinstance(part, str) else None

@@ -45,19 +45,19 @@ class Evaluations:
     frame: pl.DataFrame
     """`query`, `model`, `correct`, `logprob`, and `cost`, or `input_tokens` and `output_tokens`, or all three.
 
-    `correct` is empty where files do not tell right from wrong; `score`, from 0 to 1, stands in its place where some
+    `correct` is empty if files do not tell right from wrong; `score`, from 0 to 1, stands in its place where some
     answers are neither. `answer`, where files tell answers;
     `seconds` where they tell how long answers took; `sample` where a model answered queries several times."""
     assumed: tuple[str, ...]
     """What the confidences are, and what else was assumed, in sentences."""
     left_out: str | None = None
-    """How many answers were left out, and why; None where all are in."""
+    """How many answers were left out, and why; None if all are in."""
     damage: str | None = None
-    """How many files and samples cannot be read, and which; None where all can."""
+    """How many files and samples cannot be read, and which; None if all can."""
     unreadable: tuple[str, ...] = ()
     """Of each of these, what is wrong where."""
     priced: str | None = None
-    """Which entries of a list of prices were taken, in words; None where prices are from no list."""
+    """Which entries of a list of prices were taken, in words; None if prices are from no list."""
     priced_by: Mapping[str, str] = field(default_factory=dict)
     """The same: the entry, by model."""
 
@@ -171,7 +171,7 @@ def _used(queries: Mapping[str, Samples], left_out: Counter[str]) -> list[tuple[
 
 
 def _signal(model: str, lines: Sequence[Line]) -> str | None:
-    """The signal that most answers of a model tell; None where they tell none, and can be compared."""
+    """The signal that most answers of a model tell; None if they tell none, and can be compared."""
     told = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
     if told or not lines or any(line.get(name) for line in lines for name in ANSWERS):
         return max(told, key=told.__getitem__, default=None)

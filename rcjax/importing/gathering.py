@@ -47,7 +47,7 @@ class Gathered:
 
     @property
     def damage(self) -> str | None:
-        """What cannot be read, counted and named; None where all can."""
+        """What cannot be read, counted and named; None if all can."""
         lost = [*self.lost_files, *self.lost_samples]
         if not lost:
             return None

@@ -116,7 +116,7 @@ def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[st
     """The tokens of an answer, as counted; where they are not, estimated by the texts, if there is a prompt.
 
     Args:
-        sent, received: as the file counts them; None where it does not.
+        sent, received: as the file counts them; None if it does not.
         prompt: what was asked, in each call.
         replies: to each call.
 

@@ -51,7 +51,7 @@ def _lines(record: Mapping[str, Any], by: str | None, where: str) -> list[Line]:
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
-    """Why a call holds no answer; None where it may."""
+    """Why a call holds no answer; None if it may."""
     kind = str(payload["call_type"])
     if payload.get("status") not in ("success", None):
         return "with an error"
@@ -63,7 +63,7 @@ def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str
 
 
 def _cost(payload: Mapping[str, Any]) -> float | None:
-    """Money; None where LiteLLM says that it could not tell."""
+    """Money; None if LiteLLM says that it could not tell."""
     cost = payload.get("response_cost", payload.get("spend"))
     if cost is None or (not cost and payload.get("response_cost_failure_debug_info")):
         return None
@@ -81,7 +81,7 @@ def _duration(payload: Mapping[str, Any]) -> float | None:
 
 
 def _looked_up(record: Mapping[str, Any], path: str) -> Any:
-    """What stands at a path of names with dots between them; None where there is nothing.
+    """What stands at a path of names with dots between them; None if there is nothing.
 
     >>> _looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _looked_up({}, "metadata")
     (7, None)

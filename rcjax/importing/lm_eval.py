@@ -126,7 +126,7 @@ def _asked(arguments: Any) -> str | None:
 
 
 def _continuations(arguments: Any) -> list[str] | None:
-    """What follows the prompt in each request; None where that is not told."""
+    """What follows the prompt in each request; None if that is not told."""
     parts = _parts(arguments)
     complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
     return [one[1] for one in parts] if complete else None
@@ -173,7 +173,7 @@ def choice_made(
 
 
 def _logprob(value: Any) -> float | None:
-    """A log-likelihood, which lm-eval writes as a text; None where it is none."""
+    """A log-likelihood, which lm-eval writes as a text; None if it is none."""
     try:
         return logprob_of(float(value))
     except (TypeError, ValueError):
@@ -183,7 +183,7 @@ def _logprob(value: Any) -> float | None:
 def _values(
     likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
 ) -> list[float] | None:
-    """By what a metric chooses among so many choices; None where the file does not tell it."""
+    """By what a metric chooses among so many choices; None if the file does not tell it."""
     alone = likelihoods[number:]
     if metric == "acc_mutual_info" and len(alone) == number:
         pairs = zip(likelihoods, alone, strict=False)

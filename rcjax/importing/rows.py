@@ -25,7 +25,7 @@ _ROUNDING = 1e-9  # a mean of scores that are all full may end that much below
 
 
 def label_of(score: Any, right_from: float | None, most: float, where: str) -> float | None:
-    """What a score is as a label: 1 for right, 0 for wrong, between them a score; None where nothing was scored.
+    """What a score is as a label: 1 for right, 0 for wrong, between them a score; None if nothing was scored.
 
     Args:
         score: a word, a truth value or a number; nothing is None, or not a number.
@@ -79,7 +79,7 @@ def as_frame(
 
     Args:
         rows: lines whose `correct` is a label; tokens and money that are not told are put into them.
-        rates: prices of tokens, as `read_prices` gives them; None where none are given.
+        rates: prices of tokens, as `read_prices` gives them; None if none are given.
         how: how tokens are estimated, and whether prompts are kept.
         sampled: whether rows are samples.
 

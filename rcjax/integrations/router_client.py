@@ -79,7 +79,7 @@ class _Events(HTTP.AsyncByteStream):
         yield b"data: [DONE]\n\n"
 
     def _cost(self) -> float | None:
-        """What the router's own log will say that the whole of the chunks cost; None where it cannot be reckoned."""
+        """What the router's own log will say that the whole of the chunks cost; None if it cannot be reckoned."""
         with suppress(Exception):  # whose log it is; it must not end an answer
             whole = required("litellm", extra="run").stream_chunk_builder(self._chunks, messages=self._messages)
             return _reported_cost({"response_cost": self._answer.logging_obj._response_cost_calculator(result=whole)})

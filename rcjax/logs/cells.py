@@ -43,7 +43,7 @@ def _entries(value: Any, axis: int, index: np.ndarray, names: Sequence[str]) -> 
     if isinstance(value, Sequence):
         return tuple(value[i] for i in index.tolist())
     part = np.take(np.asarray(value), index, axis)
-    # Texts stay with numpy; not jnp.asarray, which compiles a programme for each shape.
+    # Texts stay with numpy; not jnp.asarray, which compiles a program for each shape.
     return part if part.dtype.kind in "OSU" else jax.device_put(part)
 
 
@@ -54,12 +54,12 @@ class HandLabels(Cells):
     labelled: jax.Array = dataclasses.field(metadata=CELL)
     """(n, k) bool: a person said whether the answer is right (`Log.correct`)."""
     judged: jax.Array = dataclasses.field(metadata=CELL)
-    """(n, k, J) the judges' verdicts, from 0 (wrong) to 1 (right); NaN where there is none."""
+    """(n, k, J) the judges' verdicts, from 0 (wrong) to 1 (right); NaN if there is none."""
     judges: tuple[str, ...]
     """Names of the J judges, as the columns are called."""
     samples: np.ndarray | None = dataclasses.field(default=None, metadata=CELL)
     """(n, k) which of several samples each answer is, as the column `sample` says, and so its label; "" where there is
-    no answer. None where the log has one answer of each model."""
+    no answer. None if the log has one answer of each model."""
 
     def matrices(self) -> list[np.ndarray]:
         """What a digest of the log is made from, one row per query."""

@@ -170,7 +170,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
         columns: those that it has, under the names that are ours.
         priced: whether tokens have prices.
         needed_label: the column that must be there to tell right from wrong: "correct", which may be missing beside a
-            judge's, or "answer"; None where labels come from elsewhere, or none are needed.
+            judge's, or "answer"; None if labels come from elsewhere, or none are needed.
 
     Raises `LogError` where one is missing, or is there twice.
     """

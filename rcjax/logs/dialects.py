@@ -54,7 +54,7 @@ def plain_name(column: str) -> str:
 
 
 def known_names(columns: Sequence[str], names: Collection[str]) -> list[str]:
-    """The columns under the names that are ours, as far as they are; one that is spelt as ours goes before the others.
+    """The columns under the names that are ours, as far as they are; one that is spelt as ours overrides the others.
 
     >>> known_names(["Query", "model", "MODEL", "note"], {"query", "model"})
     ['query', 'model', 'MODEL', 'note']

@@ -29,7 +29,7 @@ class JudgeCounts:
     compared: np.ndarray
     """(k,) those of them that have a label."""
     agreement: np.ndarray
-    """(k,) mean over the latter of 1 − |label − verdict|; NaN where there are none."""
+    """(k,) mean over the latter of 1 − |label − verdict|; NaN if there are none."""
 
     @property
     def overall(self) -> float:

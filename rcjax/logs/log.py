@@ -68,7 +68,7 @@ class Log(Cells):
     models: tuple[str, ...] = field(metadata=MODEL)
     """Names of the k models, cheapest first unless `read_log` was told otherwise."""
     logprob: jax.Array = field(metadata=CELL)
-    """(n, k) natural log of the raw confidence, at most 0; NaN where the model did not answer, and `NO_CONFIDENCE`, a
+    """(n, k) natural log of the raw confidence, at most 0; NaN if the model did not answer, and `NO_CONFIDENCE`, a
     large negative number, of an answer without a confidence: it counts as less sure than all others."""
     correct: jax.Array = field(metadata=CELL)
     """(n, k) bool: the answer is labelled correct; False where the model did not answer, or nobody labelled it.
@@ -90,31 +90,31 @@ class Log(Cells):
     asked: dict[str, dict[str, Any]] | None = field(default=None, metadata=MODEL)
     """How each model was asked, where the log tells: signal, options, prices. A policy tuned on the log keeps it."""
     answer: jax.Array | None = field(default=None, metadata=CELL)
-    """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None where the log tells no answers."""
+    """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None if the log tells no answers."""
     compare: Comparison | None = None
-    """How answers were compared, as `rcjax.policy.answers.comparable` says; None where there are none."""
+    """How answers were compared, as `rcjax.policy.answers.comparable` says, or None."""
     hand: HandLabels | None = None
-    """Which answers a person has labelled, and what judges say; None where all answers are labelled and none is judged.
+    """Which answers a person has labelled, and what judges say; None if all answers are labelled and none is judged.
     `correct` is False where an answer has no label."""
     seconds: jax.Array | None = field(default=None, metadata=CELL)
-    """(n, k) how long each answer took, of several that vote the longest; NaN where that is not known or there is no
-    answer. None where the log does not tell."""
+    """(n, k) how long each answer took, of several that vote the longest; NaN if that is not known or there is no
+    answer. None if the log does not tell."""
     second_cost: float = 0.0
     """What a second is worth, where the costs count it (`with_waiting`); 0 where they are money."""
     money: jax.Array | None = field(default=None, metadata=CELL)
-    """(n, k) money per query, where `query_cost` counts more; None where that is money alone."""
+    """(n, k) money per query, where `query_cost` counts more; None if that is money alone."""
     reference: Reference | None = None
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
-    `correct` says whether an answer is the reference's. None where right and wrong are known."""
+    `correct` says whether an answer is the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
     """Which queries of what was read lack an answer as a call failed; calls that nobody made are not among them."""
     errors: Log | None = None
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
-    """The n queries' segments (`rcjax.logs.segments`), "" where none is told; None where nobody asked for any."""
+    """The n queries' segments (`rcjax.logs.segments`), "" where none is told; None if nobody asked for any."""
     scores: Scores | None = None
-    """The scale of scores, where some label lies between right and wrong; None where all are right or wrong."""
+    """The scale of scores, where some label lies between right and wrong; None if all are right or wrong."""
 
     @property
     def counted(self) -> Counted:
@@ -245,7 +245,7 @@ class Log(Cells):
     __repr__ = describe
 
     def without_confidence(self) -> str | None:
-        """Which models gave answers without a confidence, and how many of them are right; None where all have one."""
+        """Which models gave answers without a confidence, and how many of them are right; None if all have one."""
         unread = np.asarray(self.logprob) == NO_CONFIDENCE
         labelled = unread & self.labelled
         right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)

@@ -79,7 +79,7 @@ def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: 
 
 
 def priced_words(prices: Any, models: Iterable[str]) -> str | None:
-    """Which entries of a list price some models, in words; None where prices come from no list.
+    """Which entries of a list price some models, in words; None if prices come from no list.
 
     >>> priced_words(PriceList({"openai/tiny": Price(0.1, 0.4)}), ["tiny"])
     'prices: tiny is priced by openai/tiny, 0.1 and 0.4 per million tokens'
@@ -231,7 +231,7 @@ def _per_million(price: Any) -> float | None:
 
 
 def entry_for(prices: Mapping[str, Price], model: str) -> str | None:
-    """The name of the entry that prices a model; None where there is none.
+    """The name of the entry that prices a model, or None.
 
     Raises `LogError` where several entries of a list may be meant, and their prices differ.
 

@@ -13,7 +13,7 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
 
     Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
-    wrong one, where one without a confidence is less sure than all others; None where a model is always or never right.
+    wrong one, where one without a confidence is less sure than all others; None if a model is always or never right.
     Accuracy and separation are of the answers that have a label. Cost is mean money per query; None without money.
     Answers of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.costs`).
 

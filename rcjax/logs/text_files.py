@@ -34,7 +34,7 @@ class TextFile:
 
 
 def find_damage(text: TextFile) -> str | None:
-    """Say which line of a CSV or JSON Lines file is broken, and how; None where nothing is found.
+    """Say which line of a CSV or JSON Lines file is broken, and how; None if nothing is found.
 
     The words continue a message that starts with the file's name.
 
@@ -95,7 +95,7 @@ def sound_calls(text: TextFile) -> tuple[TextFile, int]:
 
 
 def holds_calls(text: TextFile) -> bool:
-    """Whether the first line begins as a call does, but for what was cut off before it got that far.
+    """Whether the first line begins as a call does, apart from what was cut off before it got that far.
 
     >>> holds_calls(TextFile(b'{"call_log": 1, "que', separator=None)), holds_calls(TextFile(b"{}", separator=None))
     (True, False)

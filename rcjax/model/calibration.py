@@ -157,7 +157,7 @@ class Calibrator:
         return jnp.where(features == -jnp.inf, self.smallest, features)
 
 
-# Jitted, as are other parts of several programmes, so that each of these need not trace it again.
+# Jitted, as are other parts of several programs, so that each of these need not trace it again.
 @partial(jax.jit, static_argnames="transform")
 @in_full
 def fit_calibrator(
@@ -241,7 +241,7 @@ _on_rows = compiled(calibrate_all)
 
 
 def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
-    """`calibrate_all` of a log (n, k), by a programme that logs of like size share."""
+    """`calibrate_all` of a log (n, k), by a program that logs of like size share."""
     rows, n = (logprob,) if answered is None else (logprob, answered), np.shape(logprob)[0]
     confidence = _on_rows(calibrators, *fill_up(*rows))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])

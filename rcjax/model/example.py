@@ -76,7 +76,7 @@ def _draw(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(n, k) log-probabilities, answers right or wrong, and costs, of uniform numbers (2, k, 1, n) and two more keys.
 
-    What is drawn of a query hangs on its row alone, so those that fill a log up change no other.
+    What is drawn of a query depends on its row alone, so those that fill a log up change no other.
     """
     for_answer, for_length = keys
     confidence = chain.from_uniform(chain.through(model.marginals, model.copulas), uniform)

@@ -74,7 +74,7 @@ def fit_margins(
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
-    """(k, V) the calibrated confidences of the values that models state, infinite behind; None where no model does.
+    """(k, V) the calibrated confidences of the values that models state, infinite behind; None if no model does.
 
     In place of that of no confidence, which is the least of all, the next one, which others may share.
     """
@@ -185,7 +185,7 @@ def fit_arrays(
     near: Marginal | None = None,
     values: ArrayLike | None = None,
 ) -> tuple[Calibrator, Marginal, Copula]:
-    """The fit of arrays, step by step: each step is a compiled programme that later logs of this size share.
+    """The fit of arrays, step by step: each step is a compiled program that later logs of this size share.
 
     Args:
         logprob: (n, k) raw log-probabilities.

@@ -58,7 +58,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, raw: np.ndarray) -> "Scale":
-        """That of a log's ξ (n, k), NaN where there is no answer."""
+        """That of a log's ξ (n, k), NaN if there is no answer."""
         finite = np.where(np.isfinite(raw), raw, np.nan)
         with np.errstate(all="ignore"):
             low, high = (np.nan_to_num(end(finite, axis=0)) for end in (np.fmin.reduce, np.fmax.reduce))
@@ -110,13 +110,13 @@ class LabelRegression:
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
-    """(n, k) ξ of the raw confidences, NaN where there is no answer."""
+    """(n, k) ξ of the raw confidences, NaN if there is no answer."""
     answered = np.asarray(log.answered)
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
-    """(n, k, F) what is known of answers but for their labels; zeros for one that was not given."""
+    """(n, k, F) what is known of answers apart from their labels; zeros for one that was not given."""
     assert log.hand is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
     z = scale.standard(_transformed(log, transform))

@@ -40,7 +40,7 @@ class Ranks:
     u: jax.Array  # (n,) F(φ), within (lowest, highest); anything for those in a point mass
     lowest: jax.Array  # () w_min: the mass at the lowest value reaches up to here
     highest: jax.Array  # () 1 − w_max: the mass at the highest value starts here
-    side: jax.Array | None  # (n,) LOWEST, SMOOTH, HIGHEST or an atom; None where the margin has no masses
+    side: jax.Array | None  # (n,) LOWEST, SMOOTH, HIGHEST or an atom; None if the margin has no masses
     atoms: tuple[jax.Array, jax.Array] | None = None  # (start, end), each (A,), of the atoms between; None: none are
 
 

@@ -21,7 +21,7 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
 _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 
-@compiled  # a dozen programmes of one operation each, otherwise
+@compiled  # a dozen programs of one operation each, otherwise
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     """(P,) bool: the pairs with a model of few values, whose copula is fitted by likelihood.
 

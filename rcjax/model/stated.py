@@ -27,7 +27,7 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import divide
 from rcjax.policy.calibrations import ABOVE, NEAR, NO_CONFIDENCE
 
-#: The most values of a model is the last; programmes are made for arrays of these sizes.
+#: The most values of a model is the last; programs are made for arrays of these sizes.
 SIZES = (4, 8, 16, 32)
 
 #: As many answers as the curve through all values counts for at each; 5 and 20 do about as well on answers left out.
@@ -102,13 +102,13 @@ class StatedValues:
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
 
     def unread(self) -> float | None:
-        """The calibrated confidence of one model's answers without a raw one; None where it has no such value."""
+        """The calibrated confidence of one model's answers without a raw one; None if it has no such value."""
         values = np.asarray(self.confidence, float)[np.asarray(self.logprob) == NO_CONFIDENCE]
         return float(values[0]) if len(values) else None
 
 
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
-    """(k, V) raw log-probabilities of the values that k models state, rising, NaN behind; None where no model does.
+    """(k, V) raw log-probabilities of the values that k models state, rising, NaN behind; None if no model does.
 
     Certainty is one of them only where few answers are at no stated value, and where a value below 1 is stated too, or
     there is none: computed probabilities are rounded to 1. To 0, of an answer that was given, they never are.
@@ -145,12 +145,12 @@ def padded(values: Sequence[float] | np.ndarray, size: int, behind: float) -> np
 def stated_of_pairs(
     rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, unread: Sequence[float | None] = ()
 ) -> StatedValues | None:
-    """The values of k models, (k, V), from pairs of a raw and a calibrated confidence; None where no model has any.
+    """The values of k models, (k, V), from pairs of a raw and a calibrated confidence; None if no model has any.
 
     Args:
         rows: the pairs of each model.
         dtype: of the arrays.
-        unread: of each model the calibrated confidence of answers without a raw one, None where it has none.
+        unread: of each model the calibrated confidence of answers without a raw one, None if it has none.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]

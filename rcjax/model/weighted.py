@@ -96,7 +96,7 @@ def rows_of(log: Log) -> WeightedRows:
 def reweigh(model: CascadeModel, rows: WeightedRows, weights: jax.Array) -> CascadeModel:
     """The model fitted to weighted rows, from a model that is fitted to them unweighted or to rows much like them.
 
-    Pure: under `jit`, `vmap` (over weights, models and rows) and `grad` by the weights, and but for τ, which goes by
+    Pure: under `jit`, `vmap` (over weights, models and rows) and `grad` by the weights, and apart from τ, which goes by
     ranks, by the log-probabilities. Its copulas are found by Kendall's τ-b of weighted pairs. What the fit says of
     itself (standard errors, statuses, provenance) stays as it was.
 

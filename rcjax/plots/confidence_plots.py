@@ -189,7 +189,7 @@ def plot_accuracy_above(
     Args:
         ax: where to draw.
         confidence: (n, k) calibrated.
-        correct: (n, k) whether the answer is right; NaN where that is not known.
+        correct: (n, k) whether the answer is right; NaN if that is not known.
         models: the names of the k columns.
         fewest: shares of fewer queries are not shown.
         success: what the share of right answers is called.

@@ -65,7 +65,7 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """Without the punctuation and signs around it, but for the sign and the point of a number."""
+    """Without the punctuation and signs around it, apart from the sign and the point of a number."""
     start, end = 0, len(text)
     while end and _surrounds(text[end - 1]):
         end -= 1

@@ -1,4 +1,4 @@
-"""A ladder: cascades from cheap to dear, and where on it a service stands.
+"""A ladder: cascades from cheap to expensive, and where on it a service stands.
 
 `Frontier.policy` makes one of the corners of a frontier's lower hull. Position 3.4 says that 60 % of the queries go by
 rung 3 and 40 % by rung 4, so a budget, or a limit on the error, is met exactly. In service the position follows the
@@ -36,7 +36,7 @@ _COMMON, _OWN = (*SHARED, "provenance"), ("models", "rules", "expected", "agreem
 
 @dataclass(frozen=True, slots=True)
 class Ladder(AnyPolicy):
-    """Policies from cheap to dear, and a position between two of them: immutable, equal by value, picklable.
+    """Policies from cheap to expensive, and a position between two of them: immutable, equal by value, picklable.
 
     Args:
         rungs: policies whose `expected["cost"]` rises; all of one frontier, with one calibration of each model.
@@ -44,7 +44,7 @@ class Ladder(AnyPolicy):
             above it, and the others by the rung below. A query goes by the rung above where u is below that share: u is
             the first eight bytes of the SHA-256 of "rung:" and its id in UTF-8, as a whole number with its high byte
             first, over 2^64.
-        budget: money per query that it was made for; None where it was made for a limit on the error.
+        budget: money per query that it was made for; None if it was made for a limit on the error.
         follows: whether a service is to move along the ladder, so as to keep to the budget; else it keeps the position.
         period: money for a day, a week or a month that a service is to keep to in place of the budget, which the
             tuning made of it.
@@ -112,14 +112,14 @@ class Ladder(AnyPolicy):
 
         Args:
             follows: whether it does.
-            period: the money; None where the budget is for each query.
+            period: the money; None if the budget is for each query.
         """
         return replace(self, follows=follows, period=period)
 
     def new_bill(self, time: float) -> Following | None:
         """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
 
-        None where it keeps the position.
+        None if it keeps the position.
 
         Args:
             time: in seconds since 1970.
@@ -225,7 +225,7 @@ class Ladder(AnyPolicy):
 
 
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Errors saved per unit of money from one rung to the next, and what one costs; empty where that is nothing."""
+    """Errors saved per unit of money from one rung to the next, and what one costs; empty if that is nothing."""
     errors, costs = (penalty(low), penalty(high)), (low.get("cost"), high.get("cost"))
     if None in (*errors, *costs) or errors[0] <= errors[1]:  # type: ignore[operator]
         return {}

@@ -84,7 +84,7 @@ Decision = Answer | Defer | Abstain
 
 
 class AnyPolicy(Saved):
-    """A `Policy`, or a `Ladder` of several: rungs from cheap to dear, and a position among them.
+    """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
 
     A `Policy` is the only rung of itself.
     """
@@ -105,7 +105,7 @@ class AnyPolicy(Saved):
 
         Args:
             follows: whether it does.
-            period: the money; None where the budget is for each query.
+            period: the money; None if the budget is for each query.
         """
         return self
 
@@ -301,7 +301,7 @@ class Policy(AnyPolicy):
     ) -> float:
         """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
 
-        Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`; None where
+        Give its raw confidence as in the log: either the natural `logprob` or the probability `confidence`; None if
         it could not be read, which is below all others.
         Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
         """
@@ -335,7 +335,7 @@ class Policy(AnyPolicy):
         Args:
             model: that was asked.
             logprob, confidence: one of them, as for `calibrate`, whose errors these are too.
-            answer: what it answered, None where that is not known. Models with an entry in `agreements` need it.
+            answer: what it answered, None if that is not known. Models with an entry in `agreements` need it.
             answers: what the models before it answered to this query, by model; likewise.
             query: its id, which a ladder draws the rung by; a policy without rungs decides alike for all queries.
 
@@ -351,7 +351,7 @@ class Policy(AnyPolicy):
         return _decision(self.rules[model][bisect_left(self._bounds[model], phi)], model, phi)
 
     def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
-        """What is decided by whether the answer is that of an earlier model; None where confidence decides."""
+        """What is decided by whether the answer is that of an earlier model; None if confidence decides."""
         agreement = self.agreements.get(model)
         if answer is not _NOT_GIVEN:
             instance(answer, (str, NoneType), "answer")

@@ -25,11 +25,11 @@ class BesideReference(NamedTuple):
     differs: tuple[float, float]
     """Answers of the policy that are not the reference's."""
     errs: tuple[float, float] | None
-    """Wrong answers of the policy; None where no labels tell."""
+    """Wrong answers of the policy; None if no labels tell."""
     reference_errs: tuple[float, float] | None
-    """Wrong answers of the reference; None where no labels tell, or the log has been read without it."""
+    """Wrong answers of the reference; None if no labels tell, or the log has been read without it."""
     errs_interval: tuple[float, float] | None = None
-    """90 % interval for the true share of wrong answers of the policy; None where no labels tell."""
+    """90 % interval for the true share of wrong answers of the policy; None if no labels tell."""
     counted: Counted = ERRORS
     """What the labels tell."""
 

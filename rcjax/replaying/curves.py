@@ -23,7 +23,7 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     The curve joins the points by straight lines, after errors at equal costs are averaged; its integral, which is
     exact, is divided by high − low. To compare methods, use the range of costs that their curves share.
 
-    A number; under `jit`, `vmap` and `grad` an array of JAX's, which is NaN where the points do not cover the range.
+    A number; under `jit`, `vmap` and `grad` an array of JAX's, which is NaN if the points do not cover the range.
 
     Args:
         cost: (L,) expected cost of each point, in any order.

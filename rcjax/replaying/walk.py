@@ -23,7 +23,7 @@ class Walk(NamedTuple):
     """Where each of n queries went under one policy of k models."""
 
     answers: jax.Array
-    """(k, n) bool: which model answers; none where one of them refuses."""
+    """(k, n) bool: which model answers; none if one of them refuses."""
     asked: jax.Array
     """(k, n) bool: which models are asked."""
 

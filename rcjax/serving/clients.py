@@ -168,7 +168,7 @@ _NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its exten
 
 
 def _header(message: Any, name: bytes) -> bytes:
-    """A request's or a response's header of a name, which is in lower case; empty where there is none.
+    """A request's or a response's header of a name, which is in lower case; empty if there is none.
 
     HTTPX decodes all headers to look for one.
     """

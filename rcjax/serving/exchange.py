@@ -37,7 +37,7 @@ class Exchange:
     """What its requests have used."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, Any] | None = None
-    """As the endpoint sent it, one without text too; None where nothing usable came back, or nobody keeps it."""
+    """As the endpoint sent it, one without text too; None if nothing usable came back, or nobody keeps it."""
     text: str | None = None
     """What the model replied."""
     reading: Reading | None = None
@@ -60,7 +60,7 @@ class Exchange:
         """Read the reply to the question, by a check or with a second question; what fails is noted, and not raised.
 
         Args:
-            first: brings the reply; None where the answer is not judged.
+            first: brings the reply; None if the answer is not judged.
             send: puts the second question of the signal.
             checks: runs the check that the signal is.
         """
@@ -98,7 +98,7 @@ class Exchange:
         """End it: what it was as a call.
 
         Args:
-            policy: by which the confidence is calibrated; None where none is.
+            policy: by which the confidence is calibrated; None if none is.
             asked: how the model is asked, as JSON.
         """
         question, read, usage = self.question, self.reading, self.usage

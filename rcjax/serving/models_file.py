@@ -46,7 +46,7 @@ class ServedModel:
     served: str
     """Its name at the endpoint."""
     price: Price | None
-    """Money per million tokens; None where the policy's own holds."""
+    """Money per million tokens; None if the policy's own holds."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `chat.completions.create`."""
     signal: str | None = None

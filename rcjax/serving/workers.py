@@ -1,7 +1,7 @@
 """Functions that may hang or break down, in processes beside this one, each call within a time limit, by pebble.
 
 Python's `re` may take longer than anybody lives over a text that a stranger wrote, and so may a user's own check.
-`run_command` is for programmes: one is given something to read and prints something short.
+`run_command` is for programs: one is given something to read and prints something short.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _STARTING = threading.Lock()
 
 
 class BrokeDownError(Exception):
-    """A process that has ended in place of an answer; `status` is that of its end, None where it did not start."""
+    """A process that has ended in place of an answer; `status` is that of its end, None if it did not start."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__("it broke down" if status is None else f"it ended with status {status}")

@@ -17,7 +17,7 @@ _NOUN = (
 
 
 def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | None = None) -> str | None:
-    """The name of the choice that a reply picks, None where it picks none, or more than one.
+    """The name of the choice that a reply picks, None if it picks none, or more than one.
 
     Args:
         text: the reply.
@@ -117,7 +117,7 @@ def _mentioned(text: str, names: Sequence[str]) -> set[str]:
 
 
 def _in_words(text: str, by_words: Mapping[str, str]) -> set[str]:
-    """The choices whose words are in the text, but for those inside of longer ones that are."""
+    """The choices whose words are in the text, apart from those inside of longer ones that are."""
     said = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
     return {by_words[words] for words in said if not any(words in other for other in said if other != words)}
 

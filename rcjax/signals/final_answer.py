@@ -20,7 +20,7 @@ _FENCE = re.compile(r"```(?:json)?[ \t]*\n?", re.I)
 
 _FIELDS = ("finalanswer", "answer", "choice", "result", "solution")
 
-# Written without spaces between words: also Thai, Lao, Burmese and Khmer, but for their digits.
+# Written without spaces between words: also Thai, Lao, Burmese and Khmer, apart from their digits.
 _SCRIPTS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _SCRIPTS += "\u0e01-\u0e4f\u0e81-\u0ecf\u1000-\u103f\u1780-\u17df"
 
@@ -82,7 +82,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _field(text: str) -> str | None:
-    """The answer of a JSON object that the text is, ends with, or has in its last fence; None where there is none."""
+    """The answer of a JSON object that the text is, ends with, or has in its last fence, or None."""
     begin, end = text.find("{"), text.rfind("}")
     for part in [*_FENCE.split(text)[-2:], text[begin : end + 1] if -1 < begin < end else ""]:
         if not part.lstrip().startswith("{"):
@@ -131,7 +131,7 @@ def is_denied(text: str, start: int, end: int) -> bool:
 
 
 def last_box(text: str) -> str | None:
-    r"""What is in the last \boxed{…} of a text; None where there is none, or it has no end.
+    r"""What is in the last \boxed{…} of a text; None if there is none, or it has no end.
 
     >>> last_box(r"\boxed{1}, so \boxed{\frac{\sqrt{3}}{2}}.")
     '\\frac{\\sqrt{3}}{2}'

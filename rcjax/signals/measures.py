@@ -148,7 +148,7 @@ _ANY = re.compile(_NUMBER, re.I)
 def stated_confidence(text: str) -> float:
     """The probability in [0, 1] that a text states: "85%", "0.85", "Confidence: 85/100", "about 85 percent".
 
-    A number that follows the word "confidence" goes before others; without that word it must be the only one that is
+    A number that follows the word "confidence" overrides others; without that word it must be the only one that is
     a percentage or a ratio, or be the whole text. A bare number is a probability and needs a decimal point: "1" or
     "85" could be on any scale. Raises SignalError where nothing is stated, or it is ambiguous or out of range.
 
@@ -206,7 +206,7 @@ def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> 
 
 
 def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
-    """The choice that the first token with a letter is; None where that is another word."""
+    """The choice that the first token with a letter is; None if that is another word."""
     first = next((bare for token in tokens if (bare := _bare(token.text))), None)
     return next((choice for choice in choices if _bare(choice) == first), None)
 

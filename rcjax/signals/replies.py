@@ -80,7 +80,7 @@ class Reading:
 
 
 def logprob_of(value: Any) -> float | None:
-    """A value as a natural log-probability; None where it is none: NaN, above 0 by more than rounding, no number.
+    """A value as a natural log-probability; None if it is none: NaN, above 0 by more than rounding, no number.
 
     >>> logprob_of(-0.5), logprob_of(1e-7), logprob_of(0.5), logprob_of(float("nan")), logprob_of(None)
     (-0.5, 0.0, None, None, None)

@@ -42,7 +42,7 @@ class Signal(Protocol):
     def follow_up(
         self, messages: Sequence[Mapping[str, Any]], reply: Reply
     ) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]] | None:
-        """(messages, options) of a second question to the same model, or None where the first reply is enough."""
+        """(messages, options) of a second question to the same model, or None if the first reply is enough."""
         ...
 
     def read(self, reply: Reply, second: Reply | None) -> Reading:

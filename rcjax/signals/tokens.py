@@ -104,7 +104,7 @@ def _bytes(entry: Mapping[str, Any]) -> bytes | None:
 
 
 def _token(entry: Mapping[str, Any], text: str) -> Token | None:
-    """A token with its alternatives; None where it has no log-probability of its own."""
+    """A token with its alternatives; None if it has no log-probability of its own."""
     logprob = logprob_of(entry.get("logprob"))
     if logprob is None or not isinstance(entry.get("token"), str):
         return None
@@ -138,7 +138,7 @@ def _is_another(logprob: float, shares: Mapping[str, Sequence[float]], text: str
 
 
 def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> slice | None:
-    """Which of the tokens are those of a text; None where that cannot be told."""
+    """Which of the tokens are those of a text; None if that cannot be told."""
     if text and texts[-1] and "".join(texts) == text:
         return slice(0, len(texts))
     written = [_written(said) for said in texts]
@@ -189,7 +189,7 @@ def _is_beyond_ascii(content: bytes) -> bool:
 
 
 def _at_end(pieces: Sequence[bytes], whole: bytes, ends: Sequence[bool]) -> slice | None:
-    """The pieces that make up the whole, before the last of those that only end a reply, few but for blanks."""
+    """The pieces that make up the whole, before the last of those that only end a reply, few apart from blanks."""
     filled = (index + 1 for index in range(len(pieces) - 1, -1, -1) if pieces[index])
     for end in islice(filled if whole else (), _LONGEST_STOP):
         first, left = end, len(whole)

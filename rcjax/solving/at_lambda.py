@@ -1,4 +1,4 @@
-"""Cascades at given λ as pure functions of arrays: the programme's cuts, and what they mean in calibrated confidence.
+"""Cascades at given λ as pure functions of arrays: the program's cuts, and what they mean in calibrated confidence.
 
 To be jitted by those who call them, and vmapped over fitted models: bootstrap replicates, folds, posterior draws.
 A cut in u-space becomes the best threshold near it.
@@ -177,7 +177,7 @@ def optimise(
     unfinished = gain > gain_tolerance(lam.dtype)
     settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
-    # As an array's, not as a Python number's type: points between the optima, on the host, share their programme.
+    # As an array's, not as a Python number's type: points between the optima, on the host, share their program.
     return Optima(lam, path, cut, status.astype(int))
 
 

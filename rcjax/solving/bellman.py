@@ -199,7 +199,7 @@ def _best_paths(
 def _backward(
     tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
 ) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
-    """(integrands (E, L, G) of the ends, the cuts (k,) of models that ask nobody, those (S, L) of the steps, None where
+    """(integrands (E, L, G) of the ends, the cuts (k,) of models that ask nobody, those (S, L) of the steps, None if
     there are none, and what each step can gain (S, L)).
 
     Cuts are chosen under the densities (L, k, G). The integrand of an end is the weighted value at each node of its

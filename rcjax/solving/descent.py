@@ -158,6 +158,6 @@ def _arrived(slope: jax.Array) -> jax.Array:
 
 
 def slope_left(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
-    """() how far ranks would still move down the slope of the loss, within their bounds; NaN where it has none."""
+    """() how far ranks would still move down the slope of the loss, within their bounds; NaN if it has none."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()

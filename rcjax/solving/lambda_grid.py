@@ -35,7 +35,7 @@ _GRID, _CLOSEST = 64, 1.0005
 _SMALLEST_BATCH = 32
 
 
-_MANY_PAIRS = 32  # from so many on tables are laid out for longer than their programme compiles
+_MANY_PAIRS = 32  # from so many on tables are laid out for longer than their program compiles
 
 
 _MEMORY = 2**29  # bytes that a batch of λ may take
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     tables: Tables
     plan: CascadePlan | None  # None for adaptive policies
     chain: Chain
-    refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
+    refusal: jax.Array | None  # () what one is worth, in right answers; None if nobody refuses
 
 
 def lay_out_problem(
@@ -73,7 +73,7 @@ def lay_out_problem(
         chosen = plan.left, plan.right, np.asarray(plan.pairs)
     build = _build_tables if len(chosen[0]) < _MANY_PAIRS else _build_many_tables
     tables = build(model.marginals, model.copulas, model.cost, chosen, panels=panels)
-    if chain == "exact":  # whose programmes are then the same for every family of copulas
+    if chain == "exact":  # whose programs are then the same for every family of copulas
         tables = dataclasses.replace(tables, copulas=None)
     return Problem(model.marginals, tables, plan, chain, refusal)
 
@@ -115,7 +115,7 @@ def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: An
 def _batch_size(count: int) -> int:
     """How many of so many λ are solved for at a time.
 
-    Few sizes occur, as each is a programme of its own. On the CPU every core has a batch, and up to 64 λ on two cores
+    Few sizes occur, as each is a program of its own. On the CPU every core has a batch, and up to 64 λ on two cores
     share one; elsewhere all are solved at once, filled up to a size class.
     """
     if jax.default_backend() != "cpu":

@@ -56,7 +56,7 @@ _LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
 _ROUNDED = 200
 
 
-_FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programmes are made for a number of them
+_FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programs are made for a number of them
 
 
 def minimise(
@@ -75,7 +75,7 @@ def minimise(
     wrongly by each model, so error, cost, and the probability and cost of each path. It need not add up along a
     cascade; where it does, as error + λ·cost, `solve_frontier` is exact and far faster.
 
-    Thresholds are ranks u = F(φ). For every λ, cascade and start, side by side in one compiled programme, L-BFGS goes
+    Thresholds are ranks u = F(φ). For every λ, cascade and start, side by side in one compiled program, L-BFGS goes
     downhill from Bellman's optima of the nearest additive objectives: of error + μ·cost at 64 μ, from where cost hardly
     counts to where only the cheapest model does, those that the objective likes best, one from each of `starts`
     stretches. What is reached at one λ is tried at all others; the best descends once more.
@@ -239,7 +239,7 @@ def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarr
 
 
 def _together(count: int) -> int:
-    """How many of so many starts descend at a time, by one programme."""
+    """How many of so many starts descend at a time, by one program."""
     if jax.default_backend() != "cpu":
         return count
     return _FEW if count <= _FEW else TOGETHER

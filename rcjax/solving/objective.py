@@ -37,7 +37,7 @@ class Tables:
     grid: Grid  # leading axis k
     left: jax.Array  # (P,) the models i of the pairs that are laid out, earlier ones first
     right: jax.Array  # (P,) and j > i
-    copulas: Any  # Copula with leading axis P; None where chain="exact", which needs the kernel alone
+    copulas: Any  # Copula with leading axis P; None if chain="exact", which needs the kernel alone
     kernel: jax.Array  # (P, G, G) density of model j's nodes given model i's node
     cost: jax.Array  # (k,)
 
@@ -119,7 +119,7 @@ def tally(tables: Tables, density: jax.Array, answered: jax.Array, refused: jax.
         tables: the quadrature of the model.
         density: (k, G) the densities a_j.
         answered: (k, G) the part of each node's weight that is answered.
-        refused: (k, G) the part that is refused; None where no model may refuse.
+        refused: (k, G) the part that is refused; None if no model may refuse.
     """
     correct = (answered * tables.grid.quantile * density).sum()
     cost = tables.cost @ (tables.grid.weight * density).sum(-1)
@@ -164,7 +164,7 @@ class Flows(NamedTuple):
 
     density: jax.Array  # the densities a_j of those that reach each model
     answered: jax.Array  # the part of each node's weight that is answered
-    refused: jax.Array | None  # the part that is refused; None where no model may refuse
+    refused: jax.Array | None  # the part that is refused; None if no model may refuse
 
 
 def flow(

@@ -117,10 +117,10 @@ class OutcomeProblem(NamedTuple):
     """What every λ shares."""
 
     tables: Tables  # (M, …)
-    maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others; None where there are none
+    maps: RankMap | None  # (M − 1, …) ranks of the reference → those of the others, or None
     steps: MassSteps
     plan: CascadePlan
-    refusal: jax.Array | None  # () what one is worth, in right answers; None where nobody refuses
+    refusal: jax.Array | None  # () what one is worth, in right answers; None if nobody refuses
 
 
 class Candidate(NamedTuple):
@@ -141,7 +141,7 @@ class Start(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is minimised, and how: the static part of a programme."""
+    """What is minimised, and how: the static part of a program."""
 
     objective: Callable[..., Any]
     solver: Any

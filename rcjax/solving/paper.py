@@ -1,7 +1,7 @@
-"""The paper's factorisation, solved: a programme over thresholds, and Newton steps that settle it.
+"""The paper's factorisation, solved: a program over thresholds, and Newton steps that settle it.
 
 Under eq. 5 and proposition 2 what follows a model depends on its threshold alone, not on who was asked before, so the
-state of the programme is the last threshold. The thresholds of neighbours move each other, hence the full Hessian.
+state of the program is the last threshold. The thresholds of neighbours move each other, hence the full Hessian.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which cascades compete, as arrays: plans of one shape share one compiled programme, whichever models they name."""
+"""Which cascades compete, as arrays: plans of one shape share one compiled program, whichever models they name."""
 
 import dataclasses
 import itertools

@@ -224,7 +224,7 @@ def _panel_edges(probes: "Probes", panels: int) -> jax.Array:
     share = jnp.clip(divide(goal - low[0], high[0] - low[0]), 0.0, 1.0)
     fine_z, fine_x = low[1:] + share * (high[1:] - low[1:])
     steepness = divide(jnp.diff(fine_x), jnp.diff(fine_z), jnp.inf)
-    # Between two probes the steepness is the same but for rounding, which must not choose: the middle has precedence.
+    # Between two probes steepness is equal apart from rounding, which must not choose: the middle has precedence.
     half = _TRIALS // 2
     precedence = 1 - _TIE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
     best = jnp.argmax(steepness[half:-half].reshape(panels - 1, _TRIALS) * precedence, axis=1)

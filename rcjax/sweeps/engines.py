@@ -162,7 +162,7 @@ class BatchTables:
     points: pl.DataFrame
 
 
-#: (number, tables) of each batch; None where another process writes them.
+#: (number, tables) of each batch; None if another process writes them.
 Solved = Generator[tuple[int, BatchTables | None], None, None]
 #: (the work, the numbers of the batches that are missing) → what was solved, in any order.
 Engine = Callable[[Work, list[int]], Solved]

@@ -2,7 +2,7 @@
 
 A *sample* is what a seed takes of a log to tune on; a *problem* is a sample, or one bootstrap replicate of it, with
 every copula, search and λ. Logs of one number of models whose numbers of queries round up to the same size share a
-shape, and with it the compiled programmes; what fills a log up is queries that nobody answered.
+shape, and with it the compiled programs; what fills a log up is queries that nobody answered.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _prices(lam: Any) -> int | tuple[float, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What problems must share to be solved by one compiled programme."""
+    """What problems must share to be solved by one compiled program."""
 
     models: int
     queries: int  # rows of the filled-up log, at least one of them empty

@@ -91,7 +91,7 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 
 
 def last_shown(order: Sequence[P], shown: Callable[[Sequence[P]], np.ndarray]) -> P | None:
-    """The last policy of a fixed order before the first that is not shown to keep its target; None where none is.
+    """The last policy of a fixed order before the first that is not shown to keep its target; None if none is.
 
     Each is tested at the full level, and none is reached past one that fails: the probability that any is accepted
     wrongly is at most the level (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test", section 2).

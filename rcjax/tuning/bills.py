@@ -62,7 +62,7 @@ def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float
 def count_waiting(log: Log, second_cost: float) -> Log:
     """A log whose costs count waiting (`Log.with_waiting`), cheapest model first by these.
 
-    A cascade asks its models in the order of the log, and one that is cheap, but slow, may come to be the dearer one.
+    A cascade asks its models in the order of the log, and a cheap but slow one may cost more in the end.
     Models that were not in the order of what they cost, as somebody chose another, stay in theirs.
 
     Args:
@@ -81,7 +81,7 @@ def _rises(cost: Any) -> bool:
 
 
 def mean_seconds(log: Log, model: int) -> float | None:
-    """Mean seconds of the answers of one model, by its position, of those that tell them; None where none does.
+    """Mean seconds of the answers of one model, by its position, of those that tell them; None if none does.
 
     >>> import rcjax
     >>> mean_seconds(rcjax.sample_log(20, seed=0), 0) is None

@@ -14,7 +14,7 @@ def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
 
     Args:
         rungs: (B, R, S) what becomes of S sets of queries by each rung: the position on each set is where the
-            rungs cost the money there, the dearest or the cheapest rung where none does.
+            rungs cost the money there, the most expensive or the cheapest rung where none does.
         money: (M,)
 
     >>> wrong, bill = np.array([[[0.4] * 3, [0.2] * 3]]), np.array([[[1.0] * 3, [3.0, 2.0, 5.0]]])

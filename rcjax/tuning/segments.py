@@ -36,7 +36,7 @@ _DRAWS = 200
 
 
 class _Part(NamedTuple):
-    """The corners of one segment's frontier, from cheap to dear."""
+    """The corners of one segment's frontier, from cheap to expensive."""
 
     name: str | None  # None: the queries of all other segments
     share: float  # of the queries

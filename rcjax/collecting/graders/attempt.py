@@ -26,13 +26,13 @@ class Attempt:
     answer: str
     """The answer as the signal reads it, such as the letter of a choice; often the reply itself."""
     reference: tuple[str, ...] = ()
-    """Right answers; none where that is not known."""
+    """Right answers; none if that is not known."""
     choices: tuple[str, ...] = ()
-    """Names of the choices; none where the answer is free."""
+    """Names of the choices; none if the answer is free."""
     words: Mapping[str, str] = field(default_factory=dict)
     """What the choices say, by name."""
     messages: tuple[Mapping[str, Any], ...] = ()
-    """What was asked; empty where that is not known any more."""
+    """What was asked; empty if that is not known any more."""
 
 
 class Grader(Protocol):
@@ -44,7 +44,7 @@ class Grader(Protocol):
         ...
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """True, False, a score between 0 and 1, or None where it cannot tell.
+        """True, False, a score between 0 and 1, or None if it cannot tell.
 
         Raises NoVerdictError where it fails on this answer, and GraderError where it cannot work at all.
         """

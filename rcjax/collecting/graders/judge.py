@@ -60,7 +60,7 @@ class Judge:
         ask: puts messages to the judge, and gives its reply; `GraderError` where there is none.
         template: the rubric, with `{question}`, `{reference}`, `{answer}` and, where it fences them, `{fence}`; None is
             the one built in.
-        most: the full score, which the rubric may name by `{score_max}`; None where it says right or wrong.
+        most: the full score, which the rubric may name by `{score_max}`; None if it says right or wrong.
     """
 
     needs_reference = False
@@ -76,7 +76,7 @@ class Judge:
         return "yes or no" if self.most is None else f"a number from 0 to {self.most:g}"
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """What the judge says; asked once more where that is no verdict, and None where it is none again."""
+        """What the judge says; asked once more where that is no verdict, and None if it is none again."""
         messages = [{"role": "user", "content": rubric(attempt, self.template, self.most)}]
         reply = await self.ask(messages)
         said = self._read(reply)

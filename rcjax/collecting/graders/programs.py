@@ -34,7 +34,7 @@ class Function:
         self.function, self.name, self.most = function, name, most
 
     async def grade(self, attempt: Attempt) -> float | None:
-        """What the function returns: True, False, a share of the full score, or None where it cannot tell."""
+        """What the function returns: True, False, a share of the full score, or None if it cannot tell."""
         try:
             verdict = self.function(attempt.text, attempt.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
@@ -78,7 +78,7 @@ class Program:
     Args:
         words: of the command line.
         name: of the grader.
-        most: the full score; None where it says right or wrong alone.
+        most: the full score; None if it says right or wrong alone.
     """
 
     needs_reference = False
@@ -128,7 +128,7 @@ def program_grader(command: str, most: float | None = 1.0) -> Program:
 
 
 def _verdict(value: Any, name: str, most: float | None) -> float | None:
-    """Right, wrong, or the share that a score is of the full one; None where there is no verdict."""
+    """Right, wrong, or the share that a score is of the full one; None if there is no verdict."""
     if value is None or type(value).__name__ in ("bool", "bool_") or (most is None and type(value) is int):
         verdict = value if value is None or value in (0, 1) else math.nan
     elif isinstance(value, Real) and most is not None:

@@ -49,7 +49,7 @@ class Graders:
     """The graders of a run: the common one, and those by kind of question."""
 
     common: str | None
-    """What the common one was called; None where each question is graded by what suits it."""
+    """What the common one was called; None if each question is graded by what suits it."""
     by_name: Mapping[str, Grader] = field(default_factory=dict)
     """Every grader by what it was called."""
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Graders:
     _failures: dict[str, _Failures] = field(default_factory=dict)
 
     def named(self, question: Question) -> str | None:
-        """What the grader of a question is called; None where nothing can grade it."""
+        """What the grader of a question is called; None if nothing can grade it."""
         if question.grade is not None:
             name: str | None = self.kinds.get(question.grade, question.grade)
         else:
@@ -144,9 +144,9 @@ def make_graders(
 
     Args:
         named: what people write, such as `["exact", "math=number"]`.
-        ask: from the name of a model, how a judge of this name is asked; None where there are no models.
+        ask: from the name of a model, how a judge of this name is asked; None if there are no models.
         template: the judge's rubric; None is the one built in.
-        score_max: the full score that judges, functions and programs give; None where judges say right or wrong, and
+        score_max: the full score that judges, functions and programs give; None if judges say right or wrong, and
             the scores of others go from 0 to 1.
         whole: whether functions and programs must say right or wrong, too.
 

@@ -42,7 +42,7 @@ class ComparisonGrader:
 
 
 def exact(attempt: Attempt) -> bool:
-    """Whether the reply is a right answer, but for case, white space, articles, and signs around it.
+    """Whether the reply is a right answer, apart from case, white space, articles, and signs around it.
 
     What `final_answer` takes to be the answer counts, then what is in the last box, or follows "the answer is"; and of
     "Paris, France" or "Yes, it is." what stands before the comma.

@@ -71,7 +71,7 @@ class Settings:
     models: Path
     """The file of the models."""
     passing: str | None = None
-    """The model that answers as long as the file of a policy is not there; None where there must be one."""
+    """The model that answers as long as the file of a policy is not there; None if there must be one."""
     unjudged: str | None = None
     """The model of requests that cannot be judged; None for the largest of the policy."""
     shadow: float = 0.0
@@ -81,7 +81,7 @@ class Settings:
     follow: bool = True
     """Whether policies move along their ladders, as their files say; else they keep their positions."""
     key_env: str | None = None
-    """The environment variable with the keys of clients, separated by commas; None where none is needed."""
+    """The environment variable with the keys of clients, separated by commas; None if none is needed."""
     access: Access = field(default_factory=Access)
     limits: RequestLimits = field(default_factory=RequestLimits)
     logging: Logging = field(default_factory=Logging)
