@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rcjax._base.wording import check_figure, check_meaning, check_name, count, percent
+from rcjax._base.wording import check_figure, check_meaning, check_name, count
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import shown
 
@@ -69,12 +69,11 @@ def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(verdict, what it says) of the promise, and of each kind of policy that some checks affect."""
     promise = facts.get("promise")
     if promise is not None:
-        error, cost = (_mean(promise[name]) - _mean(promise[f"predicted_{name}"]) for name in ("error", "cost"))
-        share = cost / (_mean(promise["predicted_cost"]) or 1.0)
+        from rcjax.diagnostics.verdicts import describe_gaps  # which imports JAX
+
         where = "these queries" if facts["held_out"] else "queries left out of it"
-        came = f"{100 * abs(error):.1f} points {'more' if error > 0 else 'less'} {facts['counted']} than promised"
-        spent = f"{percent(abs(share))} {'more' if share > 0 else 'less'} money"
-        yield _worst(facts, "predicted"), f"its promise: on {where} there was {came}, at {spent}, on average"
+        gaps = f"the {facts['counted']} was {describe_gaps(promise)}"
+        yield _worst(facts, "predicted"), f"its promise: on {where} {gaps}, on average"
     problems = [check for check in facts["checks"] if check["verdict"] != "fine"]
     for scope in dict.fromkeys(check["affects"] for check in problems):
         group = [check for check in problems if check["affects"] == scope]
@@ -92,10 +91,6 @@ def _subjects(name: str, checks: Sequence[Mapping[str, Any]], noun: str) -> str:
     if len(listed) > _LONG:
         return f"{check_name(name, noun)}, {len(subjects)} times"
     return f"{check_name(name, noun)} of {listed}" if listed else check_name(name, noun)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / max(len(values), 1)
 
 
 def _worst(facts: Mapping[str, Any], start: str) -> str:

@@ -137,8 +137,7 @@ def judge_policy(
     yield _check("error", "", abs(gap), error["p_value"], advice)
     yield _judge_cost(cost)
     if gain is not None:
-        less = percent(gain.share)
-        advice = f"policies tuned on these queries lower {counted.noun} + λ·cost by {less} on those left out: {_RETUNE}"
+        advice = f"on queries left out policies tuned again {gain.describe(counted.noun)}: {_RETUNE}"
         yield _check("re-tuning", "", gain.share, gain.p_value, advice)
 
 

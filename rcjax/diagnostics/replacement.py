@@ -133,9 +133,7 @@ def _unshown(before: AnyPolicy, log: Log, gain: RetuningGain | None) -> str | No
         return f"whether it gains on queries left out was not tested: {why}" if mendable else None
     if gain.better or (not gain.worse and breaks_limit(before, log)):
         return None
-    share, spread = (100 * figure / (gain.loss or 1.0) for figure in (gain.gain.mean, gain.gain.se))
-    what = f"{'lower' if share >= 0 else 'raise'} {log.counted.noun} + λ·cost by {abs(share):.1f} ± {spread:.1f} %"
-    return f"it is not shown to be better: on queries left out policies tuned again {what}"
+    return f"it is not shown to be better: on queries left out policies tuned again {gain.describe(log.counted.noun)}"
 
 
 def breaks_limit(policy: AnyPolicy, log: Log) -> bool:

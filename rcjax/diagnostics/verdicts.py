@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from rcjax._base.wording import percent
 from rcjax.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.policy.counted import ERRORS, Counted
 
@@ -128,10 +129,6 @@ def _check(
     return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, said)
 
 
-def _percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
-
-
 def judge_size(n: int) -> Iterator[Check]:
     """Are there enough queries?"""
 
@@ -153,8 +150,8 @@ def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
 
     def advice(_) -> str:
         return (
-            f"the {noun} of {name} is {_percent(1 - row['accuracy'])} here, and "
-            f"{_percent(1 - row['expected_accuracy'])} on the queries fitted to: this log is "
+            f"the {noun} of {name} is {percent(1 - row['accuracy'])} here, and "
+            f"{percent(1 - row['expected_accuracy'])} on the queries fitted to: this log is "
             f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
         )
 
@@ -167,11 +164,11 @@ def _judge_error(row: Mapping[str, Any]) -> Check:
     def advice(verdict: str) -> str:
         if row["p_value"] >= SIGNIFICANT:
             return (
-                f"the calibration error of {name} is {_percent(error)}, but so few queries give {_percent(chance)} to "
+                f"the calibration error of {name} is {percent(error)}, but so few queries give {percent(chance)} to "
                 "a perfect calibration: label more before you trust its confidence"
             )
-        more = f"more than the {_percent(chance)} that chance explains"
-        return f"the calibration error of {name} is {_percent(error)}, {more}: label more queries, or drop the model"
+        more = f"more than the {percent(chance)} that chance explains"
+        return f"the calibration error of {name} is {percent(error)}, {more}: label more queries, or drop the model"
 
     return _check("calibration error", name, error, advice, p_value=row["p_value"])
 
@@ -189,7 +186,7 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
             )
         if row["slope"] < 0 and slope_p < SIGNIFICANT:
             return f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
-        finding = f"{_percent(figure, 0)} of the time {name} is surer of the better of two answers (a coin: 50 %)"
+        finding = f"{percent(figure, 0)} of the time {name} is surer of the better of two answers (a coin: 50 %)"
         return f"{finding}: deferring by its confidence gains little; get it another signal, or leave it out"
 
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
@@ -201,7 +198,7 @@ def _judge_certain(row: Mapping[str, Any]) -> Check:
 
     def advice(_) -> str:
         return (
-            f"{_percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can "
+            f"{percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can "
             f"part those: {remedy}"
         )
 
@@ -235,7 +232,7 @@ def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
             if np.isnan(row["distance"]):
                 return f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
             return (
-                f"{row['family']} misses how {subject} go together, by {_percent(row['distance'])} of probability on "
+                f"{row['family']} misses how {subject} go together, by {percent(row['distance'])} of probability on "
                 "average: try --copula auto (Python: fit(log, copula='auto'))"
             )
 
@@ -296,10 +293,22 @@ class _Gap(NamedTuple):
     by_chance: bool
 
 
+def describe_gaps(promise: Mapping[str, Any]) -> str:
+    """How far error and cost are from what was promised, in words, by the figures of `judge_promise`.
+
+    >>> promise = {"error": [0.3], "predicted_error": [0.2], "cost": [0.9], "predicted_cost": [1.0]}
+    >>> describe_gaps(promise | {"error_band": [0.1], "cost_band": [0.1]})
+    '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
+    """
+    error, cost = (_gap(promise, name) for name in ("error", "cost"))
+    points = f"{100 * error.figure:.1f} points off what was promised, mostly {error.way}"
+    return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.way}"
+
+
 def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
-    predicted = frontier[f"predicted_{name}"]
-    gap = frontier[name] - predicted
-    outside = np.abs(gap) > frontier[f"{name}_band"]
+    seen, predicted, band = (np.asarray(frontier[key]) for key in (name, f"predicted_{name}", f"{name}_band"))
+    gap = seen - predicted
+    outside = np.abs(gap) > band
     # Costs may all be 0: there is nothing to be wrong about then.
     scale = (float(predicted.mean()) or 1.0) if name == "cost" else 1.0
     figure = float(np.abs(gap).mean()) / scale
@@ -309,7 +318,7 @@ def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
 def _of(name: str, whose: str, gap: _Gap, counted: Counted) -> str:
     """A gap in words: "the error of policies is 1.2 points higher"."""
     if name == "cost":
-        return f"the cost of {whose} is {_percent(gap.figure)} {gap.way}"
+        return f"the cost of {whose} is {percent(gap.figure)} {gap.way}"
     return f"the {counted.noun} of {whose} is {100 * gap.figure:.1f} points {gap.way}"
 
 

@@ -15,7 +15,6 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
-from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
@@ -23,6 +22,7 @@ from rcjax.report.findings import Findings, compare, starting_point
 from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.searches import bootstrap
 from rcjax.tuning.select import select_frontier
+from rcjax.tuning.tune import describe_models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,6 @@ def make_report(
     Asking llama3.1-70b for everything errs on 21.0 %, at $168 per million queries. ...
     """
     log, test = count_waiting(log, second_cost), None if test is None else test.with_waiting(second_cost)
-    accuracy = np.asarray(corrected_log(log).correct, float).sum(0) / np.asarray(log.answered).sum(0)
     if baseline is not None and baseline not in log.models:
         raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
     aim = Spec(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam).target
@@ -92,8 +91,9 @@ def make_report(
         checked = beside.submit(as_here(diagnose), model, judged, **options)
         kind = "budget" if target is None else target.name
         selection = select_frontier(log, model=model, seed=seed, target=kind)
-        comparisons = tuple(compare(selection.frontier, j, 1 - float(accuracy[j])) for j in range(len(log.models)))
-        baseline = baseline or log.models[int(np.argmax(accuracy))]
+        alone = describe_models(log, model)
+        comparisons = tuple(compare(selection.frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
+        baseline = baseline or min(comparisons, key=lambda one: one.error).model
         # Refuses what cannot be met.
         starting_point(selection.frontier, target, 0.0)
         promise = beside.submit(as_here(_promise), selection.frontier, model, judged, log, seed)

@@ -25,7 +25,7 @@ from rcjax._base.wording import (
     threshold,
 )
 from rcjax._core.thinning import best_as_printed, spread
-from rcjax.diagnostics.verdicts import SCOPES, Check
+from rcjax.diagnostics.verdicts import SCOPES, Check, describe_gaps
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
@@ -257,18 +257,12 @@ def _tried(report: Findings) -> str:
     diagnosis, noun = report.diagnosis, report.log.counted.noun
     if diagnosis.promise is None:
         return ""
-    error = float(np.mean(diagnosis.promise["error"] - diagnosis.promise["predicted_error"]))
-    predicted = float(np.mean(diagnosis.promise["predicted_cost"]))
-    cost = float(np.mean(diagnosis.promise["cost"])) / predicted - 1 if predicted > 0 else 0.0
-    came = f"{100 * abs(error):.1f} points {'above' if error > 0 else 'below'} what was promised"
-    came += f", the cost {percent(abs(cost))} {'above' if cost > 0 else 'below'}"
+    gaps = f"{describe_gaps(diagnosis.promise)}, mean over the curve"
     if diagnosis.held_out:
-        return (
-            f"On {diagnosis.n:,} fresh queries the {noun} of the curve’s policies came out {came}, mean over the curve."
-        )
+        return f"On {diagnosis.n:,} fresh queries the {noun} of the curve’s policies was {gaps}."
     return (
         f"The promise was tried: the {noun} of policies tuned in the same way on four fifths of the log was, on the "
-        f"fifth left out, {came}, mean over the curve. That queries to come are harder than the log, no such trial can "
+        f"fifth left out, {gaps}. That queries to come are harder than the log, no such trial can "
         "show; only fresh ones can (rcjax report --test)."
     )
 

@@ -164,6 +164,15 @@ class RetuningGain:
         rise = Gain(self.gain.mean - self.before.mean, math.hypot(self.gain.se, self.before.se))
         return max(_above_zero(self.gain), _above_zero(rise))
 
+    def describe(self, noun: str) -> str:
+        """The gain in words, at the price of an error that the policy was tuned for.
+
+        >>> RetuningGain(0.2, Gain(-0.009, 0.01), Gain(math.nan, 0.0), lam=1000.0, n=300).describe("error")
+        'lose what 0.9 ± 1.0 points of error are worth'
+        """
+        points, se = 100 * self.gain.mean, 100 * self.gain.se
+        return f"{'gain' if points >= 0 else 'lose'} what {abs(points):.1f} ± {se:.1f} points of {noun} are worth"
+
     def to_json(self) -> dict[str, float]:
         """The figures: `retuned` is the loss of the policies tuned again, `old` the gain before."""
         figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}

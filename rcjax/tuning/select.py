@@ -51,7 +51,7 @@ class Selection:
         """What to do, and why, in words: `point` is a place of the frontier.
 
         Differences are on queries left out, with one standard error: in percentage points of errors where `target` is a
-        budget or a limit on the error, by its name; else of loss, error + λ·cost, at the λ of the point.
+        budget, by its name; in money where it is a limit on the error; else in money with what errors cost.
         """
         return tell_choice(self.frontier, self.comparison, point, target or {})
 

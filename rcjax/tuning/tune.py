@@ -17,7 +17,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration_error import calibration_error
-from rcjax.model.label_outcomes import corrected_log
+from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_spec
 from rcjax.policy.rules import tell_need
@@ -274,12 +274,12 @@ def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
     confidence = np.asarray(model.calibrate(log))
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
-    corrected, labelled = np.asarray(corrected_log(log).correct), log.labelled
+    counted, labelled = np.asarray(expected_log(log).correct), log.labelled  # as the frontier counts them
     return tuple(
         Alone(
             model=name,
             answers=int(rows.sum()),
-            accuracy=float(np.clip(corrected[rows, j].mean(), 0, 1)),
+            accuracy=float(counted[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
             certain=float((logprob[rows, j] == 0).mean()),

@@ -30,19 +30,19 @@ def one(verdict, figure=0.2, p_value=0.3, name="error"):
         (
             ["doubtful", "doubtful", "fine"],
             0,
-            "too few queries to tell: 2 of 3 checks are unclear (error)",
+            "too few queries to tell: 2 of 3 checks are unclear (change of error)",
             "label more q",
         ),
         (
             ["doubtful", "fine"],
             200,
-            "too few labels to tell: 1 of 2 checks is unclear (error)",
+            "too few labels to tell: 1 of 2 checks is unclear (change of error)",
             "label the 200 logged qu",
         ),
         (
             ["doubtful", *["fine"] * 4],
             0,
-            "none of 5 checks has drifted, but 1 is unclear (error)",
+            "none of 5 checks has drifted, but 1 is unclear (change of error)",
             "label more queries",
         ),
         (["bad", "doubtful", "fine"], 0, "1 of 3 checks: DRIFTED; 1 is unclear", "tune again"),

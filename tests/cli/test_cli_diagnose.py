@@ -135,9 +135,9 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
     assert "fit of two models 1 50.0 % ≤ 3.0 %" in lines
-    assert any(line.startswith("own error 1 3 ") for line in lines)
+    assert any(line.startswith("change of own error 1 3 ") for line in lines)
     text = " ".join(lines)
-    assert "bad every policy: own error of b, c, d; fit of two models of a & b" in text
+    assert "bad every policy: change of own error of b, c, d; fit of two models of a & b" in text
     assert text.index("What it means for a policy") < text.index("What to do") < text.index("The checks")
     assert text.index("bad advice on a & b") < text.index(
         "doubtful advice on b; likewise c (5.0 %), d (–) (affects every policy)"

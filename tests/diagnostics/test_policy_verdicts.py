@@ -54,7 +54,7 @@ def test_error_and_cost_tell_what_was_expected():
     found = judged(judge_policy(error, cost, gain))
     assert "errs on 30.0 %, where 20.0 % (18.0 % to 22.0 %) was" in found["error"].advice
     assert "costs $200 per million queries, 100.0 % more than the $100 expected" in found["cost"].advice
-    assert "lower error + λ·cost by 25.0 % on those left out" in found["re-tuning"].advice
+    assert "policies tuned again gain what 10.0 ± 1.0 points of error are worth" in found["re-tuning"].advice
     assert found["cost"].figure == pytest.approx(1.0)
 
 

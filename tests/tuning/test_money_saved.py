@@ -92,4 +92,4 @@ def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
     pair = int(np.flatnonzero(np.asarray(frontier.members).sum(1) == 2)[0])
     said = dataclasses.replace(chosen, comparison=comparison).verdict(pair, {"max_error": limit})
     surest = frontier.models[int(at.alone.argmin())]
-    assert re.search(rf"\(the cheapest within this limit\), and \d+ % less than {surest}, of the least error$", said)
+    assert re.search(rf"this limit\), on queries left out, and \d+ % less than {surest}, of the least error$", said)
