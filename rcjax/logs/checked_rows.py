@@ -197,17 +197,14 @@ def _parts(frame: Any) -> Iterator[pl.DataFrame]:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows under check; `position` holds their places in the source, counted from 0.
-
-    The column `correct` holds labels as `scoring` says; `own_correct`, the log's own beside others, as `own_scoring`.
-    """
+    """Rows under check; `position` holds their places in the source, counted from 0, and `correct` labels as `scoring`
+    says."""
 
     name: str
     source: Any
     frame: pl.DataFrame
     position: np.ndarray
     scoring: Scoring = RIGHT_OR_WRONG
-    own_scoring: Scoring = RIGHT_OR_WRONG
 
     def keep(self, mask: pl.Series) -> Rows:
         """The rows where the mask is true."""

@@ -7,65 +7,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from rcjax._base.tokens import Price, Tokens
 from rcjax._base.wording import count, percent
+from rcjax.logs.answers import Answers
 from rcjax.logs.checked_rows import Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import listed
-from rcjax.logs.matrices import Matrices
 from rcjax.logs.prices import price_for
 
 #: (answers that lost their cost, all answers) by model.
-Lost = Mapping[str, tuple[int, int]]
+Lost = Mapping[Any, tuple[int, int]]
 
 
-class Costs:
-    """What rows cost: their own column, or their tokens by prices; and how much of their input a cache served.
+def cost_cells(
+    rows: Rows, rates: Mapping[str, Price] | None, names: Sequence[str], by_model: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The money that each row cost, `cost`: its own column, or its tokens by prices, and then `read` and `cached`.
 
     Args:
+        rows: m of a log.
         rates: prices by model; None where the log tells costs.
+        names: of all models so far.
+        by_model: (m,) the index of each row's model among them.
+
+    Raises `LogError` for what is no money, and for a model without a price.
     """
+    if rates is None:
+        cost = numbers(rows, "cost")
+        require_money(rows, cost, "cost")
+        return {"cost": cost}
+    per_million = np.array([price_for(rates, name, f"{rows.name}, ", names).full for name in names], float)[by_model]
+    used = _tokens(rows)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
+    require_money(rows, cost, TOKENS[0])
+    return {"cost": cost, "read": used.read, "cached": used.cached}
 
-    def __init__(self, rates: Mapping[str, Price] | None) -> None:
-        self.rates = rates
-        self._input: dict[str, tuple[float, float]] = {}  # by model: all, and from a cache
 
-    def cells(self, rows: Rows, names: Sequence[str], by_model: np.ndarray) -> np.ndarray:
-        """The money (m,) that each row cost.
-
-        Args:
-            rows: m of a log.
-            names: of all models so far.
-            by_model: (m,) the index of each row's model among them.
-
-        Raises `LogError` for what is no money, and for a model without a price.
-        """
-        if self.rates is None:
-            cost = numbers(rows, "cost")
-            require_money(rows, cost, "cost")
-            return cost
-        prices = [price_for(self.rates, name, f"{rows.name}, ", names) for name in names]
-        used = _tokens(rows)
-        for number, name in enumerate(names):
-            own, before = by_model == number, self._input.get(name, (0.0, 0.0))
-            self._input[name] = before[0] + used.read[own].sum(), before[1] + used.cached[own].sum()
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-            per_million = np.array([price.full for price in prices])[by_model]
-            cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
-        require_money(rows, cost, TOKENS[0])
-        return cost
-
-    def describe(self) -> str | None:
-        """Which share of the input of each model came from a cache, and at what price; None where none did."""
-        said = []
-        for name, (every, cached) in self._input.items():
-            price = price_for(self.rates or {}, name) if cached else Price(0, 0)
-            how = f"${price.cached_input:g} per million" if price.cached_input is not None else _IN_FULL
-            said += [f"{percent(cached / every, 0)} of {name}, at {how}"] if cached else []
-        return f"input tokens that came from a cache: {'; '.join(said)}" if said else None
+def describe_caches(answers: Answers, rates: Mapping[str, Price]) -> str | None:
+    """Which share of the input of each model came from a cache, and at what price; None where none did."""
+    said = []
+    for number, name in enumerate(answers.models):
+        read, cached = answers.frame.filter(answers.frame["model"] == number).select("read", "cached").sum().row(0)
+        price = price_for(rates, name)
+        how = f"${price.cached_input:g} per million" if price.cached_input is not None else _IN_FULL
+        said += [f"{percent(cached / read, 0)} of {name}, at {how}"] if cached else []
+    return f"input tokens that came from a cache: {'; '.join(said)}" if said else None
 
 
 _IN_FULL = "the full price, as none for cached_input is known"
@@ -98,15 +89,15 @@ def mend(cost: np.ndarray) -> int:
     return int(lost.sum())
 
 
-def mend_matrix(held: Matrices) -> Lost:
-    """The same of each model's column of a log."""
-    lost: dict[str, tuple[int, int]] = {}
-    for name, column in held.models.items():
-        answered = held.take("row")[:, column] >= 0
-        cost = held.take("cost")[answered, column]
-        lost[name] = mend(cost), len(cost)
-        held.take("cost")[answered, column] = cost
-    return lost
+def mend_all(models: Sequence[Any], costs: Sequence[float]) -> tuple[np.ndarray, Lost]:
+    """(the costs, in which those that were lost are the mean of others of their model; how many were, by model)."""
+    by_model, mended, lost = np.asarray(models), np.array(costs, float), {}
+    for model in dict.fromkeys(models):
+        own = by_model == model
+        cost = mended[own]
+        lost[model] = mend(cost), len(cost)
+        mended[own] = cost
+    return mended, lost
 
 
 def tell_lost(lost: Lost) -> str | None:

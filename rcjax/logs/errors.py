@@ -54,6 +54,24 @@ def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[
     return None
 
 
+def unlike(
+    queries: Iterable[str], other_queries: Iterable[str], models: Iterable[str], other_models: Iterable[str], there: str
+) -> str:
+    """Why a log and a table beside it, `there`, are about no query and model together, and what to do, in words.
+
+    >>> unlike(["7.0"], ["7"], ["small"], ["small"], "labels")
+    "names are written differently, '7.0' in the log and '7' in the labels: write them alike"
+    """
+    models, other_models = dict.fromkeys(models), dict.fromkeys(other_models)
+    pair = spelt_otherwise(queries, other_queries) or spelt_otherwise(models, other_models)
+    if pair is not None:
+        here, other = map(brief, pair)
+        return f"names are written differently, {here!r} in the log and {other!r} in the {there}: write them alike"
+    if other_models and not {*models} & {*other_models}:
+        return f"they are about the models {listed(other_models)}, not {listed(models)}"
+    return "do both name queries and models alike?"
+
+
 def _meaning(name: str) -> str:
     number = re.fullmatch(r"([+-]?)0*([0-9]+)(\.0*)?", name)
     return name.casefold() if number is None else number[1].strip("+") + number[2]

@@ -1,30 +1,31 @@
-"""The rows of a log gathered into matrices as they come in: those to learn from, with what is
-told beside them: labels, answers, a reference."""
+"""The rows of a log that can be learnt from, gathered into one frame, with what is told beside them: labels, answers,
+a reference."""
 
 from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.arguments import what_it_is
-from rcjax.logs.answer_codes import Compared, read_answer_table
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, read_rows, require_models
-from rcjax.logs.columns import SAMPLE, tells_no_confidence
-from rcjax.logs.costs import Costs, mend_matrix, tell_lost
-from rcjax.logs.errors import listed
-from rcjax.logs.labels import Labeller, UsableCalls, empty_cell, label_cells, read_labels
+from rcjax.logs.answer_codes import AnswerTable, comparison, hash_answers
+from rcjax.logs.answers import Answers, Say, numbered
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, numbers, read_rows, require_models
+from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, judge_columns, tells_no_confidence
+from rcjax.logs.costs import cost_cells, describe_caches, mend_all, tell_lost
+from rcjax.logs.errors import LogError, listed
+from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.log import FailedCalls, LeftOutWarning, NoConfidenceWarning, PricesWarning
-from rcjax.logs.matrices import Matrices
-from rcjax.logs.sameness import Same, Sameness
-from rcjax.logs.sampled_rows import SampledRows
+from rcjax.logs.sameness import Sameness
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
-from rcjax.logs.ways_of_asking import UNTOLD
-from rcjax.policy.reference import Reference
+from rcjax.logs.votes import asked_to_vote, describe_votes, in_order, voted
+from rcjax.logs.ways_of_asking import WaysOfAsking
+from rcjax.policy.answers import Comparison
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Beside(NamedTuple):
@@ -40,61 +41,106 @@ class Beside(NamedTuple):
     """How labels are written."""
 
 
-def scoring_of(score_max: float, labels: Any) -> Scoring:
-    """How labels are written, for these arguments of `read_log`; ValueError for what cannot be."""
-    return Scoring(float(score_max), beside=labels is not None).check()
-
-
-def sameness_of(reference: str | Reference | None, same: Same | None) -> Sameness | None:
-    """What gathers whether answers are those of a reference, for these arguments of `read_log`; None without one.
-
-    ValueError for a function of the same without a reference.
-    """
-    if reference is None:
-        if same is not None:
-            what = f"same, {what_it_is(same)}, needs reference"
-            raise ValueError(f"{what}: give the model whose answers the others are compared with")
-        return None
-    return Sameness(Reference(reference) if isinstance(reference, str) else reference, same)
-
-
-_ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
-
-
 class Gathered(NamedTuple):
     """What the rows of a log come to."""
 
-    held: Matrices
-    """Of all rows to use, one per query and model."""
+    answers: Answers
+    """One per query and model."""
     models: list[str]
     """All of the log, by first appearance, those with no row to use too."""
     source: str
     """The path as it was given, or the kind of dataframe."""
     name: str
     """The log's, for messages."""
-    compared: Compared
-    """Which answers are equal."""
+    compare: Comparison
+    """How answers are compared."""
     asked: dict[str, dict[str, Any]]
     """How models were asked, as far as the log tells."""
+    samples: tuple[str, ...]
+    """The names of the samples."""
     failed: tuple[FailedCalls, ...]
     """Which queries lack an answer as a call failed."""
+    replaced: bool
+    """Whether the log's own labels are replaced by others."""
 
 
-class _Takers(NamedTuple):
-    """Those who see every row that is used: each takes of it what it is about."""
-
-    calls: UsableCalls
-    compared: Compared
-    sampled: SampledRows
-    sameness: Sameness | None
-
-    def columns(self, name: str, columns: list[str]) -> list[str]:
-        """The columns of a log to read besides."""
-        return [] if self.sameness is None else [*self.sameness.columns(name, columns)]
+_ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
-def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, task: str, beside: Beside) -> Gathered:
-    """Read a log, row by row. Raises `LogError` for a row that cannot be used, and warns of those that are left out.
+class _Reader:
+    """Makes numbers of the rows of a log, some at a time, and gathers them."""
+
+    def __init__(self, rates: Mapping | None, task: str, beside: Beside) -> None:
+        self.rates, self.task, self.sameness = rates, task, beside.sameness
+        self.table = None if beside.answers is None else AnswerTable(beside.answers, task)
+        self.ways = WaysOfAsking()
+        self.compare: Comparison = comparison("answer", task)
+        self.queries, self.models, self.samples = dict[str, int](), dict[str, int](), dict[str, int]()
+        self.parts: list[pl.DataFrame] = []
+        self.last: Rows | None = None
+
+    def add(self, rows: Rows) -> None:
+        """Take some rows. Raises `LogError` for one that cannot be used."""
+        import polars as pl
+
+        rows.refuse(rows.frame["query"].is_null(), "query", f"is missing: {ADVICE['query']}")
+        by_query = numbered(self.queries, rows.frame["query"].cast(pl.String))
+        by_model = numbered(self.models, rows.frame["model"])
+        rows = rows if self.table is None else self.table.put(rows)
+        told = rows.frame.columns
+        cells: dict[str, Any] = {"query": by_query, "model": by_model, "row": rows.position, "way": self.ways.of(rows)}
+        cells |= {"logprob": logprobs(rows), **measured_cells(rows)}
+        cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(told)}
+        own = numbers(rows, "correct", optional=True) if "correct" in told else np.full(len(by_query), math.nan)
+        cells |= {"correct": own, "own": own}
+        cells |= {"correct": rows.frame["label"].fill_null(math.nan)} if "label" in told else {}
+        cells |= cost_cells(rows, self.rates, list(self.models), by_model)
+        cells |= {} if self.sameness is None else self.sameness.texts(rows)
+        answer = next((name for name in ANSWERS if name in told), None)
+        if answer is not None:
+            self.compare = comparison(answer, self.task)
+            cells["answer"] = hash_answers(rows.frame[answer], self.compare)
+        if SAMPLE in told:
+            rows.refuse(rows.frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
+            if answer is None:
+                what = "column sample, but no column answer (or answer_key) to tell which samples agree"
+                raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
+            cells[SAMPLE] = numbered(self.samples, rows.frame[SAMPLE])
+        self.parts.append(pl.DataFrame(cells))
+        self.last = rows
+
+    def answers(self) -> Answers:
+        """All that were taken."""
+        import polars as pl
+
+        nothing = {"query": pl.Int64, "model": pl.Int64, "row": pl.Int64, "way": pl.Int32}
+        nothing |= dict.fromkeys(("logprob", "correct", "own", "cost"), pl.Float64)
+        frame = pl.concat(self.parts) if self.parts else pl.DataFrame(schema=nothing)
+        return Answers(frame, tuple(self.queries), tuple(self.models))
+
+    def refuse_repeated(self, frame: pl.DataFrame) -> None:
+        """Refuse a second answer of a model to a query, or of the same sample."""
+        import polars as pl
+
+        key = [name for name in ("query", "model", SAMPLE) if name in frame.columns]
+        again = frame.with_columns(first=pl.col("row").first().over(key)).filter(pl.col("row") != pl.col("first"))
+        if not again.height:
+            return
+        assert self.last is not None
+        one = again.row(0, named=True)
+        first, here = self.last.row_in_words(one["first"]), self.last.row_in_words(one["row"])
+        query, model = list(self.queries)[one["query"]], list(self.models)[one["model"]]
+        what = f"query {query} was answered already in {first}: {_ONE_ROW}"
+        if SAMPLE in key:
+            sample = list(self.samples)[one[SAMPLE]]
+            what = f"sample {sample} of the query is there already in {first}: number the samples"
+        raise LogError(f"{self.last.name}, {here}, model {model}: {what}")
+
+
+def gather(
+    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, task: str, beside: Beside, say: Say
+) -> Gathered:
+    """Read a log, row by row. Raises `LogError` for a row that cannot be used.
 
     Args:
         source: as `read_log` takes it.
@@ -102,112 +148,105 @@ def gather(source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, t
         wanted: the models whose rows are used; None for all.
         task: what the models did.
         beside: what is told beside the log.
+        say: takes what is to be said of the log, such as which rows are left out.
     """
-    table = None if beside.answers is None else read_answer_table(beside.answers, task)
-    takers = _Takers(UsableCalls(), Compared(task, table), SampledRows(), beside.sameness)
-    name = name_of(source)
-    held, models = Matrices(logprob=math.nan, correct=False, labelled=False, cost=0.0), dict[str, None]()
-    costs = Costs(rates)
-    for rows in _judged_rows(source, rates is not None, beside, models, takers):
-        require_models(rows)
+    reader, calls, name = _Reader(rates, task, beside), UsableCalls(), name_of(source)
+    models = dict[str, None]()
+    for rows in _usable_rows(source, rates is not None, beside, calls, models, say):
         if wanted is not None:
             rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
         if rows.frame.height:
-            _put(held, rows, costs, takers)
-    if (said := costs.describe()) is not None:
-        warnings.warn(f"{name}: {said}", PricesWarning, stacklevel=4)
-    takers.compared.finish(name, held)
-    held = _settled(held, name, takers)
-    ways = takers.calls.ways.asked
+            reader.add(rows)
+    answers = reader.answers()
+    if reader.table is not None:
+        reader.table.finish(name, answers.queries, answers.models)
+    answers, numbers = _settled_rows(answers, reader, name, say)
+    answers, replaced = _settled_labels(answers, beside.labels is not None)
     return Gathered(
-        held=held,
+        answers=answers,
         models=list(models),
         source=str(source) if isinstance(source, str | os.PathLike) else name,
         name=name,
-        compared=takers.compared,
-        asked=ways | takers.sampled.asked(takers.compared.how, ways),
-        failed=takers.calls.failed(held),
+        compare=reader.compare,
+        asked=reader.ways.asked | asked_to_vote(numbers, reader.compare, reader.ways.asked),
+        samples=tuple(reader.samples),
+        failed=calls.failed(answers),
+        replaced=replaced,
     )
 
 
-def _put(held: Matrices, rows: Rows, costs: Costs, takers: _Takers) -> None:
-    """Put rows into their cells; several answers of a model to a query are kept aside, until all are there."""
-    cells = held.cells_of(rows)
-    if takers.sameness is not None:
-        takers.sameness.put(held, cells, rows)
-    values = {"logprob": logprobs(rows), **label_cells(rows), **measured_cells(rows)}
-    values["cost"] = costs.cells(rows, list(held.models), cells[1])
-    ways = takers.calls.ways.of(rows)
-    if SAMPLE in rows.frame.columns:
-        takers.sampled.add(rows, cells, takers.compared.hashes(rows), way=ways, **values)
-        return
-    again = held.repeated(rows, cells)
-    if again.any():
-        i = int(np.argmax(again))
-        first = rows.row_in_words(int(held.take("row")[cells[0][i], cells[1][i]]))
-        rows.refuse(again, "query", f"was answered already in {first}: {_ONE_ROW}")
-    for name in values:
-        held.add(name, empty_cell(name))
-    if (ways != UNTOLD).any():
-        held.add("way", UNTOLD)
-    held.put(cells, **values, **({"way": ways} if held.has("way") else {}))
-    takers.compared.put(held, cells, rows)
+def _settled_labels(answers: Answers, from_elsewhere: bool) -> tuple[Answers, bool]:
+    """Labels from elsewhere together with the log's own; and whether these are replaced.
+
+    A full column of the log is replaced. One that is filled in part is added to: of an answer that has two labels, that
+    from elsewhere counts.
+    """
+    import polars as pl
+
+    full = not answers.frame["own"].is_nan().any()
+    if not from_elsewhere or full:
+        return answers, from_elsewhere and full
+    both = pl.when(pl.col("correct").is_nan()).then("own").otherwise("correct")
+    return answers.with_columns(correct=both), False
 
 
-def _settled(held: Matrices, name: str, takers: _Takers) -> Matrices:
-    """The matrices once all rows are there: without those asked otherwise than most, and with one answer of several."""
-    sampled, ways = takers.sampled, takers.calls.ways
-    if sampled.any:
-        sampled.leave_out(ways.settle(name, held.models, *sampled.models_and_ways()))
-    elif held.has("way"):
-        query, model = np.nonzero(held.take("row") >= 0)
-        otherwise = ways.settle(name, held.models, model, held.take("way")[query, model])
-        held.clear((query[otherwise], model[otherwise]))
+def _settled_rows(answers: Answers, reader: _Reader, name: str, say: Say) -> tuple[Answers, dict[str, int]]:
+    """The answers without those asked otherwise than most, and one of several; how many of each model vote."""
+    import polars as pl
+
+    reader.refuse_repeated(answers.frame)
+    if reader.rates is not None and (said := describe_caches(answers, reader.rates)) is not None:
+        say(PricesWarning, f"{name}: {said}")
+    by_model, ways = answers.frame["model"].to_numpy(), answers.frame["way"].to_numpy()
+    otherwise = reader.ways.settle(name, reader.models, by_model, ways, say)
+    frame = answers.frame.filter(pl.Series(~otherwise, dtype=pl.Boolean))
     # After that: a mean must not count what calls cost that are left out.
-    lost = tell_lost(sampled.mend_costs(list(held.models)) if sampled.any else mend_matrix(held))
-    if lost is not None:
-        warnings.warn(f"{name}: {lost}", LeftOutWarning, stacklevel=5)
-    if not sampled.any:
-        return held
-    held = sampled.voted(held)
-    if (said := sampled.describe()) is not None:
-        warnings.warn(f"{name}: {said}", LeftOutWarning, stacklevel=5)
-    return held
+    costs, lost = mend_all(frame["model"].to_list(), frame["cost"].to_list())
+    if (said := tell_lost({answers.models[model]: pair for model, pair in lost.items()})) is not None:
+        say(LeftOutWarning, f"{name}: {said}")
+    frame, numbers = frame.with_columns(cost=pl.Series(costs)), dict[str, int]()
+    if SAMPLE in frame.columns:
+        frame, several = voted(in_order(frame, [*reader.samples]), len(answers.models))
+        numbers = dict(zip(answers.models, several, strict=True))
+    if (said := describe_votes(numbers)) is not None:
+        say(LeftOutWarning, f"{name}: {said}")
+    return Answers(frame, answers.queries, answers.models), numbers
 
 
-def _judged_rows(source: Any, priced: bool, beside: Beside, models: dict[str, None], takers: _Takers) -> Iterator[Rows]:
-    """The rows to use, some at a time, with what is known of right and wrong; at the end warnings count the others.
+def _usable_rows(
+    source: Any, priced: bool, beside: Beside, calls: UsableCalls, models: dict[str, None], say: Say
+) -> Iterator[Rows]:
+    """The rows to use, some at a time, with labels from elsewhere in a column `label`; at the end the others are told.
 
     `models` gets the names of all models of the source by first appearance, those with no row to use too.
     """
     labels = None if beside.labels is None else read_labels(beside.labels, source, beside.scoring)
-    needed = beside.needed and beside.sameness is None
-    needed_label = "answer" if labels and labels.by == "answer" else "correct" if labels is None and needed else None
+    sameness = beside.sameness
+    needed_label = "answer" if labels and labels.by == "answer" else "correct"
+    needed = needed_label == "answer" or (labels is None and beside.needed and sameness is None)
     labeller = labels and Labeller(labels)
     read, usable, untold = 0, set[str](), False
-    name, calls = name_of(source), takers.calls
-    all_rows, cut = read_rows(source, priced, needed_label, takers.columns, beside.scoring)
+    name, more = name_of(source), None if sameness is None else sameness.columns
+    all_rows, cut = read_rows(source, priced, needed_label if needed else None, more, beside.scoring)
     for rows in all_rows:
         untold = tells_no_confidence(rows.frame.columns)
         read += rows.frame.height
         models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         rows = calls.keep(rows)
         rows = labeller.mark(rows) if labeller else rows
-        if rows.frame.height:
-            usable |= {*rows.frame["model"].drop_nulls().unique()}
-            yield rows
+        require_models(rows)
+        usable |= {*rows.frame["model"].unique()}
+        yield rows
     calls.finish(name)
     left_out = {"cut off": cut, **calls.left_out}
     if labeller:
         labeller.finish(name)
     if untold:
-        what = (
-            "no column logprob or confidence: every answer counts as sure, and whether models agree is all that tells"
-        )
-        warnings.warn(f"{name}: {what}", NoConfidenceWarning, stacklevel=5)
+        what = "every answer counts as sure, and whether models agree is all that tells"
+        say(NoConfidenceWarning, f"{name}: no column logprob or confidence: {what}")
     if any(left_out.values()):
         reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
         lost = [model for model in models if model not in usable]
         whole = f"; that is all of {listed(lost)}" if lost else ""
         what = f"{sum(left_out.values()):,} of {read + cut:,} rows are left out: {reasons}{whole}"
-        warnings.warn(f"{name}: {what}", LeftOutWarning, stacklevel=5)
+        say(LeftOutWarning, f"{name}: {what}")

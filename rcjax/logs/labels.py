@@ -1,4 +1,4 @@
-"""Labels in the cells of a log, which rows of a call log can be learnt from, and labels that come later, by query.
+"""Which rows of a call log can be learnt from, and labels that come later, by query.
 
 A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample of all
 queries: one that was deferred to a large model is a hard one. The service marks them (`shadow`), and only they are
@@ -8,87 +8,23 @@ taken.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
-from rcjax.logs.cells import HandLabels
+from rcjax.logs.answers import Answers
 from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
-from rcjax.logs.columns import ADVICE, SAMPLE, judge_columns, require_columns
-from rcjax.logs.errors import LogError, brief, listed, spelt_otherwise
+from rcjax.logs.columns import ADVICE, SAMPLE, require_columns
+from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.log import FailedCalls
-from rcjax.logs.matrices import Matrices
-from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring, as_labels
-from rcjax.logs.ways_of_asking import WaysOfAsking
+from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-def label_cells(rows: Rows) -> dict[str, np.ndarray]:
-    """What rows say of right and wrong, by the name of the matrix: `correct`, `labelled`, and others as they are there.
-
-    Those whose names begin with `own_` are the log's own, where labels come from elsewhere (`Labeller.mark`).
-    """
-    cells: dict[str, np.ndarray] = {}
-    for prefix in ("", "own_"):
-        if f"{prefix}correct" in rows.frame.columns:
-            right = _labels(rows, prefix)
-            cells |= {f"{prefix}correct": as_labels(right), f"{prefix}labelled": ~np.isnan(right)}
-    nothing = np.zeros(rows.frame.height, bool)
-    verdicts = {judge: numbers(rows, judge, optional=True) for judge in judge_columns(rows.frame.columns)}
-    return {"correct": nothing, "labelled": nothing} | cells | verdicts
-
-
-def _labels(rows: Rows, prefix: str) -> np.ndarray:
-    if prefix:
-        frame = rows.frame.drop("correct", strict=False).rename({f"{prefix}correct": "correct"})
-        rows = Rows(rows.name, rows.source, frame, rows.position, rows.own_scoring)
-    return numbers(rows, "correct", optional=True)
-
-
-def empty_cell(name: str) -> bool | float:
-    """What stands in a matrix of `label_cells` where there is no answer."""
-    return False if name.endswith(("correct", "labelled")) else math.nan
-
-
-def settle_labels(held: Matrices) -> bool:
-    """Bring labels from elsewhere together with the log's own; True where these are replaced, False where they stay.
-
-    A full column of the log is replaced. One that is filled in part is added to: of an answer that has two labels, that
-    from elsewhere counts.
-    """
-    if not held.has("own_labelled"):
-        return False
-    labelled_by_log, answered = held.take("own_labelled"), held.take("row") >= 0
-    if labelled_by_log[answered].all():
-        return True
-    labelled = held.take("labelled").copy()
-    for name in ("correct", "labelled"):
-        held.replace(name, np.where(labelled, held.take(name), held.take(f"own_{name}")))
-    return False
-
-
-def hand_labels_of(held: Matrices, columns: np.ndarray | list[int]) -> HandLabels | None:
-    """Who has labelled what of the answers of some models, by their columns; None where that is all, and nobody judges.
-
-    Judges that say nothing are left out.
-    """
-    answered, labelled = held.take("row")[:, columns] >= 0, held.take("labelled")[:, columns]
-    verdicts = {name: held.take(name)[:, columns] for name in judge_columns(held.names)}
-    verdicts = {name: verdict for name, verdict in verdicts.items() if np.isfinite(verdict).any()}
-    if labelled[answered].all() and not verdicts:
-        return None
-    judged = np.stack([*verdicts.values()], axis=-1) if verdicts else np.zeros((*labelled.shape, 0))
-    matrices = [np.ascontiguousarray(matrix) for matrix in (labelled, judged)]
-    samples = held.take(SAMPLE)[:, columns] if held.has(SAMPLE) else None
-    return HandLabels(*jax.device_put(matrices), judges=tuple(verdicts), samples=samples)
 
 
 _RIGHT = "give the right answer to the query"
@@ -122,7 +58,6 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     Raises `LogError` where columns are missing, another cell is empty, an answer is both right and wrong, or the labels
     are those of a log itself: the models' own answers.
     """
-    import numpy as np
     import polars as pl
     import polars.selectors as cs
 
@@ -215,25 +150,23 @@ class Labeller:
         self._asked: set[str] = set()
 
     def mark(self, rows: Rows) -> Rows:
-        """The rows with their labels. Raises `LogError` where labels hold the answers of the log's models.
+        """The rows with their labels, from 0 to 1, in a column `label`, empty where there is none.
 
-        What the log itself says is in the column `own_correct` of what is returned.
+        Raises `LogError` where labels hold the answers of the log's models.
         """
         import polars as pl
 
         query = rows.frame["query"].cast(pl.String)
         self._note(rows, query)
-        frame = rows.frame.rename({"correct": "own_correct"}, strict=False)
         if self.by == "correct":
-            frame = frame.with_columns(correct=self._looked_up(rows, query))
+            labels = self._looked_up(rows, query)
         else:
-            self._any_answer |= not frame["answer"].is_null().all()
-            labels = [self._judge(*row) for row in zip(query, frame["answer"], strict=True)]
-            frame = frame.with_columns(correct=pl.Series(labels, dtype=pl.Float64))
-        labels = frame["correct"].drop_nulls()
-        self._any_label |= len(labels) > 0
-        self._all_right &= bool((labels == 1).all())
-        return dataclasses.replace(rows, frame=frame, scoring=RIGHT_OR_WRONG, own_scoring=rows.scoring)
+            self._any_answer |= not rows.frame["answer"].is_null().all()
+            judged = [self._judge(*row) for row in zip(query, rows.frame["answer"], strict=True)]
+            labels = pl.Series(judged, dtype=pl.Float64)
+        self._any_label |= labels.is_not_null().any()
+        self._all_right &= bool((labels.drop_nulls() == 1).all())
+        return dataclasses.replace(rows, frame=rows.frame.with_columns(label=labels))
 
     def _looked_up(self, rows: Rows, query: pl.Series) -> pl.Series:
         """The labels of rows by query and model."""
@@ -274,8 +207,12 @@ class Labeller:
             advice = "give labels by query, model and correct"
             raise LogError(f"{name}: no row has an answer to compare with {self._source}: {advice}")
         if not self._any_label:
-            alike = self._difference() or "do both name the queries alike?"
-            raise LogError(f"{name}: no row has a label in {self._source}: {alike}")
+            about = () if self.by == "answer" else self._right["model"].to_list()
+            labelled = self._answers or self._right["query"].to_list()
+            raise LogError(
+                f"{name}: no row has a label in {self._source}: "
+                f"{unlike(self._queries, labelled, self._models, about, 'labels')}"
+            )
         if self._unlike >= _FEWEST:
             what = f"no label equals any answer ({self._example})"
             raise LogError(f"{self._source}: {what}: write labels and answers alike")
@@ -283,34 +220,18 @@ class Labeller:
             what = "every answer of the log is right by them, those that contradict each other too"
             raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
 
-    def _difference(self) -> str | None:
-        """How labels and log spell a name differently, or which models they are about, in words."""
-        labelled = self._answers or dict.fromkeys(self._right["query"])
-        pair = spelt_otherwise(self._queries, labelled)
-        about = dict.fromkeys(self._right["model"]) if self.by == "correct" else self._models
-        if pair is None and not {*self._models} & {*about}:
-            pair = spelt_otherwise(self._models, about)
-            if pair is None:
-                return f"they are about the models {listed(about)}, not {listed(self._models)}"
-        if pair is None:
-            return None
-        here, there = map(brief, pair)
-        return f"names are written differently, {here!r} in the log and {there!r} in the labels: write them alike"
-
 
 class UsableCalls:
     """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
 
     Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
     all models (where the log has a column shadow), queries that ask what an earlier one did (by `prompt_digest`), and
-    answers to a query that the model had answered before (with a column sample: of the same number). `ways` knows how
-    models were asked.
+    answers to a query that the model had answered before (with a column sample: of the same number).
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, int] = {}
-        self.ways = WaysOfAsking()
-        self._answered = Matrices()
+        self._answered: set[str] = set()
         self._asked_first: dict[str, str] = {}  # the query that asked something first, by the digest
         self._failed: defaultdict[str, set[str]] = defaultdict(set)  # the models whose call failed, by digest or query
         self._shadowed = self._any_shadow = False
@@ -339,13 +260,19 @@ class UsableCalls:
             rows = self._drop(rows, deferred, "of queries that did not go to all models")
             self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
         rows = self._drop(rows, self._asked_again(rows), "of queries that ask what an earlier one did")
-        if not rows.frame.height:
-            return rows
         require_models(rows)
-        self.ways.of(rows)  # refuses a model that was asked for its confidence in two ways
-        apart = _samples_apart(rows)
-        again = self._answered.repeated(apart, self._answered.cells_of(apart))
-        return self._drop(rows, pl.Series(again), "repeated answers")
+        return self._drop(rows, self._answered_again(rows), "repeated answers")
+
+    def _answered_again(self, rows: Rows) -> pl.Series:
+        """Which rows are about a query and model, and sample, of an earlier row."""
+        import polars as pl
+
+        key = [name for name in ("query", "model", SAMPLE) if name in rows.frame.columns]
+        names = [pl.col(name).cast(pl.String).fill_null("") for name in key]
+        answered = rows.frame.select(pl.concat_str(names, separator="\0")).to_series()
+        before = pl.Series([name in self._answered for name in answered], dtype=pl.Boolean)
+        self._answered |= {*answered}
+        return before | ~answered.is_first_distinct()
 
     def _asked_again(self, rows: Rows) -> pl.Series:
         """Of which rows another query has asked the same before: a probe, or a flood, is one question."""
@@ -369,16 +296,17 @@ class UsableCalls:
         for asked, model in frame.select(what.cast(pl.String), "model").drop_nulls().iter_rows():
             self._failed[asked].add(model)
 
-    def failed(self, held: Matrices) -> tuple[FailedCalls, ...]:
+    def failed(self, answers: Answers) -> tuple[FailedCalls, ...]:
         """Which queries lack an answer as a call failed; what asks the same counts once.
 
         Args:
-            held: the answers to learn from.
+            answers: to learn from.
         """
-        names, patterns = np.array([*held.models]), Counter()
+        number_of = {query: number for number, query in enumerate(answers.queries)} if self._failed else {}
+        by_query, patterns = answers.models_by_query() if self._failed else {}, Counter()
         for asked, models in self._failed.items():
-            row = held.queries.get(self._asked_first.get(asked, asked))
-            answered = frozenset() if row is None else frozenset(names[held.take("row")[row] >= 0].tolist())
+            number = number_of.get(self._asked_first.get(asked, asked), -1)
+            answered = by_query.get(number, frozenset())
             if models - answered:
                 patterns[answered | models, frozenset(models - answered)] += 1
         return tuple(FailedCalls(asked, failed, queries) for (asked, failed), queries in patterns.items())
@@ -395,13 +323,3 @@ class UsableCalls:
                 "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05) or "
                 "rcjax serve --shadow 5%"
             )
-
-
-def _samples_apart(rows: Rows) -> Rows:
-    """The rows with each sample of a model as a model of its own."""
-    import polars as pl
-
-    if SAMPLE not in rows.frame.columns:
-        return rows
-    names = pl.concat_str("model", pl.col(SAMPLE).fill_null(""), separator="\0")
-    return dataclasses.replace(rows, frame=rows.frame.with_columns(model=names))

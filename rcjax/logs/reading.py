@@ -8,22 +8,22 @@ there is too little are left out.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from rcjax._base.arguments import what_it_is
 from rcjax._base.wording import count
-from rcjax.logs.cells import CELL, HandLabels
+from rcjax.logs.answer_codes import UNKNOWN, equal_answers
+from rcjax.logs.answers import Answers, Say, query_ids
 from rcjax.logs.columns import TO_LABEL
 from rcjax.logs.errors import LogError, brief, listed
-from rcjax.logs.gathering import Beside, Gathered, gather, sameness_of, scoring_of
+from rcjax.logs.gathering import Beside, gather
 from rcjax.logs.label_counts import label_counts
-from rcjax.logs.labels import hand_labels_of, settle_labels
 from rcjax.logs.log import (
     IncompleteLogWarning,
     LeftOutWarning,
@@ -34,10 +34,9 @@ from rcjax.logs.log import (
     _chosen,
     _mean_cost,
 )
-from rcjax.logs.matrices import Matrices, query_ids
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.sameness import Same, count_differences, tells_errors
-from rcjax.logs.scoring import as_labels
+from rcjax.logs.sameness import Same, Sameness, count_differences, tells_errors
+from rcjax.logs.scoring import Scoring, as_labels
 from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.reference import Reference
 from rcjax.policy.scores import Scores
@@ -126,136 +125,115 @@ def read_log(
     be used; labels that are the log's own answers are refused. It is a `MissingPricesError` where the log counts
     tokens, has no `cost`, and no prices are given.
     """
-    tables = {"labels": labels, "answers": answers}
-    beside = {name: table for name, table in tables.items() if table is not None}
-    for name, table in {"source": source, **beside}.items():
-        if table is None or isinstance(table, bytes | int | float | list | type):
+    for name, table in {"source": source, "labels": labels, "answers": answers}.items():
+        if (table is None and name == "source") or isinstance(table, bytes | int | float | list | type):
             raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
-    counted = sameness_of(reference, same)
-    scoring = scoring_of(score_max, labels)
-    beside_it = Beside(labels, answers, not unlabelled, sameness=counted, scoring=scoring)
-    return _read(source, prices, models, task, beside_it)
+    if reference is None and same is not None:
+        what = f"same, {what_it_is(same)}, needs reference"
+        raise ValueError(f"{what}: give the model whose answers the others are compared with")
+    counted = Reference(reference) if isinstance(reference, str) else reference
+    beside = Beside(
+        labels,
+        answers,
+        not unlabelled,
+        sameness=None if counted is None else Sameness(counted, same),
+        scoring=Scoring(float(score_max), beside=labels is not None).check(),
+    )
+    remarks: list[tuple[type[Warning], str]] = []
+    try:
+        return _read(source, prices, models, task, beside, lambda kind, words: remarks.append((kind, words)))
+    finally:
+        for kind, words in remarks:
+            warnings.warn(words, kind, stacklevel=2)
 
 
-def _read(
-    source: Any,
-    prices: Any,
-    models: Iterable[str] | None,
-    task: Any,
-    beside: Beside,
-) -> Log:
-    """The log, with what is told beside it."""
+def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, beside: Beside, say: Say) -> Log:
+    """The log, with what is told beside it; `say` takes what is to be said of it."""
     if task not in ("generation", "choice"):
         raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     rates = None if prices is None else read_prices(prices)
     wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    sameness = beside.sameness
-    read = wanted
+    sameness, read = beside.sameness, wanted
     if sameness is not None and wanted is not None:  # its answers are needed even where it is none of the models
         read = tuple(dict.fromkeys([*wanted, sameness.reference.model]))
-    gathered = gather(source, rates, read, task, beside)
-    held, name = gathered.held, gathered.name
-    replaced = settle_labels(held)
-    reference, silent = (None, ()) if sameness is None else sameness.settle(held, name, gathered.models)
-    failed = (*gathered.failed, *silent)
-    names = models_named(held, gathered.models, wanted, name)
-    require_answers(held, names, name)
+    gathered = gather(source, rates, read, task, beside, say)
+    answers, name, reference, failed = gathered.answers, gathered.name, None, gathered.failed
+    if sameness is not None:
+        answers, reference, silent = sameness.settle(answers, name, gathered.models, say)
+        failed += silent
+    answers = answers.of(_models_named(answers, gathered.models, wanted, name))
+    _require_answers(answers, name)
     differences = reference is not None and reference.counts == "differences"
-    if beside.needed and not differences:
-        names = labelled_models(held, names, wanted, name)
+    needed = beside.needed and not differences
+    if needed:
+        answers = answers.of(_labelled_models(answers, wanted is not None, name, say))
     if models is None:
-        names = by_cost(held, names)
-    columns = [held.models[model] for model in names]
-    by_labels = _labels(held, columns) if differences and tells_errors(held, columns, name) else None
-    if differences:
-        count_differences(held)
-    fields = _of_models(gathered, names)
-    del held, gathered  # before jax has matrices of its own
-    scores = Scores(beside.scoring.most)
+        answers = answers.of(_by_cost(answers))
+    told, names, scores = answers, answers.models, Scores(beside.scoring.most)
+    answers = count_differences(told) if differences else told
+    code = equal_answers(told.matrix("answer", UNKNOWN)) if "answer" in told.frame.columns else None
     log = Log(
-        **fields,
+        **_labels(answers, scores, gathered.samples),
+        models=names,
+        logprob=answers.matrix("logprob", math.nan),  # type: ignore[arg-type]
+        query_cost=answers.matrix("cost", 0.0),  # type: ignore[arg-type]
+        answered=answers.answered,  # type: ignore[arg-type]
+        cost=np.full(len(names), np.nan),  # type: ignore[arg-type]
+        queries=query_ids(answers.queries),
         task=task,
+        source=gathered.source,
         prices=rates and {name: price_for(rates, name) for name in names},
+        asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
+        answer=code,  # type: ignore[arg-type]
+        compare=None if code is None else gathered.compare,
+        seconds=answers.matrix("seconds", math.nan) if "seconds" in answers.frame.columns else None,  # type: ignore[arg-type]
         reference=reference,
         failed=failed,
-        scores=None if fields["correct"].dtype == bool else scores,
     )
-    if by_labels is not None and reference is not None:
-        log = _with_errors(log, by_labels, reference, scores)
+    if reference is not None and differences and tells_errors(told, name, say):
+        judging = dataclasses.replace(reference, counts="errors")
+        errors = dataclasses.replace(log, **_labels(told, scores, gathered.samples), reference=judging)
+        log = dataclasses.replace(log, errors=errors)
     # Not those of models without a label; take puts matrices into JAX, too, and averages the costs.
-    log = log.take(log.answered.any(1))
+    log = log.take(np.asarray(log.answered).any(1))
     beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if (unread := log.without_confidence()) is not None:
-        warnings.warn(f"{name}: {unread}", NoConfidenceWarning, stacklevel=3)
+        say(NoConfidenceWarning, f"{name}: {unread}")
     if not log.complete.all():
-        warnings.warn(log.describe(), IncompleteLogWarning, stacklevel=3)
+        say(IncompleteLogWarning, log.describe())
     if (priced := priced_words(rates, names)) is not None:
-        warnings.warn(priced, PricesWarning, stacklevel=3)
-    if beside.needed and not differences and not log.labelled[np.asarray(log.answered)].all():
-        _warn_of_labels(log, replaced)
+        say(PricesWarning, priced)
+    if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
+        said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
+        unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
+        say(UnlabelledWarning, f"{os.path.basename(log.source)}: {said}{unused if gathered.replaced else ''}")
     return log
 
 
-def _of_models(gathered: Gathered, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of a `Log` that the rows tell of some models; matrices are numpy's, and costs not averaged yet."""
-    held = gathered.held
-    columns = [held.models[model] for model in names]
-    cells = {f.name: held.take(f.name) for f in dataclasses.fields(Log) if f.metadata == CELL and held.has(f.name)}
-    cells |= {"query_cost": held.take("cost"), "answered": held.take("row") >= 0}
-    cells = {name: np.ascontiguousarray(matrix[:, columns]) for name, matrix in cells.items()}
-    answer = gathered.compared.codes(held, columns)
-    return cells | {
-        "correct": as_labels(cells["correct"]),
-        "answer": answer,
-        "cost": np.full(len(names), np.nan),
-        "models": names,
-        "queries": query_ids(held.queries),
-        "source": gathered.source,
-        "asked": {name: gathered.asked[name] for name in names if name in gathered.asked} or None,
-        "hand": hand_labels_of(held, columns),
-        "compare": None if answer is None else gathered.compared.how,
-    }
-
-
-def _labels(held: Matrices, columns: list[int]) -> tuple[jax.Array, HandLabels | None, bool]:
-    """(which answers of some models are labelled right, who has labelled what, whether these are scores)."""
-    right = as_labels(np.ascontiguousarray(held.take("correct")[:, columns]))
-    return jax.device_put(right), hand_labels_of(held, columns), right.dtype != bool
-
-
-def _with_errors(
-    log: Log, by_labels: tuple[jax.Array, HandLabels | None, bool], reference: Reference, scores: Scores
-) -> Log:
-    """A log of differences with the same answers by their labels (`Log.errors`), of which the reference is a judge."""
-    right, hand, scored = by_labels
-    judging = dataclasses.replace(reference, counts="errors")
-    errors = dataclasses.replace(log, correct=right, hand=hand, reference=judging, scores=scores if scored else None)
-    return dataclasses.replace(log, errors=errors)
-
-
-def _warn_of_labels(log: Log, replaced: bool) -> None:
-    unused = "the log's own column correct is not used: if a judge filled it in, call it judged" if replaced else ""
-    assert log.hand is not None
-    said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
-    name = os.path.basename(log.source)
-    warnings.warn("; ".join(filter(None, [f"{name}: {said}", unused])), UnlabelledWarning, stacklevel=4)
+def _labels(answers: Answers, scores: Scores, samples: Sequence[str]) -> dict[str, Any]:
+    """The fields of a log that tell right from wrong; matrices are numpy's."""
+    correct = as_labels(answers.matrix("correct", math.nan))
+    told = None if correct.dtype == bool else scores
+    return {"correct": correct, "hand": answers.hand_labels(samples), "scores": told}
 
 
 _FEWEST_LABELS = 2  # of a model
 
 
-def models_named(held: Matrices, every: list[str], wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
+def _models_named(answers: Answers, every: list[str], wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
     """The models, by first appearance or as wanted: where nobody named them, two at least.
 
     Args:
-        held: what was read.
+        answers: what was read.
         every: all models of the log, by first appearance.
         wanted: the models that somebody named; None for all.
         where: the log, for messages.
     """
-    names = tuple(held.models) if wanted is None else _chosen(wanted, every, where)
-    unused = [name for name in (every if wanted is None else names) if name not in held.models]
-    if unused and (wanted is not None or not held.models):
+    numbers = zip(answers.models, answers.answered.sum(0).tolist(), strict=True)
+    there = [name for name, number in numbers if number]
+    names = tuple(there) if wanted is None else _chosen(wanted, every, where)
+    unused = [name for name in (every if wanted is None else names) if name not in there]
+    if unused and (wanted is not None or not there):
         why = "its calls failed, or did not go to all models"
         raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
     if wanted is None and len(names) < 2:
@@ -263,52 +241,48 @@ def models_named(held: Matrices, every: list[str], wanted: tuple[str, ...] | Non
     return names
 
 
-def labelled_models(
-    held: Matrices, names: tuple[str, ...], wanted: tuple[str, ...] | None, where: str
-) -> tuple[str, ...]:
-    """The models that have labels enough; others are left out with a warning, unless somebody named them.
+def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tuple[str, ...]:
+    """The models that have labels enough; others are left out, which `say` is told, unless somebody named them.
 
     Args:
-        held: what was read.
-        names: the models of which some are taken.
-        wanted: the models that somebody named; None for all.
+        answers: of the models of which some are taken.
+        named: whether somebody named the models.
         where: the log, for messages.
+        say: takes what is to be said of the log.
     """
-    labels = dict(zip(held.models, held.take("labelled").sum(0).tolist(), strict=True))
+    labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
-    unknown = [name for name in names if not labels[name]]
-    if unknown and wanted is not None:
+    unknown = [name for name, number in labels.items() if not number]
+    if unknown and named:
         what = f"none of its answers has a label: label {_FEWEST_LABELS} or more, or leave it out of the models"
         raise LogError(f"{where}, model {brief(unknown[0])}: {what}; {TO_LABEL}")
     if unknown:
         what = f"left out, as no answer of theirs has a label: {listed(unknown)}"
-        warnings.warn(f"{where}: {what}: label some ({TO_LABEL})", LeftOutWarning, stacklevel=4)
-    names = tuple(name for name in names if name not in unknown)
+        say(LeftOutWarning, f"{where}: {what}: label some ({TO_LABEL})")
+    names = tuple(name for name in labels if name not in unknown)
     rare = [name for name in names if labels[name] < _FEWEST_LABELS]
     if rare:
         what = f"only 1 label, {_FEWEST_LABELS} are needed: label more, or leave it out of the models"
         raise LogError(f"{where}, model {brief(rare[0])}: {what}; {TO_LABEL}")
-    if wanted is None and len(names) < 2:
+    if not named and len(names) < 2:
         what = f"only one model has labels, {', '.join(names)}: a cascade needs at least two"
         raise LogError(f"{where}: {what}: {TO_LABEL}")
     return names
 
 
-def by_cost(held: Matrices, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of models by their mean cost; those of equal cost stay in the order that they have."""
-    columns = [held.models[name] for name in names]
-    order = np.argsort(_mean_cost(held.take("cost")[:, columns], held.take("row")[:, columns] >= 0), kind="stable")
-    return tuple(names[i] for i in order)
+def _by_cost(answers: Answers) -> tuple[str, ...]:
+    """The names of the models by their mean cost; those of equal cost stay in the order that they have."""
+    order = np.argsort(_mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
+    return tuple(answers.models[i] for i in order)
 
 
-def require_answers(held: Matrices, names: Sequence[str], where: str) -> None:
+def _require_answers(answers: Answers, where: str) -> None:
     """Refuse one of the models that has a single answer, or a confidence in none of them. Raises `LogError`."""
-    for name in names:
-        column = held.models[name]
-        answered = held.take("row")[:, column] >= 0
-        if answered.sum() < 2:
-            raise LogError(f"{where}, model {name}: only 1 answer, 2 are needed: leave it out of the models")
-        if (held.take("logprob")[answered, column] == NO_CONFIDENCE).all():
-            what = f"none of its {count(int(answered.sum()), 'answer')} has a confidence"
-            raise LogError(f"{where}, model {brief(name)}: {what}: fill in logprob or confidence, or leave it out")
+    numbers, read = answers.answered.sum(0), (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
+    for model, number, any_confidence in zip(answers.models, numbers.tolist(), read.tolist(), strict=True):
+        if number < 2:
+            raise LogError(f"{where}, model {model}: only 1 answer, 2 are needed: leave it out of the models")
+        if not any_confidence:
+            what = f"none of its {count(int(number), 'answer')} has a confidence"
+            raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from rcjax._base.wording import count
 from rcjax.logs.answer_codes import UNKNOWN
+from rcjax.logs.answers import Answers, Say
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.log import FailedCalls, LeftOutWarning
-from rcjax.logs.matrices import Matrices
 from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: (query, answer, the reference's answer) → whether they are the same; None where that cannot be told.
 Same = Callable[[str, str, str], bool | None]
@@ -69,8 +70,11 @@ class Sameness:
     def _how(self, name: str) -> str:
         return _GRADE.format(log=name, model=self.reference.model, same=self.reference.same)
 
-    def put(self, held: Matrices, cells: tuple[np.ndarray, np.ndarray], rows: Rows) -> None:
-        """Take what some rows tell. Raises `LogError` for verdicts on another model's answers, or of another judge."""
+    def texts(self, rows: Rows) -> dict[str, pl.Series]:
+        """What some rows tell besides, by the column of the answers (`Answers.frame`).
+
+        Raises `LogError` for verdicts on another model's answers, or of another judge.
+        """
         if self._judged:
             said = rows.frame[JUDGED_SAME].is_not_null()
             for column, wanted in ((SAME_AS, self.reference.model), (SAME_BY, self.reference.same)):
@@ -81,100 +85,92 @@ class Sameness:
                 what = f"{self.reference.same} does not tell the samples of a model apart"
                 raise LogError(f"{rows.name}: {what}: leave out --same (same=), or keep one answer of each model")
             column = next((name for name in ANSWERS if name in rows.frame.columns), None)
-            if column is None:
-                return
-            held.add("said", None)
-            held.put(cells, said=rows.frame[column].to_numpy())
+            return {} if column is None else {"said": rows.frame[column]}
+        return {}
 
-    def settle(self, held: Matrices, name: str, every: Sequence[str]) -> tuple[Reference, tuple[FailedCalls, ...]]:
-        """Put what is the same beside the labels, as the verdicts of a judge; what is counted, which lack it.
+    def settle(
+        self, answers: Answers, name: str, every: Sequence[str], say: Say
+    ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
+        """(the answers with what is the same, as the verdicts of a judge, what is counted, which queries lack it).
 
-        Queries that the reference did not answer are left out, with a warning that counts them. Raises `LogError` where
+        Queries that the reference did not answer are left out, which `say` is told. Raises `LogError` where
         the log has no reference, or no answers to compare.
 
         Args:
-            held: what was read.
+            answers: what was read.
             name: of the log.
             every: all models that the log names, those without a row to use too.
+            say: takes what is to be said of the log.
         """
         model = self.reference.model
-        if model in every and model not in held.models:
+        if model in every and model not in answers.models:
             what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
             raise LogError(f"{name}: {what} models: look at the column error")
-        if model not in held.models:
-            what = f"no model {brief(model)}{near(model, held.models)}, which is to be the reference"
-            raise LogError(f"{name}: {what}: it has {listed(held.models)}")
-        same, there = self._compared(held, name)
-        answered = held.take("row") >= 0
-        lost, silent = answered.any(1) & ~there, ()
-        if not there.any():
+        if model not in answers.models:
+            what = f"no model {brief(model)}{near(model, answers.models)}, which is to be the reference"
+            raise LogError(f"{name}: {what}: it has {listed(answers.models)}")
+        frame = self._compared(answers, answers.models.index(model), name)
+        if not frame.height:
             raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
-        if lost.any():
-            queries = f"{count(int(lost.sum()), 'query')} of {len(lost):,} left out"
+        lost = dataclasses.replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
+        if lost:
             why = f"as {model}, the reference, gave no answer"
-            warnings.warn(f"{name}: {queries}, {why}", LeftOutWarning, stacklevel=4)
-            silent = _silent(held, model, answered[lost])
-            row, column = np.nonzero(answered & lost[:, None])
-            held.clear((row, column))
-        labelled = bool((held.take("labelled") & (held.take("row") >= 0)).any())
+            say(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
+        labelled = frame["correct"].is_not_nan().any()
         counts = self.reference.counts or ("errors" if labelled else "differences")
-        held.add(JUDGED_SAME, math.nan)
-        held.take(JUDGED_SAME)[:] = np.where(held.take("row") >= 0, same, math.nan)
-        return dataclasses.replace(self.reference, counts=counts), silent
+        silent = Counter(models for models in lost.values() if model in models)
+        failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in silent.items())
+        return dataclasses.replace(answers, frame=frame), dataclasses.replace(self.reference, counts=counts), failed
 
-    def _compared(self, held: Matrices, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """((n, k) 1 for answers that are the reference's, 0 for others, NaN where that is unknown, (n,) whether the
-        reference has answered)."""
-        reference = held.models[self.reference.model]
-        if self._judged:
-            same = held.take(JUDGED_SAME).copy()
-            there = held.take("row")[:, reference] >= 0
-        elif self._same is not None and held.has("said"):
-            same, there = self._by_texts(held, reference)
-        elif self._same is None and held.has("answer"):
-            codes = held.take("answer")
-            there = codes[:, reference] != UNKNOWN
-            same = (codes == codes[:, [reference]]).astype(float)
-        else:
+    def _compared(self, answers: Answers, reference: int, name: str) -> pl.DataFrame:
+        """The rows of the queries that the reference, a model by number, has answered.
+
+        `judged_same` is 1 for answers that are the reference's, 0 for others, NaN where that is unknown.
+        """
+        import polars as pl
+
+        frame, column = answers.frame, JUDGED_SAME if self._judged else "answer" if self._same is None else "said"
+        if column not in frame.columns:
             raise LogError(
                 f"{name}: nothing tells what models answered: add a column answer, or give answers by --answers"
             )
-        same[:, reference] = 1.0
-        return same, there
+        own = frame.filter(pl.col("model") == reference).select("query", theirs=column)
+        if column == "answer":
+            own = own.filter(pl.col("theirs") != UNKNOWN)
+        elif column == "said":
+            own = own.filter(pl.col("theirs").str.strip_chars().fill_null("") != "")
+        frame = frame.join(own, on="query", maintain_order="left")
+        if column == "answer":
+            frame = frame.with_columns((pl.col("answer") == pl.col("theirs")).cast(pl.Float64).alias(JUDGED_SAME))
+        elif column == "said":
+            frame = frame.with_columns(pl.Series(JUDGED_SAME, self._by_texts(frame, answers.queries), pl.Float64))
+        one = pl.when(pl.col("model") == reference).then(1.0).otherwise(JUDGED_SAME)
+        return frame.with_columns(one.alias(JUDGED_SAME)).drop("theirs")
 
-    def _by_texts(self, held: Matrices, reference: int) -> tuple[np.ndarray, np.ndarray]:
+    def _by_texts(self, frame: pl.DataFrame, queries: tuple[str, ...]) -> list[float]:
         """The same by the function of texts; an answer without a text differs."""
         assert self._same is not None
-        texts, same = held.take("said"), np.zeros(held.take("said").shape)
-        there = np.array([bool(text and text.strip()) for text in texts[:, reference]])
-        for query, row in held.queries.items():
-            for column in np.flatnonzero(texts[row] != None) if there[row] else ():  # noqa: E711 - of an array
-                verdict = self._same(query, texts[row, column], texts[row, reference])
-                same[row, column] = math.nan if verdict is None else float(verdict)
-        return same, there
+        verdicts = []
+        for query, text, theirs in frame.select("query", "said", "theirs").rows():
+            verdict = False if text is None else self._same(queries[query], text, theirs)
+            verdicts.append(math.nan if verdict is None else float(verdict))
+        return verdicts
 
 
-def _silent(held: Matrices, reference: str, answered: np.ndarray) -> tuple[FailedCalls, ...]:
-    """Queries (n, k), by whom they were answered, to which the reference replied without an answer."""
-    names = np.array([*held.models])
-    asked = Counter(frozenset(names[row].tolist()) for row in answered if row[held.models[reference]])
-    return tuple(FailedCalls(models, frozenset([reference]), queries) for models, queries in asked.items())
+def count_differences(answers: Answers) -> Answers:
+    """The answers with what is the same in the place of all labels and judges."""
+    import polars as pl
+
+    frame, same = answers.frame, pl.col(JUDGED_SAME)
+    labels = pl.when(same.is_nan()).then(same).otherwise((same == 1).cast(pl.Float64))
+    frame = frame.with_columns(correct=labels).drop(judge_columns(frame.columns))
+    return dataclasses.replace(answers, frame=frame)
 
 
-def count_differences(held: Matrices) -> None:
-    """Put what is the same in the place of all labels and judges."""
-    same = held.take(JUDGED_SAME).copy()
-    for other in judge_columns(held.names):
-        held.take(other)[:] = math.nan
-    held.replace("correct", same == 1)
-    held.take("labelled")[:] = np.isfinite(same)
-
-
-def tells_errors(held: Matrices, columns: Sequence[int], name: str) -> bool:
-    """Whether labels tell errors besides: each of some models has two at least. A warning says where labels are few."""
-    labelled = (held.take("labelled") & (held.take("row") >= 0))[:, columns].sum(0)
-    few = [model for model, number in zip(np.array([*held.models])[columns], labelled, strict=True) if number < 2]
-    if few and labelled.any():
-        what = f"{count(int(labelled.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
-        warnings.warn(f"{name}: {what}: label more to know errors besides", LeftOutWarning, stacklevel=4)
+def tells_errors(answers: Answers, name: str, say: Say) -> bool:
+    """Whether labels tell errors besides: each model has two at least; `say` is told where labels are few."""
+    few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
+    if few and answers.labels.any():
+        what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
+        say(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
     return not few

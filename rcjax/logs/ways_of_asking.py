@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rcjax._base.wording import count
+from rcjax.logs.answers import Say
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.errors import LogError, brief, listed
 from rcjax.logs.log import LeftOutWarning
@@ -68,14 +68,15 @@ class WaysOfAsking:
             what = f"was asked for its confidence in two ways, {first} and {signal}"
             raise LogError(f"{rows.name}, model {brief(model)}: {what}: keep the rows of one")
 
-    def settle(self, name: str, models: Mapping[str, int], model: np.ndarray, way: np.ndarray) -> np.ndarray:
-        """(N,) which of all rows were asked otherwise than most of their model, which a warning counts.
+    def settle(self, name: str, models: Mapping[str, int], model: np.ndarray, way: np.ndarray, say: Say) -> np.ndarray:
+        """(N,) which of all rows were asked otherwise than most of their model, which `say` is told.
 
         Args:
             name: the log's, for messages.
             models: their numbers, by name.
             model: (N,) the number of each row's model.
             way: (N,) as `of` has it.
+            say: takes what is to be said of the log.
         """
         otherwise, counts, various = np.zeros(len(way), bool), dict[str, int](), list[str]()
         for label, number in models.items():
@@ -88,7 +89,7 @@ class WaysOfAsking:
             otherwise[rows[~alike[index]]] = True
             counts[label] = int(times[~alike].sum())
             various += [label] if alike.all() and len({_way(self._records[one]) for one in ways}) > 1 else []
-        _warn(name, counts, len(way), various)
+        _tell(name, counts, len(way), various, say)
         return otherwise
 
     @staticmethod
@@ -117,12 +118,12 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
     return shared | ({_OF_THE_DAY: prices[-1]} if prices else {})
 
 
-def _warn(name: str, counts: Mapping[str, int], rows: int, various: list[str]) -> None:
+def _tell(name: str, counts: Mapping[str, int], rows: int, various: list[str], say: Say) -> None:
     if any(counts.values()):
         by_model = listed([f"{model} ({number:,})" for model, number in counts.items() if number])
         what = f"{sum(counts.values()):,} of {rows:,} rows are left out: asked otherwise than most: {by_model}"
-        warnings.warn(f"{name}: {what}", LeftOutWarning, stacklevel=7)
+        say(LeftOutWarning, f"{name}: {what}")
     if various:
         what = f"{listed(various)}: asked in several ways, none of them in most calls"
         advice = "all are used, and only what they share is kept"
-        warnings.warn(f"{name}: {count(len(various), 'model')}, {what}: {advice}", LeftOutWarning, stacklevel=7)
+        say(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from rcjax import LogError, read_log
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning
-from rcjax.logs.sampled_rows import Samples, vote
+from rcjax.logs.votes import voted
 
 ANSWERS = st.lists(
     st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 10), st.floats(-5, 0)), min_size=1, max_size=6
@@ -29,28 +29,26 @@ def counted(answers, number):
     return counts[winner] / number, right, sum(cost for _, _, cost, _ in voting), winner
 
 
-@given(st.lists(ANSWERS, min_size=1, max_size=5), st.integers(2, 6))
-def test_a_vote_is_a_count(queries, number):
-    size = max(map(len, queries))
-
-    def column(place, empty, kind):
-        return np.array([[one[place] for one in own] + [empty] * (size - len(own)) for own in queries], kind)
-
-    there = np.arange(size) < np.array([[len(own)] for own in queries])
-    result = vote(
-        Samples(column(3, np.nan, float), column(1, False, bool), column(2, 0, float), column(0, 0, int), there), number
-    )
-    for row, own in enumerate(queries):
-        plain = counted(own, number)
-        assert result.answered[row] == (plain is not None)
-        if plain is None:
-            assert np.isnan(result.logprob[row])
-            assert (result.correct[row], result.cost[row]) == (False, 0)
-        else:
+@given(st.lists(ANSWERS, min_size=1, max_size=5))
+def test_a_vote_is_a_count(queries):
+    rows = [
+        {"model": 0, "query": query, "answer": answer, "correct": float(right), "cost": cost, "logprob": logprob}
+        for query, own in enumerate(queries)
+        for answer, right, cost, logprob in own
+    ]
+    votes, numbers = voted(pl.DataFrame(rows), 1)
+    by_query = {row["query"]: row for row in votes.iter_rows(named=True)}
+    enough = sorted((len(own) for own in queries), reverse=True)[max(2, -(-len(queries) // 2)) - 1 :]
+    assert numbers == [enough[0] if enough else 1]
+    for query, own in enumerate(queries):
+        plain = counted(own, numbers[0])
+        assert (plain is None) == (query not in by_query)
+        if plain is not None and numbers[0] > 1:
             share, right, cost, answer = plain
-            assert np.exp(result.logprob[row]) == pytest.approx(share)
-            assert (result.correct[row], result.answer[row]) == (right, answer)
-            assert result.cost[row] == pytest.approx(cost)
+            vote = by_query[query]
+            assert np.exp(vote["logprob"]) == pytest.approx(share)
+            assert (vote["correct"], vote["answer"]) == (right, answer)
+            assert vote["cost"] == pytest.approx(cost)
 
 
 def sampled(answers: Any = "aab", right="110", **more):

@@ -127,7 +127,7 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
         told = rcjax.read_log(path, labels=labels, task="choice").asked
     assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in told.values())
     with CallLog(path) as log:
-        log.write(again(row, asked=json.dumps({"signal": "mean"})))
+        log.write(again(row, query="another", asked=json.dumps({"signal": "mean"})))
     with pytest.raises(rcjax.LogError, match="was asked for its confidence in two ways, choice and mean"):
         rcjax.read_log(path, labels=labels, task="choice")
 
