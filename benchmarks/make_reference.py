@@ -160,8 +160,10 @@ def _is_described_of_a_base(member: pdoc.doc.Doc) -> bool:
 
 
 def _short(signature: str) -> str:
-    """A signature without self and the modules of its types; what JAX takes for an array is one word."""
+    """A signature without self and the modules of its types; what is taken for an array is one word."""
     signature = re.sub(r"^\(\s*(?:self|cls)(?:, ?|(?=\)))", "(", signature)
+    signature = re.sub(r"\*<class '[\w.]*\.(\w+)'>", r"Unpack[\1]", signature)
+    signature = re.sub(r"Union\[numpy\._typing.*?\](?=,\n|\n| =)", "ArrayLike", signature)
     array = "Union[Array, numpy.ndarray, numpy.bool, numpy.number, bool, int, float, complex]"
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", signature).replace(array, "ArrayLike")
 
