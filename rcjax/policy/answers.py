@@ -57,11 +57,12 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
     if answer is None or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
     text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").casefold().split())
+    bare = _bare(text)
     if how == "choice":
-        match = next(filter(None, (letter.fullmatch(text) for letter in _LETTERS)), None)
+        match = next(filter(None, (letter.fullmatch(bare) for letter in _LETTERS)), None)
         if match:
             return match[1]
-    return _NUMBER.sub(_plain_number, _bare(text)) or text
+    return _NUMBER.sub(_plain_number, bare) or text
 
 
 def _bare(text: str) -> str:

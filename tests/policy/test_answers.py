@@ -21,7 +21,14 @@ SAME = {
         ("**42**", "42"),
         ("-0", "0.00"),
     ],
-    "choice": [("B", "(b)"), ("B) Jupiter", "The answer is B."), ("Answer: C", "c"), ("Option D", "D."), ("3", "3.0")],
+    "choice": [
+        ("B", "(b)"),
+        ("B) Jupiter", "The answer is B."),
+        ("Answer: C", "c"),
+        ("Option D", "D."),
+        ("3", "3.0"),
+        ("A\x1b_", "a"),
+    ],
     "key": [("B", "b"), ("1,000", "1000")],
 }
 DIFFERENT = {
