@@ -23,6 +23,8 @@ _CAPTURE = "the instrumentation records them with OTEL_INSTRUMENTATION_GENAI_CAP
 #: Names of attributes: those of today first, then those of former conventions.
 _ASKED = ("gen_ai.input.messages", "gen_ai.prompt", "gen_ai.content.prompt")
 _SAID = ("gen_ai.output.messages", "gen_ai.completion", "gen_ai.content.completion")
+#: By the conventions what a cache gave and took is within the input tokens; some instrumentations have it beside them,
+#: which `told_tokens` sees where it is more.
 _USAGE = {
     "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),

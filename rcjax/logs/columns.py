@@ -45,7 +45,7 @@ _OTHER_NAMES = {
 }
 
 
-CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest"]  # what a call log tells besides
+CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated"]  # of call logs alone
 
 
 ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is

@@ -59,6 +59,16 @@ def describe_caches(answers: Answers, rates: Mapping[str, Price]) -> str | None:
     return f"input tokens that came from a cache: {'; '.join(said)}" if said else None
 
 
+def describe_estimates(answers: Answers) -> str | None:
+    """How many costs of a call log are estimates, in words; None where none is."""
+    if "estimated" not in answers.frame.columns or not answers.frame["estimated"].any():
+        return None
+    counts = dict(answers.frame.filter("estimated")["model"].value_counts().rows())
+    by_model = [f"{counts[number]:,} of {name}" for number, name in enumerate(answers.models) if number in counts]
+    every = count(answers.frame.height, "answer")
+    return f"the cost of {sum(counts.values()):,} of {every} is an estimate, as no tokens were told: {listed(by_model)}"
+
+
 _IN_FULL = "the full price, as none for cached_input is known"
 
 

@@ -14,7 +14,7 @@ from rcjax.logs.answer_codes import AnswerTable, comparison, hash_answers
 from rcjax.logs.answers import Answers, Say, numbered
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, numbers, read_rows, require_models
 from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, judge_columns, tells_no_confidence
-from rcjax.logs.costs import cost_cells, describe_caches, mend_all, tell_lost
+from rcjax.logs.costs import cost_cells, describe_caches, describe_estimates, mend_all, tell_lost
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.labels import Labeller, UsableCalls, read_labels
 from rcjax.logs.log import FailedCalls, LeftOutWarning, NoConfidenceWarning, PricesWarning
@@ -95,6 +95,7 @@ class _Reader:
         cells |= {"correct": own, "own": own}
         cells |= {"correct": rows.frame["label"].fill_null(math.nan)} if "label" in told else {}
         cells |= cost_cells(rows, self.rates, list(self.models), by_model)
+        cells |= {"estimated": rows.frame["estimated"] == "true"} if "estimated" in told else {}
         cells |= {} if self.sameness is None else self.sameness.texts(rows)
         answer = next((name for name in ANSWERS if name in told), None)
         if answer is not None:
@@ -196,6 +197,8 @@ def _settled_rows(answers: Answers, reader: _Reader, name: str, say: Say) -> tup
 
     reader.refuse_repeated(answers.frame)
     if reader.rates is not None and (said := describe_caches(answers, reader.rates)) is not None:
+        say(PricesWarning, f"{name}: {said}")
+    if (said := describe_estimates(answers)) is not None:
         say(PricesWarning, f"{name}: {said}")
     by_model, ways = answers.frame["model"].to_numpy(), answers.frame["way"].to_numpy()
     otherwise = reader.ways.settle(name, reader.models, by_model, ways, say)

@@ -34,7 +34,9 @@ LOGGED = ("written", "lost", "cut")
 #: Bytes of a line, besides what was asked.
 LONGEST = 65_536
 
-_DIGITS = 16  # of the hash of a prompt, by which equal ones are known and count once
+#: Of the hash of a prompt, by which equal ones are known and count once. It has no salt: all workers, restarts and
+#: parts of a log must give the same, and a salt in the log would keep nobody who has it from testing a guess.
+_DIGITS = 16
 
 #: How the error of an answer begins that was set aside, as something else is asked for now.
 ASKED_ANEW = "asked anew"

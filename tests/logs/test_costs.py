@@ -9,7 +9,7 @@ import pytest
 from command_line import run
 
 import rcjax
-from rcjax.logs import LeftOutWarning
+from rcjax.logs import LeftOutWarning, PricesWarning
 from rcjax.logs.summaries import summarise
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -84,6 +84,13 @@ def test_the_command_line_says_it_and_tables_of_models_leave_them_out(tmp_path):
     frame = frame_of().with_columns(logprob=pl.col("confidence").log())
     costs = {row["model"]: row["cost"] for row in summarise(frame)["models"]}
     assert costs == pytest.approx({"free": 0.0, "small": 1.5e-5, "large": paid_means(frame, "large")})
+
+
+def test_costs_that_are_estimates_are_counted():
+    told = {"call_log": 1, "shadow": True, "error": pl.lit(None, pl.String)}
+    few = (pl.col("model") == "large") & (pl.col("query") < 3)
+    with pytest.warns(PricesWarning, match=r"the cost of 3 of 180 answers is an estimate, as .* told: 3 of large$"):
+        rcjax.read_log(frame_of().with_columns(cost=pl.lit(1.0), estimated=few, **told))
 
 
 def test_calls_that_are_left_out_do_not_count_for_the_mean_of_lost_costs():
