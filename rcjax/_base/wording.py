@@ -157,11 +157,12 @@ def check_meaning(name: str, noun: str = "error") -> str:
 
 
 def threshold(value: float) -> str:
-    """Two digits that tell 0.9970 from 1 and 0.0030 from 0."""
-    margin = min(value, 1 - value)
-    if margin <= 0:
-        return f"{value:.0f}"
-    return f"{value:.{2 if margin >= 0.01 else 1 - math.floor(math.log10(margin))}f}"
+    """Two digits, of which none that lies between is 0 or 1.
+
+    >>> threshold(0.9413), threshold(0.9999), threshold(3e-5), threshold(1.0)
+    ('0.94', '0.99', '0.01', '1')
+    """
+    return f"{min(max(value, 0.01), 0.99):.2f}" if 0 < value < 1 else f"{value:.0f}"
 
 
 def between(ends: Sequence[float]) -> str:

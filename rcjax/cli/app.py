@@ -25,15 +25,13 @@ from rcjax.cli.failures import CommandLine
 from rcjax.cli.grade import grade
 from rcjax.cli.import_ import import_
 from rcjax.cli.label import label
+from rcjax.cli.option_records import LongHelp
 from rcjax.cli.printing import open_closed_streams
 from rcjax.cli.report import report
 from rcjax.cli.retune import retune
 from rcjax.cli.serve import serve
 from rcjax.cli.sweep import sweep
 from rcjax.cli.tune import tune
-
-_MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A policy in service"
-
 
 app = typer.Typer(
     cls=CommandLine,
@@ -75,31 +73,26 @@ def _root(
     """
 
 
-app.command(
-    epilog="Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`",
-    rich_help_panel=_MAKE,
-)(collect)
-app.command(
-    epilog="Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml`",
-    rich_help_panel=_MAKE,
-)(grade)
-app.command(
-    "import", epilog="Example: `rcjax import logs/*.eval --prices prices.toml --out log.parquet`", rich_help_panel=_MAKE
-)(import_)
-app.command(epilog="Example: `rcjax label log.csv --n 100 --out to_label.csv --ask`", rich_help_panel=_MAKE)(label)
-app.command(epilog="Example: `rcjax tune log.csv --budget 150/M --out policy.json`", rich_help_panel=_TUNE)(tune)
-app.command(epilog="Example: `rcjax evaluate policy.json fresh_log.csv`", rich_help_panel=_TUNE)(evaluate)
-app.command(epilog="Example: `rcjax diagnose log.csv --plots figures`", rich_help_panel=_TUNE)(diagnose)
-app.command(epilog="Example: `rcjax report log.csv --test fresh_log.csv --out report.html`", rich_help_panel=_TUNE)(
-    report
+_MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A policy in service"
+
+#: The commands in the order of `rcjax --help`: the panel, the function, an example.
+_COMMANDS = (
+    (_MAKE, collect, "collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5"),
+    (_MAKE, grade, "grade answers.jsonl --grade judge:large --models models.toml"),
+    (_MAKE, import_, "import logs/*.eval --prices prices.toml --out log.parquet"),
+    (_MAKE, label, "label log.csv --n 100 --out to_label.csv --ask"),
+    (_TUNE, tune, "tune log.csv --budget 150/M --out policy.json"),
+    (_TUNE, evaluate, "evaluate policy.json fresh_log.csv"),
+    (_TUNE, diagnose, "diagnose log.csv --plots figures"),
+    (_TUNE, report, "report log.csv --test fresh_log.csv --out report.html"),
+    (_TUNE, demo, "demo --queries 300 --seed 7"),
+    (_SERVE, serve, "serve policy.json --models models.toml --log calls.jsonl --shadow 5%"),
+    (_SERVE, check, "check policy.json last_week.csv"),
+    (_SERVE, retune, "retune policy.json last_month.csv --out policy.json"),
+    ("For researchers", sweep, "sweep nightly.toml"),
 )
-app.command(epilog="Example: `rcjax demo --queries 300 --seed 7`", rich_help_panel=_TUNE)(demo)
-app.command(
-    epilog="Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`",
-    rich_help_panel=_SERVE,
-)(serve)
-app.command(epilog="Example: `rcjax check policy.json last_week.csv`", rich_help_panel=_SERVE)(check)
-app.command(epilog="Example: `rcjax retune policy.json last_month.csv --out policy.json`", rich_help_panel=_SERVE)(
-    retune
-)
-app.command(epilog="Example: `rcjax sweep nightly.toml`", rich_help_panel=_TUNE)(sweep)
+for _panel, _function, _example in _COMMANDS:
+    _command = app.command(
+        _example.split()[0], cls=LongHelp, epilog=f"Example: `rcjax {_example}`", rich_help_panel=_panel
+    )
+    _command(_function)

@@ -10,7 +10,7 @@ import typer
 
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
-from rcjax.cli.inputs import PolicyFile, _load, _read
+from rcjax.cli.inputs import PolicyFile, at_traffic_of, load_tuned, read_for
 from rcjax.cli.option_records import with_options
 from rcjax.cli.options import AsJson, LogFile, Reading
 from rcjax.cli.parsers import fraction
@@ -40,6 +40,7 @@ def check(
     retuning: Annotated[
         bool, typer.Option("--retuning/--no-retuning", help="Test whether tuning again would gain, in some seconds.")
     ] = True,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what each figure is.")] = False,
     json_: AsJson = False,
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
@@ -62,14 +63,14 @@ def check(
         reading.require_plausible()
         steps = Steps(2)
         with steps("reading"):
-            subject = _load(policy)
-            fresh = _read(subject, log, how)
-            old = _read(subject, tuned_on, how | {"labels": None, "answers": None}) if tuned_on else None
+            subject, followed = at_traffic_of(log, load_tuned(policy))
+            fresh = read_for(subject, log, how)
+            old = read_for(subject, tuned_on, how | {"labels": None, "answers": None}) if tuned_on else None
         with steps("checking"):
             options = {"tuned_on": old, "retuning": retuning, "alarm": 0.05 if alarm is None else alarm}
             outcome = rcjax.check_policy(subject, fresh, **options)
-            show = partial(show_check, retune=command("retune", policy, log, **reading.as_options(), out=policy))
+            retune = command("retune", policy, log, **reading.as_options(), out=policy)
         drifted, document = outcome.drifted, outcome.to_json()
-        document["remarks"] = [*document["remarks"], *tell_beside(subject, fresh)]
-        conclude(document, partial(show, document), as_json=json_)
+        document["remarks"] = [*document["remarks"], *followed, *tell_beside(subject, fresh)]
+        conclude(document, partial(show_check, document, retune, explain=explain), as_json=json_)
     raise typer.Exit({False: 0, True: 1, None: 2}[drifted])

@@ -98,10 +98,8 @@ def _worst(facts: Mapping[str, Any], start: str) -> str:
     return max(verdicts, key=_GRADES.index, default="")
 
 
-def _explain(
-    screen: Screen, checks: Sequence[Mapping[str, Any]], noun: str, chance: str = "", unclear: str = ""
-) -> None:
-    """What the figure of each check is, where its name does not say it, what p is, and what an unclear verdict is."""
+def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], noun: str, chance: str = "") -> None:
+    """What the figure of each check is, where its name does not say it, what p is, and what verdicts are."""
     table = Table.grid(padding=(0, 1))
     for name in dict.fromkeys(check["name"] for check in checks):
         if check_meaning(name):
@@ -109,17 +107,17 @@ def _explain(
     table.add_row("  p", f"how likely chance alone makes such a figure{chance}")
     if any(_by_chance(check) for check in checks):
         table.add_row("  by chance", "beyond its limit, and fine all the same, as chance explains it")
-    if unclear and any(check["verdict"] == "doubtful" for check in checks):
-        table.add_row("  unclear", unclear)
+    if chance and any(check["verdict"] == "doubtful" for check in checks):
+        table.add_row("  unclear", "so far beyond its limit that more data must tell whether chance explains it")
     screen.print(table)
     screen.print()
 
 
 @shown
-def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
+def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = False) -> None:
     """Print the check of a policy (its JSON form): what has drifted and what to do, then every figure with its limit.
 
-    `retune` is the command that tunes the policy again.
+    `retune` is the command that tunes the policy again; `explain` adds what each figure is.
     """
     screen = Screen()
     models, checks, noun = facts["policy_models"], facts["checks"], facts["counted"]
@@ -133,10 +131,12 @@ def show_check(facts: Mapping[str, Any], retune: str = "") -> None:
             if check["verdict"] == verdict:
                 hang(screen, f"{_word(check):<9}", check["advice"])
     screen.print(_checks_table(checks, noun, _word))
-    level = f"{100 * facts['alarm']:.4g} %"
-    chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
-    unclear = "so far beyond its limit that more data must tell whether chance explains it"
-    _explain(screen, checks, noun, chance, unclear)
+    if explain:
+        level = f"{100 * facts['alarm']:.4g} %"
+        chance = f", all checks considered: where nothing has changed, any drifts in {level} of logs"
+        _explain(screen, checks, noun, chance)
+    else:
+        screen.print("(--explain says what the figures are)")
     for remark in facts["remarks"]:
         hang(screen, "-", remark)
     if alarms:

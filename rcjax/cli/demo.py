@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rcjax.cli.common import start_jax
-from rcjax.cli.failures import reported
+from rcjax.cli.failures import conclude, reported
 from rcjax.cli.options import AsJson
-from rcjax.cli.printing import print_json
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -32,7 +32,7 @@ def demo(
     """
     with reported(as_json=json_):
         from rcjax.cli.console import Steps
-        from rcjax.cli.replay_tables import expectation, plain_replay, show_demo
+        from rcjax.cli.replay_tables import plain_replay, show_demo
 
         start_jax()
         import rcjax
@@ -46,12 +46,10 @@ def demo(
         with steps("following the budget over fresh queries"):
             replayed = plain_replay(tuned.policy, fresh)
         head = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
-        facts = head | {"policy": tuned.policy.to_json(), "predicted": expectation(tuned.policy), "observed": replayed}
-        facts |= {"single_models": _alone(fresh), "queries_a_month": _QUERIES_A_MONTH}
-        if json_:
-            print_json(facts)
-        else:
-            show_demo(facts, {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}, SHARE)
+        document = head | {"policy": tuned.policy.to_json(), "observed": replayed}
+        document |= {"single_models": _alone(fresh), "queries_a_month": _QUERIES_A_MONTH}
+        alone = {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}
+        conclude(document, partial(show_demo, document, alone, SHARE), as_json=json_)
 
 
 def logs_of_demo(queries: int = 1000, seed: int = 0) -> tuple[Log, Log]:

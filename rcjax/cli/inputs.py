@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import reprlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.json_checks import load
+from rcjax._base.wording import choose_unit, figure
 from rcjax.cli.options import full_score
 from rcjax.cli.printing import warn
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.policy_files import KINDS, policy_from_json
+from rcjax.policy.policy_files import policy_from_json
 from rcjax.policy.record import recorded_tuning
 from rcjax.policy.reference import recorded_reference
 from rcjax.policy.scores import recorded_scores
 
 if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
+
+#: What becomes of queries that only some models answered.
+OTHERS_USED = "the others are used where they can be"
 
 
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
@@ -78,117 +81,81 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
     return first, read_file(rcjax.read_log, test, others, models=first.models, **other) if test else None
 
 
-def load_tuned(path: Path) -> AnyPolicy | Frontier:
-    """Load what `rcjax tune` wrote, told by its "format"; ValueError names the file and the place of what is wrong."""
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
+
+
+def load_tuned(path: Path) -> AnyPolicy:
+    """Load what `rcjax tune --out` wrote; ValueError names the file and the place of what is wrong."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
     return load(path, _tuned_from_json)
 
 
-def _tuned_from_json(data: Any) -> AnyPolicy | Frontier:
-    from rcjax.frontier.frontier_files import frontier_from_json
-
-    kind = data.get("format") if isinstance(data, dict) else "rcjax-policy"  # whose reader says that it is no object
-    if kind == "rcjax-frontier":
-        return frontier_from_json(data)
-    if kind not in [*KINDS]:
-        what = "a policy or a frontier that rcjax tune wrote with --out or --frontier"
-        raise ValueError(f"its format is {reprlib.repr(kind)}: give {what}")
+def _tuned_from_json(data: Any) -> AnyPolicy:
     policy = policy_from_json(data)
     recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
     return policy
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) -> Log:
-    """Read the log for a replay: the models of the policy or frontier, at its prices where tokens have no others.
+def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
+    """(a policy, what its money for a period is for each query of a log; what that is, in words).
+
+    The money is spread over as many queries a day as came while a service wrote the log, or else as many as it was
+    tuned for. A policy without money for a period is as it was.
+    """
+    from rcjax.policy.following import PERIODS
+    from rcjax.serving.spending import queries_per_day
+
+    if policy.period is None or policy.budget is None:
+        return policy, []
+    money, days = policy.period.money, PERIODS[policy.period.every]
+    counted, tuned_for = queries_per_day(path), money / policy.budget / days
+    budget, whose = money / days / (counted or tuned_for), "of this log" if counted else "that it was tuned for"
+    queries = f"{figure(counted or tuned_for)} queries a day {whose}"
+    followed = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at the {queries}"
+    return dataclasses.replace(policy, budget=budget), [followed]  # type: ignore[type-var]
+
+
+def read_for(policy: AnyPolicy, path: Path, how: Mapping[str, Any]) -> Log:
+    """Read a log for a policy: all models that it was chosen from, or where the log lacks one, its own models.
 
     Args:
-        subject: the policy or frontier.
+        policy: the policy, at whose prices tokens are priced where nothing else tells any.
         path: of the log.
         how: to read it (`Reading.options`); what is not said is as it was tuned.
     """
-    prices = subject.prices if isinstance(subject, AnyPolicy) else subject.model.prices
-    return _priced(path, "the others are left out", prices, _as_tuned(subject, how) | {"models": subject.models})
-
-
-def _priced(path: Path, others: str, prices: Any, options: dict[str, Any]) -> Log:
-    """`read_file`, at these prices where the log has tokens and nothing else tells any."""
-    from rcjax.logs.errors import MissingPricesError
+    from rcjax.logs.errors import LogError, MissingPricesError
     from rcjax.logs.reading import read_log
+
+    tuning = recorded_tuning(policy)
+
+    def read(models: tuple[str, ...]) -> Log:
+        options = _as_tuned(policy, how) | {"models": models}
+        try:
+            return read_file(read_log, path, OTHERS_USED, **options)
+        except MissingPricesError:
+            if not tuning.prices:
+                raise
+            return read_file(read_log, path, OTHERS_USED, **options | {"prices": tuning.prices})
 
     try:
-        return read_file(read_log, path, others, **options)
-    except MissingPricesError:
-        if not prices:
-            raise
-        return read_file(read_log, path, others, **options | {"prices": prices})
+        return read(tuning.models)
+    except LogError:
+        return read(policy.models)
 
 
-def is_training_log(subject: AnyPolicy | Frontier, log: Log, path: Path, how: Mapping[str, Any]) -> bool:
-    """Whether a file, read as `log` for the models of a policy, is the log that it was tuned on, by its hash."""
-    from rcjax.collecting.graders.registry import same_by
-    from rcjax.logs.errors import LogError
-    from rcjax.logs.reading import read_log
-
-    if not isinstance(subject, AnyPolicy):
-        return log.digest == subject.model.provenance.get("digest")
-    provenance, tuning = subject.provenance, recorded_tuning(subject.policies[0])
-    if "digest" not in provenance:
-        return False
-    if tuning.models != log.models:  # the hash is that of all models that it was chosen from
-        options = _as_tuned(subject, how) | {"models": tuning.models, "task": log.task, "reference": log.reference}
-        options |= {"prices": how.get("prices") or tuning.prices, "answers": None}
-        del options["segment"]
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                options["same"] = None if log.reference is None else same_by(log.reference.same)
-                log = read_log(path, **options)
-        except LogError:
-            return False
-    return log.digest == provenance["digest"]
-
-
-def _as_tuned(subject: Any, how: Mapping[str, Any]) -> dict[str, Any]:
-    """How a log is read for a policy or frontier: as is said, and else as it was tuned.
+def _as_tuned(policy: AnyPolicy, how: Mapping[str, Any]) -> dict[str, Any]:
+    """How a log is read for a policy: as is said, and else as it was tuned.
 
     The task is that of the policy; its own are the reference, whose answers take the place of right ones, and the
     scale of scores.
     """
-    policy = isinstance(subject, AnyPolicy)
-    provenance = subject.policies[0].provenance if policy else subject.model.provenance
-    transform = subject.transform if policy else subject.model.calibrators.transform
-    scores = recorded_scores(provenance)
+    scores = recorded_scores(policy.provenance)
     scale = {} if scores is None else {"score_max": scores.most}
     said = {name: value for name, value in how.items() if value is not None}
-    task = {"task": "choice" if transform == "choice" else "generation"}
-    segment = subject.segment_column if policy else None
-    return {"reference": recorded_reference(provenance), "segment": segment, **scale, **said, **task}
-
-
-_OTHERS = "the others are used where they can be"
-
-
-PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
-
-
-def _load(path: Path) -> AnyPolicy:
-    tuned = load_tuned(path)
-    if not isinstance(tuned, AnyPolicy):
-        kind = type(tuned).__name__.lower()
-        raise ValueError(f"{path}: it is a {kind}: give a policy, which rcjax tune writes with --out")
-    return tuned
-
-
-def _read(policy: AnyPolicy, path: Path, how: Mapping[str, Any]) -> Log:
-    """The answers of all models that the policy was chosen from, or where the log lacks one, of its own models."""
-    from rcjax.logs.errors import LogError
-
-    tuning, options = recorded_tuning(policy), _as_tuned(policy, how)
-    try:
-        return _priced(path, _OTHERS, tuning.prices, options | {"models": tuning.models})
-    except LogError:
-        return _priced(path, _OTHERS, tuning.prices, options | {"models": policy.models})
+    task = {"task": "choice" if policy.transform == "choice" else "generation"}
+    own = {"reference": recorded_reference(policy.provenance), "segment": policy.segment_column}
+    return {**own, **scale, **said, **task}
 
 
 GradeScale = Annotated[

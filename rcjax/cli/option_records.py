@@ -9,11 +9,41 @@ from functools import wraps
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from rcjax.cli import parsers
-from rcjax.policy.spec import HELP, PANELS, Spec, SpecError
+from rcjax.policy.spec import HELP, OUTPUT, PANELS, TARGET, Spec, SpecError
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
+#: The panels that `--help` shows; the others come by `--help-all`.
+_SHORT = (None, TARGET, OUTPUT)
+_ALL = "rcjax.cli.help_all"
+
+
+class LongHelp(TyperCommand):
+    """A command with many options: `--help` shows those that most people need, `--help-all` every one."""
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Print the help, without what only `--help-all` shows, unless it is that."""
+        rest = [each for each in self.params if getattr(each, "rich_help_panel", None) not in _SHORT]
+        for each in rest:
+            each.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+        for each in rest:  # what is hidden is not completed
+            each.hidden = False  # type: ignore[attr-defined]
+
+
+def _help_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+_HelpAll = Annotated[
+    bool, typer.Option("--help-all", callback=_help_all, is_eager=True, help="Show every option and exit.")
+]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -34,10 +64,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         offered = [one for one in _options(kind) if not names or one.name in names]
         records[each.name] = kind, [option.name for option in offered if option.name not in own]
         parameters += [own.get(option.name, option).replace(kind=_BY_NAME) for option in offered]
+    if any(_panel(each) not in _SHORT for each in parameters):
+        parameters.append(inspect.Parameter("help_all", _BY_NAME, default=False, annotation=_HelpAll))
     parameters = sorted({each.name: each for each in parameters}.values(), key=_place)
 
     @wraps(command)
-    def called(**given: Any) -> None:
+    def called(*, help_all: bool = False, **given: Any) -> None:
         for name, (kind, options) in records.items():
             values = {option: given.pop(option) for option in options}
             try:
@@ -67,10 +99,10 @@ def usage(problem: SpecError) -> typer.BadParameter:
     return typer.BadParameter(problem.say(option_name), param_hint=problem.option and option_name(problem.option))
 
 
-def checked(spec: Spec, held_out: bool = False) -> None:
+def checked(spec: Spec) -> None:
     """A usage error where options do not go together (`Spec.check`)."""
     try:
-        spec.check(held_out)
+        spec.check()
     except SpecError as problem:
         raise usage(problem) from None
 
@@ -92,13 +124,15 @@ def _of_spec(each: Field[Any]) -> inspect.Parameter:
         metavar, parser = told["form"]
         how |= {"metavar": metavar, "parser": getattr(parsers, parser, str)}
         kind, default = Any, None
-    how["show_default"] = not (told["flag"] or "").startswith(" ")  # of what is on unless it is switched off
     option = typer.Option(told["flag"] or option_name(each.name), **how)
     return inspect.Parameter(each.name, _BY_NAME, default=default, annotation=Annotated[kind, option])
 
 
+def _panel(parameter: inspect.Parameter) -> str | None:
+    return getattr(get_args(parameter.annotation)[1], "rich_help_panel", None)
+
+
 def _place(parameter: inspect.Parameter) -> tuple[int, bool]:
     """The place of a parameter's panel, of which none is the first, and whether it is a flag: these come last."""
-    kind, option = get_args(parameter.annotation)[:2]
-    panel = getattr(option, "rich_help_panel", None)
-    return (1 + PANELS.index(panel) if panel in PANELS else 0), kind is bool
+    panel = _panel(parameter)
+    return (1 + PANELS.index(panel) if panel in PANELS else 0), get_args(parameter.annotation)[0] is bool

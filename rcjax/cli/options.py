@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.option_records import option_name, usage
-from rcjax.cli.parsers import family, fraction, names, positive
+from rcjax.cli.option_records import usage
+from rcjax.cli.parsers import budget as parse_budget, family, names, positive, queries_a_day
 from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.policy.spec import READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
-    from rcjax.policy.following import Period
     from rcjax.policy.reference import Reference
 
 
@@ -22,7 +21,7 @@ LogFile = Annotated[
     typer.Argument(
         metavar="LOG",
         help="CSV, Parquet or JSON Lines, a row per query and model: query, model, correct, logprob or confidence, "
-        "cost or input_tokens and output_tokens; answer, if answers are to be compared.",
+        "cost or input_tokens and output_tokens, answer if there is one.",
     ),
 ]
 
@@ -31,8 +30,8 @@ Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Money per million tokens, by model (TOML or JSON), where LOG has tokens and no cost; or the list of "
-        "prices of LiteLLM or OpenRouter.",
+        help="Where LOG has no cost: money per million tokens, by model (TOML or JSON), or the price list of LiteLLM "
+        "or OpenRouter.",
     ),
 ]
 
@@ -64,7 +63,7 @@ ReferenceModel = Annotated[
     typer.Option(
         "--reference",
         metavar="MODEL",
-        help="A model of LOG whose answers take the place of right ones: counted is how often answers differ.",
+        help="A model of LOG whose answers take the place of right ones: errors are then answers that differ.",
         rich_help_panel=READ,
     ),
 ]
@@ -122,40 +121,36 @@ Rubric = Annotated[
 ]
 
 
-MaxDifference = Annotated[
+BudgetOrPeriod = Annotated[
     Any,
     typer.Option(
-        parser=fraction,
-        metavar="SHARE",
-        help="Least money at this share of answers that differ from those of `--reference`: 0.03 or 3%.",
+        "--budget",
+        parser=parse_budget,
+        metavar="MONEY",
+        help="Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month: "
+        "500/month.",
         rich_help_panel=TARGET,
     ),
 ]
 
 
-def with_difference(spec: Spec, max_difference: float | None, **more: Any) -> Spec:
-    """How to tune, where a limit on the difference is one on the error; a usage error beside another target.
+Queries = Annotated[
+    Any,
+    typer.Option(
+        "--queries",
+        parser=queries_a_day,
+        metavar="N/month",
+        help="How many queries come, for money for a period. [default: as in LOG, if that is of a service]",
+        rich_help_panel=TARGET,
+    ),
+]
+
+
+def spread(spec: Spec, budget: Any, per_day: float | None, log: Path) -> Spec:
+    """How to tune for a budget, which is per query or for a period; a usage error where that cannot be.
 
     Args:
         spec: how else.
-        max_difference: the limit, None where it is not given.
-        more: other fields that options of their own tell.
-    """
-    try:
-        spec = replace(spec, **more)
-    except SpecError as problem:
-        raise usage(problem) from None
-    if max_difference is None:
-        return spec
-    if spec.target:
-        raise typer.BadParameter(f"give one target, not {option_name(spec.aim)} and --max-difference")
-    return replace(spec, max_error=max_difference)
-
-
-def spread(budget: Any, per_day: float | None, log: Path) -> "tuple[float | None, Period | None]":
-    """(the budget per query, the money for a period that it is made of); None for what there is none of.
-
-    Args:
         budget: as `parsers.budget` reads it.
         per_day: queries that come in a day; None where they are to be counted in the log.
         log: perhaps that of a service.
@@ -163,15 +158,32 @@ def spread(budget: Any, per_day: float | None, log: Path) -> "tuple[float | None
     from rcjax.policy.following import PERIODS, Period
     from rcjax.serving.billing import queries_per_day
 
-    if not isinstance(budget, Period):
-        if per_day is not None:
-            raise typer.BadParameter("goes with money for a period, such as --budget 500/month", param_hint="--queries")
-        return budget, None
-    per_day = queries_per_day(log) if per_day is None else per_day
-    if per_day is None:
-        what = f"is missing: say how many queries come, such as 200000/{budget.every}"
-        raise typer.BadParameter(f"{what}: LOG is no log of a service, of a day or more", param_hint="--queries")
-    return budget.money / (per_day * PERIODS[budget.every]), budget
+    period = budget if isinstance(budget, Period) else None
+    if period is not None:
+        per_day = queries_per_day(log) if per_day is None else per_day
+        if per_day is None:
+            what = f"is missing: say how many queries come, such as 200000/{period.every}"
+            raise typer.BadParameter(f"{what}: LOG is no log of a service, of a day or more", param_hint="--queries")
+        budget = period.money / (per_day * PERIODS[period.every])
+    elif per_day is not None:
+        raise typer.BadParameter("goes with money for a period, such as --budget 500/month", param_hint="--queries")
+    try:
+        return replace(spec, budget=budget, period=period)
+    except SpecError as problem:
+        raise usage(problem) from None
+
+
+def as_period(spec: Spec) -> str:
+    """Money for a period as the options that `spread` reads; empty where a budget is for each query, or there is none.
+
+    >>> from rcjax.policy.following import Period
+    >>> as_period(Spec(budget=1e-4, period=Period(500.0, "month")))
+    '--budget 500/month --queries 5000000/month'
+    """
+    if spec.period is None or spec.budget is None:
+        return ""
+    money, every = spec.period.money, spec.period.every
+    return f"--budget {money:.10g}/{every} --queries {money / spec.budget:.10g}/{every}"
 
 
 class Task(StrEnum):
@@ -216,9 +228,9 @@ class Reading:
         """The files that are read, by the option, for `require_distinct`."""
         return [("LOG", log), ("--prices", self.prices), ("--labels", self.labels), ("--answers", self.answers)]
 
-    def options(self, max_difference: float | None = None) -> dict[str, Any]:
-        """What `read_log` takes, but for the models; a usage error for what needs a reference."""
-        reference = _reference(self.reference, self.same, max_difference)
+    def options(self) -> dict[str, Any]:
+        """What `read_log` takes, except the models; a usage error for what needs a reference."""
+        reference = _reference(self.reference, self.same)
         given = {"prices": self.prices, "labels": self.labels, "answers": self.answers, "reference": reference}
         return given | {"task": self.task.value} | ({} if self.score_max is None else {"score_max": self.score_max})
 
@@ -235,21 +247,16 @@ class Reading:
         require_plausible_prices(self.prices, self.really)
 
 
-def _reference(reference: str | None, same: str | None, max_difference: float | None) -> "Reference | None":
-    """What is counted in place of errors by labels, None where that is they; a usage error for what needs a reference.
-
-    Args:
-        reference, same, max_difference: the options, None where they are not given.
-    """
+def _reference(reference: str | None, same: str | None) -> "Reference | None":
+    """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
     from rcjax.collecting.graders.attempt import GraderError
     from rcjax.collecting.graders.registry import require_sameness
     from rcjax.policy.reference import BY_ANSWER, Reference
 
     if reference is None:
-        for option, value in (("--same", same), ("--max-difference", max_difference)):
-            if value is not None:
-                what = "needs --reference, the model whose answers the others are compared with"
-                raise typer.BadParameter(what, param_hint=option)
+        if same is not None:
+            what = "needs --reference, the model whose answers the others are compared with"
+            raise typer.BadParameter(what, param_hint="--same")
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
@@ -257,7 +264,7 @@ def _reference(reference: str | None, same: str | None, max_difference: float | 
         require_sameness(same or BY_ANSWER)
     except GraderError as problem:
         raise typer.BadParameter(str(problem), param_hint="--same") from None
-    return Reference(reference, same or BY_ANSWER, None if max_difference is None else "differences")
+    return Reference(reference, same or BY_ANSWER)
 
 
 CopulaFamily = Annotated[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.policy.targets import Target
 
-Really = Annotated[bool, typer.Option("--yes", help="Take budgets, prices and logs as they are, where they look odd.")]
+Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and logs that look odd.")]
 
 
 #: Money per million tokens, below which hardly any price is, and below which it is one for a token.

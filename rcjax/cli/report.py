@@ -13,9 +13,9 @@ import typer
 
 from rcjax.cli.common import require_distinct, require_libraries, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
-from rcjax.cli.inputs import echoed, read_pair
+from rcjax.cli.inputs import OTHERS_USED, echoed, read_pair
 from rcjax.cli.option_records import with_options
-from rcjax.cli.options import AsJson, CopulaFamily, Fresh, LogFile, MaxDifference, Reading, with_difference
+from rcjax.cli.options import AsJson, BudgetOrPeriod, CopulaFamily, Fresh, LogFile, Queries, Reading, as_period, spread
 from rcjax.cli.plausible import require_plausible_budget
 from rcjax.cli.printing import command
 from rcjax.policy.spec import Spec
@@ -24,18 +24,20 @@ from rcjax.policy.targets import Target
 
 @with_options
 def report(
-    spec: Annotated[Spec, "budget", "max_error", "error_cost", "second_cost"],
+    *,
+    budget: BudgetOrPeriod = None,
+    spec: Annotated[Spec, "max_error", "error_cost", "second_cost"],
     reading: Reading,
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the page here.")] = Path(
         "report.html"
     ),
     test: Fresh = None,
+    queries: Queries = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="The model in use today. [default: the one that errs least]"),
     ] = None,
-    max_difference: MaxDifference = None,
     copula: CopulaFamily = None,
     json_: AsJson = False,
 ) -> None:
@@ -45,9 +47,9 @@ def report(
     one of `--budget`, `--max-error` and `--error-cost`, the page opens at the policy for it. The page
     needs no network and no other file.
     """
-    spec = with_difference(spec, max_difference)
+    spec = spread(spec, budget, queries, log)
     target = Target.of(**spec.target) if spec.target else None
-    how = reading.options(max_difference)
+    how = reading.options()
     require_distinct([("--out", out)], [*reading.inputs(log), ("--test", test)])
     with reported(as_json=json_):
         from rcjax.cli.console import Steps
@@ -59,11 +61,10 @@ def report(
         import rcjax
 
         Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
-        others = "the others are used where they can be"
         reading.require_plausible()
         steps = Steps(3)
         with steps("reading"):
-            training, fresh = read_pair(log, test, others, reading.models, **how)
+            training, fresh = read_pair(log, test, OTHERS_USED, reading.models, **how)
         require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
         with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
             options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
@@ -71,7 +72,7 @@ def report(
             findings = rcjax.make_report(training, draw=True, **options)
         second_cost = {"second-cost": spec.second_cost or None}
         tune = command("tune", log, **reading.as_options(), **second_cost) + " --yes" * reading.really
-        findings = dataclasses.replace(findings, command=tune)
+        findings = dataclasses.replace(findings, command=tune, option=as_period(spec))
         with steps("writing the page"):
             problem = attempt(lambda: findings.save(out))
         written = {} if problem else {"written": str(out)}

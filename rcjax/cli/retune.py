@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rcjax.cli.common import require_distinct, require_writable, start_jax
 from rcjax.cli.failures import attempt, conclude, reported
-from rcjax.cli.inputs import PolicyFile, _load, _read
+from rcjax.cli.inputs import PolicyFile, load_tuned, read_for
 from rcjax.cli.option_records import with_options
 from rcjax.cli.options import AsJson, LogFile, Reading
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_options
@@ -58,8 +55,8 @@ def retune(
         reading.require_plausible()
         steps = Steps(3)
         with steps("reading"):
-            old = _load(policy)
-            fresh = _read(old, log, how)
+            old = load_tuned(policy)
+            fresh = read_for(old, log, how)
         with steps("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
         with steps("replaying both"):

@@ -8,14 +8,16 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.wording import Money, between, choose_unit, describe_cascade, figure, percent
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, shown
-from rcjax.cli.replay_tables import LEVEL, _cascades, brief_seconds
+from rcjax.cli.replay_tables import LEVEL, cascade_lines, facts_table
 from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.facts import brief_seconds, facts
 from rcjax.policy.following import Period
 from rcjax.policy.targets import Target
 
@@ -76,91 +78,66 @@ def show_policy(
     policy: Mapping[str, Any],
     target: Target,
     rows: Sequence[Mapping[str, Any]],
-    remarks: Sequence[str] = (),
+    verdict: str | None,
+    notes: Sequence[str] = (),
     counted: Counted = ERRORS,
 ) -> None:
-    """Print what to do for a target, with the remarks on it, then the policy, given as its JSON form."""
-    screen = Screen()
-    money = choose_unit([row["cost"] for row in rows])
-    expected = policy["expected"]
-    screen.print("What to do" if remarks else "To compare", style="bold")
-    for remark in remarks[:1]:
-        hang(screen, "-", remark)
-    for model, words in _alone(rows, target, counted.noun).items():
-        row = next(row for row in rows if row["model"] == model)
-        figures = f"{percent(1 - row['accuracy'])} {counted.noun} at ${money.show(row['cost'])}"
-        hang(screen, "alone", f"{model}: {figures}, {words}")
-    for remark in remarks[1:]:
-        hang(screen, "note", remark)
-    screen.print(f"\nPolicy for your target ({target.describe(counted)}):", style="bold")
-    for queries, cascade in _cascades(policy):
-        screen.print(f"  {queries}:\n{cascade}" if queries else cascade)
+    """Print what to do for a target, what else there is to say, then the policy, given as its JSON form."""
+    screen, money = Screen(), choose_unit([row["cost"] for row in rows])
+    if verdict:
+        screen.print("What to do", style="bold")
+        screen.print(Padding(verdict, (0, 2)))
+    rival = _best_alone(rows, target)
+    if rival is not None:
+        figures = f"{percent(1 - rival['accuracy'])} {counted.noun} at ${money.show(rival['cost'])}"
+        hang(screen, "alone", f"{rival['model']}: {figures}, the best single model for your target")
+    for note in notes:
+        hang(screen, "note", note)
+    period = None if policy.get("period") is None else Period(**policy["period"])
+    aim = target.describe(counted) if period is None else f"at most {period}"
+    screen.print(f"\nPolicy for your target ({aim}):", style="bold")
+    for line in cascade_lines(policy):
+        screen.print(line)
     screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
+    expected = policy["expected"]
     level = expected.get("level")
-    sure = f"   ({100 * level:.4g} % interval " if level else ""
-    errors = f"{sure}{between([expected['error_low'], expected['error_high']])})" if level else ""
-    ends = [money.show(expected[end]) for end in ("cost_low", "cost_high") if end in expected]
-    costs = f"{sure}{'–'.join(ends)})" if ends else ""
-    heads = [f"expected {counted.noun}", "expected cost", "without answer"]
-    of_error, of_cost, of_none = (f"  {head:<{max(map(len, heads))}} " for head in heads)
-    screen.print(f"{of_error} {percent(expected['error'])}{errors}")
-    screen.print(f"{of_cost} {money.full(expected['cost'])}{costs}")
-    if policy.get("period") or not policy.get("follows", True):
-        money_of = "" if not policy["period"] else f" of {Period(**policy['period'])}"
-        words = f"it follows the bill{money_of} (UTC)" if policy["follows"] else "it keeps its position on the ladder"
-        hang(screen, "service", words)
-    if expected.get("abstention") is not None:
-        screen.print(f"{of_none} {percent(expected['abstention'])} of the queries,", end=" ")
-        screen.print(f"each counted as {100 * expected['abstain_price']:.3g} % {counted.noun}")
-    if expected.get("seconds") is not None:
-        tail = f", {brief_seconds(expected['seconds_p95'])} or less for 95 %" if "seconds_p95" in expected else ""
-        hang(screen, "seconds", f"{figure(expected['seconds'])} on average{tail}")
-
-
-@shown
-def show_written(written: Sequence[Path | None]) -> None:
-    """Print which files are written: those of the policy and the frontier, None where there is none."""
-    screen = Screen()
-    for path, what in zip(written, ("Policy", "Frontier"), strict=True):
-        if path is not None:
-            screen.print_path(f"{what} written to {path}")
+    head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
+    screen.print(facts_table({"expected": [*facts(expected, money, counted.noun)]}, money, head))
+    if period is not None:
+        dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
+        alone = f"{dearest['model']} alone costs ${figure(queries * dearest['cost'])}"
+        hang(screen, "money", f"a service keeps to {period} (UTC); {alone} for the same {figure(queries)} queries")
 
 
 @shown
 def show_next(policy: Path | None, budget: str | None) -> None:
-    """Print the command after `rcjax tune`: for a policy in a file, for one that is not, for a log without a target.
+    """Print the file of the policy, if it is written, and the command after `rcjax tune`.
 
     Args:
         policy: the file of the policy, where it is written.
         budget: one to try, where there was no target.
     """
     screen = Screen()
-    if budget is not None:
-        target = f"a target, such as --budget {budget}"
-        next_step(screen, f"the same command with {target}, and --out policy.json, chooses a policy")
-    elif policy is None:
-        next_step(screen, "the same command with --out policy.json writes this policy")
-    else:
+    if policy is not None:
+        screen.print_path(f"Policy written to {policy}")
         words = "is it as good on queries that are not in this log?"
         next_step(screen, words, command("evaluate", policy, "NEW_LOG.csv"))
+    elif budget is not None:
+        target = f"a target, such as --budget {budget}"
+        next_step(screen, f"the same command with {target}, and --out policy.json, chooses a policy")
+    else:
+        next_step(screen, "the same command with --out policy.json writes this policy")
 
 
-def _alone(rows: Sequence[Mapping[str, Any]], target: Target, noun: str) -> dict[str, str]:
-    """The single models to compare a policy with, and why: the best within the target, and the one that errs least."""
-    name, value, price = target.name, target.value, target.error_cost or 0.0
-    near = {
-        "budget": [row for row in rows if row["cost"] <= value],
-        "max_error": [row for row in rows if 1 - row["accuracy"] <= value],
-    }.get(name, rows)
-
-    def merit(row: Mapping[str, Any]) -> tuple[float, float]:
-        wrong = 1 - row["accuracy"]
-        return {"budget": (wrong, row["cost"]), "max_error": (row["cost"], wrong)}.get(
-            name, (row["cost"] + price * wrong, wrong)
-        )
-
-    marks = {min(near, key=merit)["model"]: "the best of them for your target"} if near else {}
-    return {min(rows, key=lambda row: (1 - row["accuracy"], row["cost"]))["model"]: f"the least {noun} of all"} | marks
+def _best_alone(rows: Sequence[Mapping[str, Any]], target: Target) -> Mapping[str, Any] | None:
+    """The best single model for a target; None where none is within it."""
+    if target.name == "budget":
+        within = [row for row in rows if row["cost"] <= target.value]
+        return max(within, key=lambda row: (row["accuracy"], -row["cost"]), default=None)
+    if target.name == "max_error":
+        within = [row for row in rows if 1 - row["accuracy"] <= target.value]
+        return min(within, key=lambda row: (row["cost"], -row["accuracy"]), default=None)
+    return min(rows, key=lambda row: row["cost"] + (target.error_cost or 0.0) * (1 - row["accuracy"]))
 
 
 @shown

@@ -62,7 +62,6 @@ def _named(what: str, name: Callable[[str], str]) -> str:
 
 #: What the command line says of a field that it offers.
 HELP = {
-    "budget": "Fewest errors for this money per query: 0.00015, 0.15/k (per thousand), 150/M (per million).",
     "max_error": "Least money at this share of wrong answers: 0.05 or 5%.",
     "error_cost": "What one wrong answer costs you.",
     "cascade": "Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
@@ -75,7 +74,6 @@ HELP = {
     "judged": "Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without "
     "it only labels by hand do.",
     "intervals": "Intervals by the bootstrap, at some seconds' cost.",
-    "follows": "A service is to keep the policy's position, and not to follow its bill.",
     "second_cost": "What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs "
     "a column seconds or latency_ms.",
     "segment": "A column of LOG: queries of a segment with 60 of them or more have cascades of their own.",
@@ -156,7 +154,7 @@ class Spec:
     rcjax.policy.spec.SpecError: confidence needs max_error: a budget is kept by following the bill
     """
 
-    budget: Amount | None = _told(TARGET, _MONEY)
+    budget: Amount | None = _told()
     """What the policy is for, one target at most: the least error at an expected cost per query of so much."""
     max_error: Amount | None = _told(TARGET, _SHARE)
     """The least cost at an error probability of at most so much."""
@@ -184,9 +182,9 @@ class Spec:
     (`certify`)."""
     judged: bool = _told(PROMISES, default=False)
     """The guarantee may rest on judges' verdicts besides, corrected by labels by hand; else it rests on these alone."""
-    intervals: bool = _told(OUTPUT, default=True, flag="--bands/--no-bands")
+    intervals: bool = _told(SEARCH, default=True, flag="--bands/--no-bands")
     """Draw intervals around every point by the bootstrap (`bootstrap`)."""
-    follows: bool = _told(PROMISES, default=True, flag=" /--no-follow")
+    follows: bool = _told(default=True)
     """A service moves along the policy's ladder, so as to keep to a budget."""
     period: Period | None = _told()
     """Money for a day, a week or a month, of which the budget was made; None: the budget is for each query."""
@@ -280,7 +278,7 @@ class Spec:
             ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
             ("confidence", unlimited, sure is not None and self.max_error is None),
             ("confidence", f"must be above 0 and below 1 (100%), not {sure}", sure is not None and not 0 < sure < 1),
-            ("no_follow", "needs {budget}", not self.follows and "budget" not in self.target),
+            ("follows", "needs {budget}", not self.follows and "budget" not in self.target),
             ("held_out", "needs {confidence}", held_out and sure is None),
             ("judged", "needs {confidence}", self.judged and sure is None),
             ("segment", "needs a target, such as {budget}", cut and not self.target),

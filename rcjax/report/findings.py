@@ -67,6 +67,8 @@ class Findings:
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None where no
     command made the report."""
+    option: str = ""
+    """The target as options of that command, where they tell more than `target`: money for a period."""
 
     @property
     def chosen(self) -> int:

@@ -198,7 +198,7 @@ def _target(report: Findings, index: int) -> str:
     """
     frontier, asked = report.frontier, report.target
     if asked is not None and index == report.chosen:
-        return _option(report.log, asked)
+        return report.option or _option(asked)
     kind, lam = report.selection.target, float(np.asarray(frontier.lam)[index])
     values = {  # so much above them that seven digits cut off nothing
         "budget": float(np.asarray(frontier.cost)[index]) * (1 + 1e-6),
@@ -208,23 +208,20 @@ def _target(report: Findings, index: int) -> str:
     }
     target = Target(kind, float(f"{values[kind]:.7g}")) if math.isfinite(values[kind]) else None
     chooses = target is not None and frontier.choose(**target.to_json()) == index
-    return _option(report.log, target) if target is not None and chooses else ""
+    return _option(target) if target is not None and chooses else ""
 
 
-def _option(log: Log, target: Target) -> str:
+def _option(target: Target) -> str:
     """A target as an option of a command.
 
-    >>> import rcjax
-    >>> log = rcjax.sample_log(20, seed=0)
-    >>> [_option(log, Target(name, 0.00015)) for name in ("budget", "max_error", "error_cost", "lam")]
+    >>> [_option(Target(name, 0.00015)) for name in ("budget", "max_error", "error_cost", "lam")]
     ['--budget 150/M', '--max-error 0.00015', '--error-cost 0.00015', '--error-cost 6666.666667']
     """
     if target.name == "budget":
         return f"--budget {1e6 * target.value:.10g}/M"
     if target.name == "lam":
         return f"--error-cost {1 / target.value:.10g}" if target.value > 0 else ""
-    differs = target.name == "max_error" and log.reference is not None and log.reference.counts == "differences"
-    return f"--{'max-difference' if differs else target.name.replace('_', '-')} {target.value:.10g}"
+    return f"--{target.name.replace('_', '-')} {target.value:.10g}"
 
 
 def _verdict(report: Findings, index: int) -> str:

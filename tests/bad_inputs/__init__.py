@@ -15,7 +15,7 @@ class BadFile(NamedTuple):
     fault: str
     """What is wrong with it: the name of the test."""
     kind: str
-    """What it should be: `"log"`, `"labels"`, `"prices"`, `"policy"`, `"frontier"`, `"sweep"`, `"evaluation"`,
+    """What it should be: `"log"`, `"labels"`, `"prices"`, `"policy"`, `"sweep"`, `"evaluation"`,
     `"questions"`, `"models"`, `"answers"`, `"rubric"`, `"said"` (what models answered)."""
     write: Callable[[Path], Path]
     """Writes it into a folder that holds the good files (`good_files`), and returns its path."""

@@ -10,13 +10,7 @@ _JUDGING = (_PRICES, _LABELS, Slot("--answers", "said"))
 COMMANDS = (
     Command(
         "tune",
-        (
-            _LOG,
-            *_JUDGING,
-            Slot("--held-out", "log", "--confidence 90%"),
-            Slot("--out", "output"),
-            Slot("--frontier", "output"),
-        ),
+        (_LOG, *_JUDGING, Slot("--out", "output")),
         "--task choice --max-error 45% --no-bands",
     ),
     Command(
@@ -25,7 +19,6 @@ COMMANDS = (
         "--task choice --n 20 --out {folder}/drawn.csv",
     ),
     Command("evaluate", (Slot("", "policy"), _LOG, *_JUDGING)),
-    Command("evaluate", (Slot("", "frontier"), _LOG, *_JUDGING)),
     Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice --replicates 20"),
     Command("report", (_LOG, Slot("--test", "log"), *_JUDGING, Slot("--out", "output")), "--task choice"),
     Command("check", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--tuned-on", "log")), status=2),

@@ -12,7 +12,7 @@ from bad_inputs import BadFile, text_file
 from bad_inputs.good_files import LOG, QUERIES
 
 ENDINGS = {
-    **{"log": "csv", "labels": "csv", "said": "csv", "prices": "json", "policy": "json", "frontier": "json"},
+    **{"log": "csv", "labels": "csv", "said": "csv", "prices": "json", "policy": "json"},
     **{"sweep": "toml", "evaluation": "json", "questions": "jsonl", "models": "toml", "answers": "jsonl"},
     "rubric": "txt",
 }
@@ -78,11 +78,6 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("is nested deeply", ("deep.json", '{"format": "rcjax-policy", "models": ' + DEEP), "not JSON"),
         ("is of another format", ("other.json", '{"format": 5}'), "format", "is 5"),
         ("has a record that is a list", tampered("policy", ("provenance", "tuning"), [1]), "provenance.tuning: must"),
-    ],
-    "frontier": [
-        ("is nested deeply", ("deep.json", '{"format": "rcjax-frontier", "model": ' + DEEP), "not JSON"),
-        ("costs NaN", tampered("frontier", ("frontier", 0, "cost"), float("nan")), "frontier[0].cost: must be between"),
-        ("is of another version", tampered("frontier", ("schema_version",), 99), "this file has version 99"),
     ],
     "sweep": [
         ("is nested deeply", ("deep.toml", "logs = " + DEEP), "cannot be read"),

@@ -18,7 +18,6 @@ FILES = {
     "said": "said.csv",
     "prices": "prices.json",
     "policy": "policy.json",
-    "frontier": "frontier.json",
     "sweep": "sweep.toml",
     "evaluation": "results.json",
     "questions": "questions.jsonl",
@@ -41,7 +40,6 @@ def write_good_files(folder: Path) -> dict[str, Path]:
     with jax.enable_x64(True):
         tuned = rcjax.read_log(folder / "log.csv", task="choice")
         frontier = rcjax.solve_frontier(rcjax.fit(tuned), lam=[100.0, 1000.0, 10_000.0])
-        frontier.save(folder / FILES["frontier"])
         frontier.policy(lam=1000.0).save(folder / FILES["policy"])
     (folder / FILES["sweep"]).write_text('name = "good"\nlogs = ["log.csv"]\n')
     whole = json.loads(EVALUATION.read_text())

@@ -43,7 +43,7 @@ def test_version():
         (["tune", "log.csv", "--budget", "1", "--error-cost", "2"], "give one target, not --budget and --error-cost"),
         (["tune", "log.csv", "--out", "policy.json"], "needs a target"),
         (
-            ["tune", "log.csv", "--error-cost", "1", "--out", "a.json", "--frontier", "a.json"],
+            ["tune", "log.csv", "--error-cost", "1", "--out", "log.csv"],
             "must not be the file",
         ),
         (["tune", "log.csv", "--error-cost", "1e-308"], "where sums of money must lie"),
@@ -63,7 +63,7 @@ def test_version():
         (["tune", "log.csv", "--confidence", "95%"], "needs --max-error"),
         (["tune", "log.csv", "--error-cost", "1", "--confidence", "95%"], "needs --max-error"),
         (["tune", "log.csv", "--max-error", "0.1", "--confidence", "1"], "below 1 (100%)"),
-        (["tune", "log.csv", "--budget", "1", "--held-out", "other.csv"], "needs --confidence"),
+        (["tune", "log.csv", "--budget", "1", "--judged"], "needs --confidence"),
         (["tune"], "LOG"),
         (["evaluate", "policy.json"], "LOG"),
         (["demo", "--queries", "1"], "50"),
@@ -154,60 +154,48 @@ def test_tune_shows_tables_within_80_columns(folder, tmp_path):
     assert "each model alone" in shown
     assert " → large" in shown
     assert "Policy for your target (one error costs $0.001)" in shown
-    assert "expected cost" in shown
-    assert "(90 % interval " in shown
+    assert "in brackets, 90 % intervals" in shown
+    assert "expected" in shown
     assert "…" not in shown
 
 
-def test_tune_writes_files_that_evaluate_reads(folder, tmp_path):
-    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
+def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
+    policy = tmp_path / "policy.json"
     arguments = ["tune", folder / "train.csv", "--task", "choice", "--max-error", "35%"]
-    document = json.loads(succeed(*arguments, "--out", policy, "--frontier", frontier, "--json"))
+    document = json.loads(succeed(*arguments, "--out", policy, "--json"))
     assert rcjax.load_policy(policy).to_json() == document["policy"]
-    assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
 
     seen = json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))
     assert seen["n"] == 384
     assert seen["models"] == document["policy"]["models"]
     assert all(isinstance(seen[name], float) for name in ("cost", "error", "cost_se", "error_se"))
     assert sum(seen["share"]) == pytest.approx(1)
-    assert seen["predicted"]["error"] == document["policy"]["expected"]["error"]
+    assert seen["predicted"] == document["policy"]["expected"]
     assert abs(seen["error"] - seen["predicted"]["error"]) < 5 * seen["error_se"] + 0.05
 
-    whole = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
-    points = len(document["frontier"])
-    assert all(len(whole[name]) == points for name in ("cost", "error", "cost_se", "error_se", "spent", "share"))
-    assert whole["predicted"]["cost"] == [point["cost"] for point in document["frontier"]]
-    for path in (policy, frontier):
-        shown = succeed("evaluate", path, folder / "test.csv")
-        assert "observed" in shown
-        assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
-        assert "in brackets, 90 % intervals" in shown
-        assert "384 queries" in shown
-    assert "error_interval" in whole["predicted"]
+    shown = succeed("evaluate", policy, folder / "test.csv")
+    assert "observed" in shown
+    assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
+    assert "in brackets, 90 % intervals" in shown
+    assert "384 queries" in shown
+    assert "the very log" not in shown
     low, high = seen["error_interval"]
     assert low < seen["error"] < high
-    assert "in brackets, 90 % intervals" in succeed("evaluate", policy, folder / "test.csv")
-    for path in (policy, frontier):  # the policy asks fewer models than it was chosen from
-        own = succeed("evaluate", path, folder / "train.csv")
-        assert "this is the very log that it was tuned on" in " ".join(own.split())
-        assert "the very log" not in succeed("evaluate", path, folder / "test.csv")
+    own = succeed("evaluate", policy, folder / "train.csv")  # the policy asks fewer models than it was chosen from
+    assert "this is the very log that it was tuned on" in " ".join(own.split())
     assert seen["tuned_on_this_log"] is False
     assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
 
 
 def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--confidence", "90%"]
-    document = json.loads(succeed(*tune, "--max-error", "45%", "--held-out", folder / "test.csv", "--json"))
-    guarantee = document["policy"]["provenance"]["guarantee"]
-    assert guarantee["max_error"] == 0.45
-    assert guarantee["n"] == 384
-    assert guarantee["error_bound"] <= 0.45
     shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
     assert "192 queries" in shown
     assert "192 other queries are held out for the test of the guarantee." in " ".join(shown.split())
     assert "guaranteed with 90 % confidence: the target is kept" in " ".join(shown.split())
-    assert rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]["n"] == 192
+    guarantee = rcjax.load_policy(tmp_path / "policy.json").provenance["guarantee"]
+    assert (guarantee["n"], guarantee["max_error"]) == (192, 0.45)
+    assert guarantee["error_bound"] <= 0.45
 
 
 def test_a_guarantee_that_cannot_be_given_says_so(folder):
@@ -254,25 +242,14 @@ def test_models_choose_and_order(folder):
 
 
 def test_tokens_are_priced_as_when_tuning(folder, tmp_path):
-    policy, frontier = tmp_path / "policy.json", tmp_path / "frontier.json"
-    prices = ["--prices", folder / "prices.json"]
-    arguments = [
-        "tune",
-        folder / "train_tokens.csv",
-        "--no-bands",
-        *prices,
-        "--task",
-        "choice",
-        "--error-cost",
-        "0.001",
-    ]
-    succeed(*arguments, "--out", policy, "--frontier", frontier)
-    for path in (policy, frontier):
-        stored = succeed("evaluate", path, folder / "test_tokens.csv", "--json")
-        assert stored == succeed("evaluate", path, folder / "test_tokens.csv", *prices, "--json")
-        assert json.loads(stored)["cost"] == pytest.approx(
-            json.loads(succeed("evaluate", path, folder / "test.csv", "--json"))["cost"]
-        )
+    policy, prices = tmp_path / "policy.json", ["--prices", folder / "prices.json"]
+    tune = ["tune", folder / "train_tokens.csv", "--no-bands", "--task", "choice", "--error-cost", "0.001"]
+    succeed(*tune, *prices, "--out", policy)
+    stored = succeed("evaluate", policy, folder / "test_tokens.csv", "--json")
+    assert stored == succeed("evaluate", policy, folder / "test_tokens.csv", *prices, "--json")
+    assert json.loads(stored)["cost"] == pytest.approx(
+        json.loads(succeed("evaluate", policy, folder / "test.csv", "--json"))["cost"]
+    )
 
 
 def single(folder: Path, prices: dict | None) -> Path:

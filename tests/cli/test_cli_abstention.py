@@ -30,26 +30,25 @@ def test_usage(options, message):
 
 @pytest.mark.thorough
 def test_by_the_model(folder, tmp_path):
-    files = {name: tmp_path / f"{name}.json" for name in ("policy", "frontier")}
+    out = tmp_path / "policy.json"
     asked = ["tune", folder / "train.csv", "--task", "choice", "--cascade", "all", "--no-bands", "--json"]
-    options = ["--error-cost", "0.001", "--abstain-price", "0.3", "--out", files["policy"]]
-    document = json.loads(succeed(*asked, *options, "--frontier", files["frontier"]))
+    options = ["--error-cost", "0.001", "--abstain-price", "0.3", "--out", out]
+    document = json.loads(succeed(*asked, *options))
     expected = document["policy"]["expected"]
     assert expected["abstain_price"] == pytest.approx(0.3)
     assert expected["abstention"] > 0
     for point in document["frontier"]:
         assert set(point["refusals"]) == set(point["thresholds"]) == set(point["models"])
         assert 0 <= point["abstention"] <= 1
-    policy, frontier = rcjax.load_policy(files["policy"]), rcjax.load_frontier(files["frontier"])
+    log = rcjax.read_log(folder / "train.csv", task="choice")
+    tuned = rcjax.tune(log, error_cost=0.001, abstain_price=0.3, cascade="all", intervals=False)
     # A policy is chosen by bills; the frontier of a search by the model has mean costs.
-    seen = rcjax.replay(frontier, rcjax.read_log(folder / "train.csv", task="choice"))
-    bills = dataclasses.replace(frontier, cost=frontier.cost * seen.spent / seen.cost)
-    assert bills.policy(error_cost=0.001).rules == policy.rules
+    seen = rcjax.replay(tuned.frontier, log)
+    bills = dataclasses.replace(tuned.frontier, cost=tuned.frontier.cost * seen.spent / seen.cost)
+    assert bills.policy(error_cost=0.001).rules == rcjax.load_policy(out).rules
 
-    seen = json.loads(succeed("evaluate", files["policy"], folder / "test.csv", "--json"))
+    seen = json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))
     assert seen["predicted"]["abstention"] == expected["abstention"]
     assert abs(seen["abstention"] - expected["abstention"]) < 0.1
     assert sum(seen["share"]) + seen["abstention"] == pytest.approx(1)
     assert seen["error_answered"] == pytest.approx(seen["error"] / (1 - seen["abstention"]))
-    whole = json.loads(succeed("evaluate", files["frontier"], folder / "test.csv", "--json"))
-    assert len(whole["abstention"]) == len(whole["predicted"]["abstention"]) == len(document["frontier"])

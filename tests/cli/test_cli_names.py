@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
 
 TUNE = ["tune", "train", "--task", "choice", "--no-bands", "--error-cost", "0.001"]
 COMMANDS = {
-    "tune": [*TUNE, "--out", "new", "--frontier", "frontier"],
+    "tune": [*TUNE, "--out", "new"],
     "tune one cascade": [*TUNE, "--cascade", "full"],
     "tune rules": [*TUNE, "--cascade", "adaptive"],
     "label": ["label", "train", "--task", "choice", "--n", "12", "--labels", "few", "--out", "drawn"],
@@ -73,7 +73,7 @@ def test_nothing_printed_holds_a_control_character(command, folder):
     (folder / "few\x1b.csv").write_text("\n".join(lines[:61]))
     (folder / "holes\x1b.csv").write_text("\n".join(line for i, line in enumerate(lines) if i != 4))
     files = {name: f"{name}\x1b.csv" for name in ("train", "fresh", "absent", "broken", "holes", "few", "drawn")}
-    files |= {name: f"{name}\x1b.json" for name in ("policy", "new", "frontier")} | {"models": "models\x1b.toml"}
+    files |= {name: f"{name}\x1b.json" for name in ("policy", "new")} | {"models": "models\x1b.toml"}
     line = [folder / files[word] if word in files else word for word in COMMANDS[command]]
     plain = run(*line)
     (folder / "drawn\x1b.csv").unlink(missing_ok=True)  # it is never overwritten

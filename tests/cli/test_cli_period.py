@@ -10,6 +10,7 @@ from command_line import rows_of, run, write_log
 from rcjax.cli.options import spread
 from rcjax.policy import load_policy
 from rcjax.policy.following import Period
+from rcjax.policy.spec import Spec
 from rcjax.serving.call_log import Billed
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -25,10 +26,13 @@ def folder(tmp_path_factory):
 
 def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_in_it(folder):
     out = folder / "policy.json"
-    options = ("--budget", "$70/Month", "--queries", "1e6/month", "--no-follow", "--no-bands", "--out", out)
+    options = ("--budget", "$70/Month", "--queries", "1e6/month", "--no-bands", "--out", out)
     result = run("tune", folder / "log.csv", "--task", "choice", *options)
-    assert "it keeps its position on the ladder" in " ".join(result.stdout.split()), result.stderr
-    before = load_policy(out)
+    shown = " ".join(result.stdout.split())
+    assert "Policy for your target (at most $70 a month)" in shown, result.stderr
+    assert "a service keeps to $70 a month (UTC); large alone costs $" in shown
+    before = load_policy(out).followed(follows=False, period=Period(70.0, "month"))
+    before.save(out)
     run("retune", out, folder / "fresh.csv", "--out", out, "--no-bands", "--anyway")
     after = load_policy(out)
     assert after != before
@@ -45,7 +49,6 @@ def test_what_does_not_go_together_is_told(folder):
         ("--budget", "70/day", "--queries", "5"): "give queries and a period, such as 200000/month",
         ("--budget", "0/week", "--queries", "5/day"): "'0' is not above 0",
         ("--budget", "70/year"): "is no sum of money",
-        ("--max-error", "20%", "--no-follow"): "--no-follow: needs --budget",
     }.items():
         result = run("tune", folder / "log.csv", *line)
         assert (result.exit_code, said in " ".join(result.stderr.replace("│", " ").split())) == (2, True), line
@@ -58,4 +61,5 @@ def test_the_queries_of_a_service_are_counted_in_its_log(tmp_path):
     calls = [call(i, "small", time=time.isoformat(), billed=Billed("policy", "a")) for i, time in enumerate(times)]
     write(path, *calls, *(replace(one, billed=Billed("policy", "a", 2)) for i, one in enumerate(calls) if i % 3))
     period = Period(3.0, "day")
-    assert spread(period, None, path) == (pytest.approx(0.01), period)
+    spec = spread(Spec(), period, None, path)
+    assert (spec.budget, spec.period) == (pytest.approx(0.01), period)

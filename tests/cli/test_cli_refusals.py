@@ -36,7 +36,7 @@ def test_an_infeasible_target_names_what_can_be_reached(folder):
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(tmp_path):
-    message = fail("tune", tmp_path / "none.csv", "--frontier", tmp_path / "nowhere" / "frontier.json")
+    message = fail("tune", tmp_path / "none.csv", "--error-cost", "1", "--out", tmp_path / "nowhere" / "policy.json")
     assert "no folder" in message
     assert "nowhere" in message
     assert "is a folder" in fail("tune", tmp_path / "none.csv", "--error-cost", "1", "--out", tmp_path)

@@ -180,7 +180,7 @@ def test_the_loop_of_free_text_needs_nobody(place):
             assert result.exit_code == 0, result.stderr
     first, same, worse = (week.with_name(f"{week.stem}.judged.jsonl") for week in (first, same, worse))
     policy, how = place / "policy.json", ("--reference", "large", "--same", "judge:middle", "--task", "choice")
-    tuned = run("tune", first, *how, "--max-difference", "12%", "--no-bands", "--out", policy)
+    tuned = run("tune", first, *how, "--max-error", "12%", "--no-bands", "--out", policy)
     assert tuned.exit_code == 0, (tuned.stderr, tuned.exception)
     assert load_policy(policy).provenance["same_as"]["same"] == "judge:middle"
     assert run("check", policy, same, "--no-retuning").exit_code == 0

@@ -265,7 +265,7 @@ def test_tune_and_evaluate(tmp_path):
     assert told["policy"] == ladder.to_json()
     assert ladder.expected["cost"] == pytest.approx(60e-6)
     shown = succeed("tune", train, "--budget", "60/M", "--no-bands")
-    assert f"for {100 * ladder.weights[0]:.1f} % of the queries" in shown
+    assert f"{100 * ladder.weights[0]:.1f} % of the queries: " in shown
     replayed = json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))
     assert replayed["predicted"]["cost"] == pytest.approx(60e-6)
     assert 0 < replayed["error"] < 1

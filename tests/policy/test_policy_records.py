@@ -14,6 +14,7 @@ from rcjax.cli import inputs
 from rcjax.logs.kept_sample import read_reference
 from rcjax.policy.policy_files import policy_from_json
 from rcjax.policy.record import recorded_count, recorded_prices, recorded_tuning
+from rcjax.tuning.overlap import overlap
 
 pytestmark = pytest.mark.usefixtures("float64")
 FOLDER = Path(__file__).parents[1] / "saved_files"
@@ -63,7 +64,7 @@ def test_whatever_loads_is_read_or_refused(log, data):
     assert tuning is None or {*tuning.within(log.models).models} <= {*log.models}
     one_line(recorded_prices, policy)
     one_line(recorded_count, policy.provenance, "complete_queries", 0)
-    one_line(inputs.is_training_log, policy, log, Path("absent.csv"), {})
+    one_line(overlap, log, policy)
     kept = one_line(read_reference, policy.provenance.get("reference"), "choice")
     if kept is not None:
         assert np.isfinite(kept.query_cost).all()

@@ -83,7 +83,7 @@ class World:
 def test_the_loop_runs_with_nobody_in_it(tmp_path):
     """Fine while nothing changes; once the small ones say other things, check alarms, and retune puts it right."""
     tune = ["tune", write_answers(tmp_path / "log.csv", 300, seed=0), "--task", "choice", "--reference", "large"]
-    tuned = run(*tune, "--max-difference", "12%", "--no-bands", "--out", tmp_path / "first.json")
+    tuned = run(*tune, "--max-error", "12%", "--no-bands", "--out", tmp_path / "first.json")
     assert tuned.exit_code == 0, tuned.stderr
     first, worlds = load_policy(tmp_path / "first.json"), [World(300, seed=1)]
     tables = dict.fromkeys(MODELS, "options = { max_tokens = 1 }")
