@@ -133,26 +133,6 @@ def test_an_output_that_is_an_input_is_a_usage_error(command, output, source, al
     assert contents(good["log"].parent) == before
 
 
-OUTPUTS = [
-    pytest.param(command, one, other, id=_name(command, one.option, other.option))
-    for command in COMMANDS
-    for one, other in itertools.combinations([slot for slot in command.slots if slot.kind == "output"], 2)
-]
-
-
-@pytest.mark.parametrize("linked", [False, True], ids=["itself", "a symbolic link"])
-@pytest.mark.parametrize(("command", "one", "other"), OUTPUTS)
-def test_two_outputs_that_are_one_file_are_a_usage_error(command, one, other, linked, good, tmp_path):
-    path = tmp_path / "new.json"
-    if linked:  # to what is not there yet
-        (tmp_path / "link").symlink_to(path)
-    second = tmp_path / "link" if linked else path
-    result = run(*arguments(command, one, path, good), other.option, second)
-    assert result.exit_code == 2, (result.stderr, result.exception)
-    assert "must not be the file of" in " ".join(result.stderr.replace("│", " ").split())
-    assert not path.exists()
-
-
 def test_a_policy_may_be_tuned_again_in_its_place(good, tmp_path):
     policy = shutil.copy(good["policy"], tmp_path)
     assert run("retune", policy, good["log"], "--out", policy, "--no-bands", "--anyway").exit_code == 0

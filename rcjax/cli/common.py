@@ -87,7 +87,7 @@ def require_writable(path: Path | None) -> None:
 
 
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
-    """Refuse, before any work, an output that is the file of an input or of another output, by links too.
+    """Refuse, before any work, an output that is the file of an input, by links too.
 
     Both are pairs of an option, or the name of an argument, and its path; None where it is absent. Raises a usage
     error that names the two. Pipes and devices may be given more than once.
@@ -100,7 +100,6 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
             name, other = taken[_identity(path)]
             what = f"{path} must not be the file of {name}, {other}: give another one"
             raise typer.BadParameter(what, param_hint=option)
-        taken[_identity(path)] = option, path
 
 
 def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:

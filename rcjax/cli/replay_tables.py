@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -48,14 +48,19 @@ def plain_replay(policy: AnyPolicy, log: Log) -> dict[str, Any]:
     return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
 
 
-def facts_table(columns: Mapping[str, Sequence[Fact]], money: Money, head: str = "") -> Table:
-    """A row for each fact, in the order of the first column that has most of them; a column for each subject."""
-    table = make_table(head, *columns)
-    longest = max(columns.values(), key=len)
-    labels = dict.fromkeys(fact.label for column in (longest, *columns.values()) for fact in column)
-    for label in labels:
-        cells = [next((fact.show(money) for fact in column if fact.label == label), "") for column in columns.values()]
-        table.add_row(label, *cells)
+def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
+    """(the labels of all facts, in the order of the subject that has most; the cells of each subject, in words)."""
+    rows = [{fact.label: fact.show(money) for fact in each} for each in subjects.values()]
+    labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
+    return labels, [[row.get(label, "") for label in labels] for row in rows]
+
+
+def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str = "") -> Table:
+    """A row for each fact, a column for each subject."""
+    labels, cells = facts_grid(subjects, money)
+    table = make_table(head, *subjects)
+    for label, *row in zip(labels, *cells, strict=True):
+        table.add_row(label, *row)
     return table
 
 

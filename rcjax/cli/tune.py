@@ -118,7 +118,7 @@ def _show(tuned: Tuned, written: Path | None, done: bool) -> None:
     if tuned.held_out is not None:
         heading += f" {tuned.held_out.n_queries:,} other queries are held out for the test of the guarantee."
     rows, chosen = document["model_summary"], tuned.policy.expected if tuned.policy else None
-    show_tuning(heading, rows, document["frontier"], chosen=chosen, drawn=target is None, noun=tuned.log.counted.noun)
+    show_tuning(heading, rows, document["frontier"], chosen=chosen, noun=tuned.log.counted.noun)
     if tuned.policy and target is not None:
         notes = tuned.remarks[1:] if tuned.verdict else tuned.remarks
         show_policy(document["policy"], target, rows, tuned.verdict, notes, tuned.log.counted)

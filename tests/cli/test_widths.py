@@ -1,5 +1,7 @@
 """Tables keep to a terminal of 80 or 120 columns, whatever errors are called, and no row beats another one there."""
 
+import re
+
 import pytest
 
 from rcjax._core.thinning import best_as_printed
@@ -55,7 +57,7 @@ def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
     out = capsys.readouterr().out
     table = out[out.index("The frontier") :]
     assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
-    assert "(2 of 4)" in table
+    assert "(2 of 4; * is that" in " ".join(table.split())
 
 
 def test_points_that_are_printed_alike_count_by_the_better():
@@ -74,3 +76,15 @@ def test_the_brink_of_a_better_price_is_no_best_policy():
     assert best_as_printed([20.0, 40.4, 41.2], [0.5, 0.40, 0.367]) == [0, 2]
     assert best_as_printed([20.0, 40.4, 41.2], [0.5, 0.40, 0.39]) == [0, 1, 2]
     assert best_as_printed([20.0, 35.0, 41.2], [0.5, 0.40, 0.367]) == [0, 1, 2]
+
+
+def test_the_row_of_the_policy_chosen_is_starred(capsys):
+    points = [point(1e-6 * (i + 1), 0.5 - 0.005 * i, NAMES[:1]) for i in range(60)]  # more than the table has rows for
+    for chosen in points[::13]:
+        tables.show_tuning("a log", ROWS, points, chosen=chosen)
+        printed = capsys.readouterr().out
+        assert "* is that for your target" in " ".join(printed.split())
+        (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
+        assert float(starred) == pytest.approx(1e6 * chosen["cost"])
+    tables.show_tuning("a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
+    assert "*" not in capsys.readouterr().out
