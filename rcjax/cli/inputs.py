@@ -104,7 +104,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     tuned for. A policy without money for a period is as it was.
     """
     from rcjax.policy.following import PERIODS
-    from rcjax.serving.spending import queries_per_day
+    from rcjax.serving.billing import queries_per_day
 
     if policy.period is None or policy.budget is None:
         return policy, []

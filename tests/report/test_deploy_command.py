@@ -16,7 +16,7 @@ import rcjax
 from rcjax._base.wording import percent
 from rcjax.policy.reference import Reference
 from rcjax.policy.targets import Target
-from rcjax.report.page import _command, _model, _option, _target
+from rcjax.report.page import _command, _model, _target
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("own_settings", "float64")
@@ -73,11 +73,9 @@ def test_no_other_kind_of_target_is_named(report):
 
 
 @pytest.mark.thorough
-def test_differences_are_limited_by_their_own_option(tmp_path):
+def test_a_log_with_a_reference_is_read_with_it(tmp_path):
     path = write_answers(tmp_path / "log.csv", 60, seed=0)
     log = rcjax.read_log(path, task="choice", reference=Reference("large", counts="differences"))
-    assert _option(log, Target("max_error", 0.12)) == "--max-difference 0.12"
-    assert _option(log, Target("budget", 1.5e-4)) == "--budget 150/M"
     assert _command(log) == "rcjax tune log.csv --task choice --reference large"
 
 
