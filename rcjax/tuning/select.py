@@ -8,7 +8,7 @@ cascade stands beside a model that does better.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,13 +47,14 @@ class Selection:
     target: TargetName = "budget"
     """The kind of target that errors of cascades are corrected for."""
 
-    def verdict(self, point: int, target: Mapping[str, float] | None = None) -> str:
+    def verdict(self, point: int, target: Mapping[str, float] | None = None, alone: Sequence[str] = ()) -> str:
         """What to do, and why, in words: `point` is a place of the frontier.
 
         Differences are on queries left out, with one standard error: in percentage points of errors where `target` is a
-        budget, by its name; in money where it is a limit on the error; else in money with what errors cost.
+        budget, by its name; in money where it is a limit on the error; else in money with what errors cost. `alone`
+        are single models between which a ladder divides the queries.
         """
-        return tell_choice(self.frontier, self.comparison, point, target or {})
+        return tell_choice(self.frontier, self.comparison, point, target or {}, alone)
 
 
 def select_frontier(

@@ -197,7 +197,8 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     if certificate is None:
         _choose(frontier, target)
     policy = frontier.policy(**target) if certificate is None else certificate.policy
-    main = _main_point(frontier, policy)
+    main, rungs = _main_point(frontier, policy), policy.policies
+    alone = [rung.first for rung in rungs] if all(len(rung.models) == 1 for rung in rungs) else []
     if spec.segment is not None:
         policy, cut = by_segments(frontier, tuned.log, spec)
         notes.append(cut)
@@ -207,7 +208,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=tuned.selection and tuned.selection.verdict(main, target),
+        verdict=tuned.selection and tuned.selection.verdict(main, target, alone),
         notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
     )
 

@@ -5,7 +5,7 @@ the best pair, by the same measure. A budget buys fewer errors, a limit on the e
 a lower sum of both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from rcjax.policy.targets import TargetName
 from rcjax.tuning.comparison import SHOWN, Comparison, Gain
 
 
-def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float]) -> str:
+def tell_choice(
+    frontier: Frontier, comparison: Comparison, point: int, target: Mapping[str, float], alone: Sequence[str] = ()
+) -> str:
     """What to do for a target, and why.
 
     Args:
@@ -24,11 +26,14 @@ def tell_choice(frontier: Frontier, comparison: Comparison, point: int, target: 
         comparison: what the contest has shown.
         point: the place of the policy.
         target: by its name; empty where the point was asked for by itself, at its λ.
+        alone: single models between which a ladder divides the queries.
     """
     names = frontier.models
     members = [names[j] for j in np.flatnonzero(np.asarray(frontier.members)[point])]
     if len(members) == 1:
-        return f"use {members[0]} alone: {_no_cascade(comparison, target)}"
+        divided = len(set(alone)) > 1
+        which = f"{alone[0]} for some queries and {alone[1]} for the others" if divided else f"{members[0]} alone"
+        return f"use {which}: {_no_cascade(comparison, target)}"
     what, agreements = f"use {' → '.join(members)}", frontier.policies.agreements
     compares = _compares(frontier, point)
     if agreements is not None and compares:
