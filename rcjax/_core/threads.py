@@ -82,9 +82,15 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
 
 
 def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool = True) -> Any:
-    """What a function gives for batched rows (n, …) of numpy's, called with so many at a time: joined, on the host.
+    """What a function gives for batched rows, called with so many at a time: joined, on the host.
 
     All pieces have one size, so that they share a program: the last one repeats its last row.
+
+    Args:
+        function: of the rows of a piece.
+        rows: (n, …) numpy's arrays, as a pytree.
+        size: how many rows a piece has.
+        alike: whether all pieces need the same programs, as for `side_by_side`.
 
     >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]

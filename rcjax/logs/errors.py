@@ -57,7 +57,14 @@ def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[
 def unlike(
     queries: Iterable[str], other_queries: Iterable[str], models: Iterable[str], other_models: Iterable[str], there: str
 ) -> str:
-    """Why a log and a table beside it, `there`, are about no query and model together, and what to do, in words.
+    """Why a log and a table beside it are about no query and model together, and what to do, in words.
+
+    Args:
+        queries: those of the log, as it names them.
+        other_queries: those of the table.
+        models: those of the log.
+        other_models: those of the table; none if it names none.
+        there: what the table is called.
 
     >>> unlike(["7.0"], ["7"], ["small"], ["small"], "labels")
     "names are written differently, '7.0' in the log and '7' in the labels: write them alike"

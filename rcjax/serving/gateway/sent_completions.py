@@ -95,7 +95,15 @@ def _header(name: str, value: Any) -> str:
 def sent_choices(
     request: ChatRequest, refusals: Refusals, completion: Mapping[str, Any] | None, text: str | None, *, judged: bool
 ) -> list[dict[str, Any]]:
-    """The choices of a completion for a client: of a judged one, that of the text alone; a refusal where it is None."""
+    """The choices of a completion for a client.
+
+    Args:
+        request: that it answers.
+        refusals: what is said where the policy refuses.
+        completion: the server's; None for a refusal.
+        text: the answer that was kept.
+        judged: whether the answer was judged: then the choice with that text is the only one.
+    """
     if completion is None:
         message = {"role": "assistant", "content": refusals.text, "refusal": None}
         return [sent_choice(request, {"index": 0, "message": message, "finish_reason": refusals.finish_reason})]
