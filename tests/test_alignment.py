@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import tiers
 
 import rcjax
 import rcjax.plots
@@ -22,13 +21,10 @@ from rcjax._core.json_values import plain
 pytestmark = pytest.mark.usefixtures("float64")
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-#: The first, which is not its own inverse, is enough for the default tier.
 ORDERS = ((MODELS[1], MODELS[2], MODELS[0]), MODELS[::-1])
 
 #: Each public function that takes a fitted thing and a log, by name: its figures as JSON values, from the things and a
 #: log. One that is new must join.
-#: Those that fit, tune or diagnose once more.
-DEAR = {"check_policy", "diagnose", "plots.diagnosis_figures", "retune"}
 TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     "CascadeModel.calibrate": lambda the, log: the.model.calibrate(log),
     "bootstrap": lambda the, log: figures_of(rcjax.tuning.bootstrap(the.frontier, log, replicates=20)),
@@ -121,10 +117,11 @@ def test_every_public_function_that_takes_a_log_beside_a_model_is_held_to_it():
     assert {name for name, function in public_functions().items() if takes_both(function)} == set(TAKES_A_LOG)
 
 
-@pytest.mark.parametrize("name", tiers.thorough(TAKES_A_LOG, DEAR.__contains__))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TAKES_A_LOG)
 def test_the_order_of_the_columns_changes_nothing(name, the):
     seen = TAKES_A_LOG[name](the, the.fresh)
-    for order in ORDERS if tiers.EVERYTHING[0] else ORDERS[:1]:
+    for order in ORDERS:
         again = TAKES_A_LOG[name](the, the.fresh.select(order))
         assert jax.tree.structure(seen) == jax.tree.structure(again)
         for one, other in zip(jax.tree.leaves(plain(seen)), jax.tree.leaves(plain(again)), strict=True):

@@ -77,6 +77,7 @@ def test_cascade_routing_asks_one_model_where_money_counts_and_gives_the_best_an
     assert len(cascade_routing.cascade_routing(*(made(60, 7, seed) for seed in (0, 1)))) == 0
 
 
+@pytest.mark.thorough
 def test_bargain_keeps_its_promise_and_stops_at_the_first_failure():
     accuracy, broken, used = np.array([0.9]), 0, 0
     rng = np.random.default_rng(0)

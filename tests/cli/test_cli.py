@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import NAMES, TOKEN_PRICES, fail, rows_of, run, succeed, write_folder, write_log
+from tiers import thorough
 
 import rcjax
 from rcjax.cli import parsers
@@ -206,7 +207,9 @@ def test_a_guarantee_that_cannot_be_given_says_so(folder):
     assert result.stderr.startswith("error: no policy can be guaranteed")
 
 
-@pytest.mark.parametrize("cascade", ["full", "adaptive", pytest.param("small,large", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "cascade", thorough(["adaptive", "full", "small,large"], lambda cascade: cascade != "adaptive")
+)
 def test_cascades(folder, tmp_path, cascade):
     out = tmp_path / "policy.json"
     arguments = [

@@ -97,6 +97,7 @@ def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path
     assert run("evaluate", policy, tokens, "--prices", place / "prices.json").exit_code == 0
 
 
+@pytest.mark.thorough
 def test_no_policy_comes_of_a_log_that_can_hardly_be_right(tmp_path):
     log, out = tmp_path / "wrong.csv", tmp_path / "policy.json"
     rows = [

@@ -98,6 +98,7 @@ def start(place, url):
     return subprocess.Popen([str(word) for word in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_after_kills_no_sample_is_missing_or_there_twice(place):
     behave = Varied(failures=0.05, delay=0.03)
     write_questions(place / "questions.jsonl", questions(60))

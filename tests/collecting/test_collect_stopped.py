@@ -14,6 +14,7 @@ from rcjax.logs import LeftOutWarning
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.thorough)])
 def test_after_many_kills_the_log_is_the_same(kills, place):
     behave = Models(failures=0.05, delay=0.03)

@@ -55,6 +55,7 @@ def attempt(text, *reference):
     return Attempt("q", text, text, reference or ("42",), ("A", "B"), {"A": "Mars", "B": "Jupiter"}, messages)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", list(HOSTILE.values()), ids=list(HOSTILE))
 def test_every_grader_has_a_verdict_on_hostile_replies(text):
     for name, compare in COMPARISONS.items():

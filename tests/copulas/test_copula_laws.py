@@ -202,6 +202,7 @@ INDEPENDENT = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("copula", INDEPENDENT, ids=str)
 def test_the_end_of_the_support_is_independence(copula):
     for method in ("cdf", "conditional", "log_density", "inverse_conditional"):
@@ -232,6 +233,7 @@ def test_samples_have_the_tau_and_uniform_margins(name):
         assert scipy.stats.kstest(v[j], "uniform").pvalue > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FEW)
 def test_copulas_are_pytrees_and_broadcast_as_vmap_does(name):
     family = FAMILIES[name]
@@ -250,6 +252,7 @@ def test_copulas_are_pytrees_and_broadcast_as_vmap_does(name):
         np.testing.assert_allclose(whole, each, rtol=1e-13)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", thorough(MODERATE, "student".__eq__))
 def test_gradients_through_the_inverse_are_the_central_differences(name):
     leaves, structure = jax.tree.flatten(MODERATE[name])

@@ -281,6 +281,7 @@ def test_values_and_slopes_at_the_limits_are_right_everywhere(name, wide):
     assert not misses, "\n".join(misses)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wide", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["float64", "float32"])
 def test_students_quantile_is_zero_in_the_middle_so_steep_slopes_are_too(wide):
     with jax.enable_x64(wide):

@@ -59,6 +59,7 @@ def reasons(policy, log):
     return why_not(policy, rcjax.retune(policy, log).policy, log, gain)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, tmp_path):
     fresh = asked[2 * N :]

@@ -80,6 +80,7 @@ def test_empty_cells_nan_and_null_are_answers_and_the_log_says_how_many_and_how_
         rcjax.read_log(table.with_columns(pl.col("confidence") * 100))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("right", [0.1, 0.9])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype):
@@ -103,6 +104,7 @@ def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype
     assert (slopes[:, 1] > 0).all()
 
 
+@pytest.mark.thorough
 def test_a_policy_steps_as_it_is_replayed_and_passes_them_on(log, tmp_path):
     policy = rcjax.tune(log, budget=1e-4).policy
     policy.save(tmp_path / "policy.json")
@@ -136,6 +138,7 @@ def test_neither_nor_both_are_refused_still(log):
     assert policy.step(policy.first, logprob=None, confidence=0.6) == policy.step(policy.first, confidence=0.6)
 
 
+@pytest.mark.thorough
 def test_the_model_of_the_paper_has_them_as_its_least_value(log, tmp_path):
     model = rcjax.fit(log)
     assert float(model.marginals.mass_lowest[0]) == pytest.approx(unread(log).mean(), rel=1e-5)

@@ -81,6 +81,7 @@ def test_a_marginal_uses_all_answers_of_its_model(holes):
         assert float(top) == np.mean(values == values.max())
 
 
+@pytest.mark.thorough
 def test_the_tau_of_a_pair_uses_the_queries_that_both_answered(holes):
     model = rcjax.fit(holes)
     confidence, answered = np.asarray(model.calibrate(holes.logprob)), np.asarray(holes.answered)
@@ -157,6 +158,7 @@ def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
     np.testing.assert_allclose(marginals.mass_lowest + marginals.mass_highest, 1, rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [

@@ -53,6 +53,7 @@ def test_the_rounded_parameters_are_sound(model):
     np.testing.assert_allclose(model.calibrate(np.zeros(5)), marginals.highest, atol=2e-6)
 
 
+@pytest.mark.thorough
 def test_models_are_right_as_often_as_their_confidence_says(log, model):
     confidence = np.asarray(model.calibrate(log.logprob))
     gap = np.asarray(log.correct).mean(0) - confidence.mean(0)

@@ -80,6 +80,7 @@ def test_isotonic_regression_is_scipys(pairs):
     np.testing.assert_allclose(ours, isotonic_regression(values, weights=weights).x, atol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("falling", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_an_estimate_is_the_mean_of_answers_and_curve(falling):
     """Where the means are monotone of themselves."""

@@ -25,6 +25,7 @@ def test_they_stack_into_a_model_that_claims_neither_log(fits):
     assert both.options == {}
 
 
+@pytest.mark.thorough
 def test_they_share_what_is_compiled(fits, compilations):
     loss = jax.jit(lambda model: model.copulas.tau().sum() + model.cost.sum())
     loss(fits[0])

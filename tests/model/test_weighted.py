@@ -106,6 +106,7 @@ def test_derivatives_by_weights_and_by_confidences(log, model):
         np.testing.assert_allclose(slopes[:count, place], difference[:count], rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.thorough
 def test_taus_are_those_of_queries_repeated():
     rng = np.random.default_rng(2)
     columns, weights = rng.integers(0, 6, (150, 2)).astype(float), rng.integers(0, 4, 150)

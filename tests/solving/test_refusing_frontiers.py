@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from policy_samples import make_policy
+from tiers import thorough
 
 import rcjax
 from rcjax import load_frontier, replay, solve_frontier
@@ -19,7 +20,7 @@ def refusing(demo, demo_lam):
     return {search: solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3) for search in SEARCHES}
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("search", thorough(SEARCHES, lambda search: search != "adaptive"))
 def test_frontiers_survive_files(refusing, search, tmp_path):
     frontier = refusing[search]
     frontier.save(tmp_path / "frontier.json")
@@ -72,6 +73,7 @@ def served(policy, log):
     return np.array([wrong, spent, refused]) / log.n_queries
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_replay_is_what_a_service_sees(refusing, search):
     frontier, log = refusing[search], rcjax.sample_log(150, seed=9)

@@ -102,6 +102,7 @@ def demo_mean(model, j):
     return float(marginal.mean_above(marginal.lowest - 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cascades", ["all", "full", "adaptive"])
 def test_cost_falls_and_error_rises_with_lambda(demo, demo_lam, cascades):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)

@@ -44,6 +44,7 @@ def loss(frontier):
 # -- one model, by hand
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(0.05, marks=pytest.mark.thorough), 0.3, 0.6])
 def test_one_model_refuses_below_what_a_refusal_is_worth(price):
     models = random_models(82, 1, 5)

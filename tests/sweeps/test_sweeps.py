@@ -42,6 +42,7 @@ def of(points, **wanted):
     return points.sort("lam")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("copula", ["Gumbel", "Frank"])
 def test_a_sample_is_fitted_and_solved_as_alone(points, swept, logs, name, copula):
@@ -167,6 +168,7 @@ def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
     log = logs["small"]
     answered = np.array(log.answered)

@@ -287,6 +287,7 @@ def test_errors_are_as_promised(log):
     np.testing.assert_allclose(np.asarray(replayed.cost)[compares], np.asarray(frontier.cost)[compares], rtol=0.15)
 
 
+@pytest.mark.thorough
 def test_given_prices_have_the_best_policy_for_each(log):
     lam = [300.0, 2000.0, 1e5]
     frontier = rcjax.tuning.select_frontier(log, lam=lam).frontier

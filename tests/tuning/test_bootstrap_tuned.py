@@ -83,6 +83,7 @@ def assert_is(policies, place, best):
         assert float(policies.bounds[place, best.first, 0]) == pytest.approx(best.threshold, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_bands_of_a_tuned_frontier_make_sense(log, selected):
     frontier, bands = selected
     seen = rcjax.replay(frontier, log)

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from selection_references import make_log
-from tiers import thorough
 
 import rcjax
 from rcjax.tuning.label_candidates import judge_log
@@ -34,7 +33,8 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("name", thorough(LOGS, lambda name: name != "three confidences"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", LOGS)
 def test_each_target_buys_no_less_than_any_candidate_and_any_model_gives(name, float64):
     log = LOGS[name]()
     model = rcjax.fit(log)

@@ -158,6 +158,7 @@ def test_no_name_is_in_the_file():
 # -- what it is for
 
 
+@pytest.mark.thorough
 def test_no_guarantee_rests_on_what_was_tuned_on(splits, frontier):
     train, test = splits
     assert rcjax.certify(frontier, test, max_error=0.4, tuned_on=train).n == 1000

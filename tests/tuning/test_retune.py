@@ -119,6 +119,7 @@ def test_nothing_is_to_be_gained_on_queries_of_the_same_kind(policy, logs):
     assert json.dumps(found.to_json(), allow_nan=False)
 
 
+@pytest.mark.thorough
 def test_the_loss_of_the_policy_is_that_of_its_replay(policy, logs):
     found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
     assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))

@@ -52,6 +52,7 @@ def test_right_and_wrong_as_floats_and_scores_on_another_scale_change_nothing():
         assert figures(tuned(one)) == figures(tuned(other, **options)), name
 
 
+@pytest.mark.thorough
 def test_the_score_equations_hold_on_fractions(log):
     model = rcjax.fit(log)
     gap = np.asarray(log.correct) - np.asarray(model.calibrate(log.logprob))

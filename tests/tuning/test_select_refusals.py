@@ -34,6 +34,7 @@ def whole(log, model):
     return rcjax.tuning.select_frontier(log, model=model, abstain_price=PRICE).frontier
 
 
+@pytest.mark.thorough
 def test_the_figures_are_those_of_the_log(log, selection, whole):
     """But for the smoothing and the luck of the error: who is asked, and who is refused, is counted."""
     for frontier in (selection.frontier, whole):
