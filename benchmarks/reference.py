@@ -38,7 +38,7 @@ from benchmarks.guarantee import Truth, certified, geometric_mean, share
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
 from rcjax.logs.label_sheet import draw_answers
-from rcjax.policy.reference import Reference
+from rcjax.policy.counted import Reference
 from rcjax.replaying.curves import error_interval
 
 FITTED, HELD_OUT, BUDGETS, CONFIDENCE = 150, 150, 14, 0.95

@@ -31,9 +31,8 @@ from rcjax.logs.reading import read_log as read_log
 from rcjax.model.cascade_model import CascadeModel as CascadeModel
 from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit
-from rcjax.policy.ladder import Ladder as Ladder
+from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
 from rcjax.policy.policy import Policy as Policy
-from rcjax.policy.policy_files import load_policy as load_policy
 from rcjax.policy.spec import Spec as Spec
 from rcjax.replaying.replay import replay as replay
 from rcjax.report.contents import make_report as make_report

@@ -11,7 +11,7 @@ from imports import GROUPS, LAYERS, arrows, circles, imported, modules, reached
 
 MODULES = modules()
 LIGHT = (
-    *("rcjax.policy.policy_files", "rcjax.policy.spec", "rcjax.signals.signal"),
+    *("rcjax.policy.ladder", "rcjax.policy.spec", "rcjax.signals.signal"),
     *("rcjax.serving.call_log", "rcjax.serving.gateway.service", "rcjax.cli.serve"),
 )
 STANDARD = ("_base", "policy", "signals")

@@ -13,17 +13,13 @@
 | `object` | any value | itself |
 | `Annotated[T, Between(…)]`, `Annotated[T, Checked(…)]` | as T | as T, held to more |
 
-A record checks itself when it is made: `check_fields` in its `__post_init__`, and then what relates its fields to each
-other. Standard library only.
+A `Record` checks its fields when it is made, and then what relates them to each other. Standard library only.
 
 >>> @dataclass(frozen=True)
-... class Offer:
+... class Offer(Record):
 ...     model: str
 ...     price: Amount
 ...     share: Share | None = None
-...
-...     def __post_init__(self) -> None:
-...         check_fields(self)
 >>> read(Offer, {"model": "small", "price": 2}, "offers[0]")
 Offer(model='small', price=2.0, share=None)
 >>> read(Offer, {"model": "small", "price": 2, "share": 7}, "offers[0]")
@@ -46,7 +42,7 @@ from numbers import Integral, Real
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rcjax._base.json_checks import HUGE, TINY, choice, flag, inside, name, number, require, whole
+from rcjax._base.json_checks import HUGE, SCHEMA_VERSION, TINY, choice, flag, inside, name, number, require, whole
 
 T = TypeVar("T")
 
@@ -126,6 +122,19 @@ def schema_by_name(entry: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": entry}
 
 
+def file_schema(form: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a file, from that of the record that it holds.
+
+    Args:
+        form: its "format".
+        record: the schema of an object.
+    """
+    head = {"format": {"const": form}, "schema_version": {"const": SCHEMA_VERSION}}
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": form.replace("-", " ")}
+    needed = [*head, *record["required"]]
+    return about | record | {"required": needed, "properties": head | record["properties"]}
+
+
 def description(kind: Any) -> str:
     """What the docstring of a record says, but for its example."""
     return inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
@@ -156,7 +165,7 @@ def codec(kind: Any) -> Codec:
     if origin in (Union, UnionType):
         return _or_null(codec(next(kind for kind in arguments if kind is not NoneType)))
     if origin is tuple:
-        return _list_of(codec(arguments[0]), None if arguments[-1] is ... else len(arguments))
+        return list_of(codec(arguments[0]), None if arguments[-1] is ... else len(arguments))
     if origin is Mapping:
         entry = codec(arguments[1])
         return Codec(partial(_mapping, entry.read), lambda: schema_by_name(entry.schema()))
@@ -165,8 +174,21 @@ def codec(kind: Any) -> Codec:
     return _LEAVES[kind]
 
 
+class Record:
+    """A frozen dataclass that checks its fields by their types, and keeps each as it is read."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it, without what is open."""
+        return written(self)
+
+
 def check_fields(record: Any) -> None:
-    """Check the fields of a frozen record by their types, and keep each as it is read; ValueError tells the field."""
+    """Check the fields of a frozen dataclass by their types, and keep each as it is read."""
     for key, kind in _kinds(type(record)).items():
         object.__setattr__(record, key, codec(kind).read(getattr(record, key), key))
 
@@ -242,7 +264,13 @@ def _or_null(base: Codec) -> Codec:
     return Codec(reader, lambda: {"anyOf": [base.schema(), {"type": "null"}]})
 
 
-def _list_of(entry: Codec, length: int | None) -> Codec:
+def list_of(entry: Codec, length: int | None) -> Codec:
+    """Of a list of so many values, or of any number of them.
+
+    Args:
+        entry: of each value.
+        length: how many there are; None: any number.
+    """
     what = "must be a list" if length is None else f"must be a list of {length}"
 
     def reader(value: Any, where: str) -> tuple[Any, ...]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import os
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
-from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rcjax._base.arguments import instance
@@ -114,124 +111,6 @@ def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def entries(value: Any, where: str, check: Check[T], what: str = "must be a list") -> tuple[T, ...]:
-    """A list, perhaps empty, each of its entries checked.
-
-    Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        check: of an entry.
-        what: what the list must be, in words.
-    """
-    require(isinstance(value, (list, tuple)), where, what, value)
-    return tuple(check(entry, f"{where}[{i}]") for i, entry in enumerate(value))
-
-
-def sequence(value: Any, where: str, check: Check[T]) -> tuple[T, ...]:
-    """A list that is not empty, each of its entries checked."""
-    what = "must be a list, not empty"
-    require(value not in ([], ()), where, what, value)
-    return entries(value, where, check, what)
-
-
-def of_length(value: Any, where: str, n: int, check: Check[T]) -> tuple[T, ...]:
-    """A list of n entries, each of them checked.
-
-    Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        n: how many.
-        check: of an entry.
-    """
-    require(isinstance(value, (list, tuple)) and len(value) == n, where, f"must be a list of {n}", value)
-    return entries(value, where, check)
-
-
-def names(value: Any, where: str) -> tuple[str, ...]:
-    """A list of different names, not empty."""
-    listed = sequence(value, where, name)
-    require(len(set(listed)) == len(listed), where, "must not repeat a model", listed)
-    return listed
-
-
-def names_among(value: Any, where: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """A list of different ones of the names allowed, not empty, in their order."""
-    listed = names(value, where)
-    right = [name for name in allowed if name in listed]
-    require(right == list(listed), where, f"must name some of {', '.join(allowed)}, in this order", listed)
-    return listed
-
-
-def optional(value: Any, where: str, check: Check[T]) -> T | None:
-    """None, or what the check makes of the value."""
-    return None if value is None else check(value, where)
-
-
-def items(value: Any, where: str, check: Check[T]) -> Mapping[str, T]:
-    """An object, each of its entries checked."""
-    require(isinstance(value, Mapping), where, "must be an object", value)
-    return MappingProxyType({name(k, where): check(entry, f"{where}[{k!r}]") for k, entry in value.items()})
-
-
-def by_name(value: Any, where: str, keys: Sequence[str], check: Check[T]) -> Mapping[str, T]:
-    """An object with these names as its keys, each of its entries checked.
-
-    Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        keys: the names, in the order in which the entries are returned.
-        check: of an entry.
-    """
-    entries = items(value, where, check)
-    require(set(entries) == set(keys), where, f"must have as keys {tuple(keys)}", list(entries))
-    return MappingProxyType({name: entries[name] for name in keys})
-
-
-amount = partial(number, low=0.0)
-
-
-amounts = partial(items, check=amount)
-
-
-share = partial(number, low=0.0, high=1.0)
-
-
-def positive(value: Any, where: str) -> float:
-    """A number above 0 that has an inverse."""
-    return number(value, where, TINY)
-
-
-def as_it_is(value: Any, where: str) -> Any:
-    """The value, whatever it is."""
-    return value
-
-
-def frozen(value: Any, where: str, depth: int = 0) -> Any:
-    """Any JSON value, with tuples for lists and read-only mappings for objects."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, Real):
-        checked = number(value, where)
-        return int(value) if isinstance(value, Integral) else checked
-    require(depth < _DEEPEST, f"{where[:40]}…", f"must not be nested more than {_DEEPEST} deep", value)
-    deeper = partial(frozen, depth=depth + 1)
-    if isinstance(value, (list, tuple)):
-        return tuple(deeper(entry, f"{where}[{i}]") for i, entry in enumerate(value))
-    require(isinstance(value, Mapping), where, "must be a JSON value", value)
-    return items(value, where, deeper)
-
-
-def thawed(value: Any) -> Any:
-    """A frozen value as JSON has it: dictionaries for mappings, lists for tuples.
-
-    >>> thawed(MappingProxyType({"choices": ("A", "B")}))
-    {'choices': ['A', 'B']}
-    """
-    if isinstance(value, Mapping):
-        return {key: thawed(entry) for key, entry in value.items()}
-    return [thawed(entry) for entry in value] if isinstance(value, (list, tuple)) else value
-
-
 def header(data: Any, kind: str) -> None:
     """The beginning of every file of ours: an object that tells its format and the version of its schema."""
     require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
@@ -290,26 +169,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for i, key in enumerate(keys) if key in keys[:i])
         raise ValueError(f"the key {shown(twice)} is there twice in one object")
     return unique
-
-
-def build(kind: type[T], value: Any, where: str) -> T:
-    """A record as it is, or built from its JSON form; errors tell the place from the root of the file on.
-
-    Args:
-        kind: the class of the record, a dataclass.
-        value: what the file holds there.
-        where: the place, for the message.
-    """
-    if isinstance(value, kind):
-        return value
-    require(isinstance(value, Mapping), where, "must be an object", value)
-    try:
-        return kind(*map(value.get, _names(kind)))
-    except ValueError as problem:
-        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """The arguments of a class, in order: its fields."""
-    return tuple(field.name for field in fields(kind) if field.init)

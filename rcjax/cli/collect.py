@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -138,6 +137,8 @@ def _probe(plan: Plan, as_json: bool) -> None:
             return await probe_all(crew)
         finally:
             await crew.close()
+
+    import asyncio  # which takes long to import
 
     with busy("asking"):
         abilities = asyncio.run(ask())

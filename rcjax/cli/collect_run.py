@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +41,8 @@ class Collection:
 
 def run_collection(collection: Collection) -> None:
     """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
+    import asyncio  # which takes long to import
+
     from rcjax.cli.collect_tables import show_collected, show_estimate
     from rcjax.collecting.run import collected
 

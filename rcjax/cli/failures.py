@@ -5,7 +5,6 @@ Ctrl-C, and SIGTERM, which does the same, stop a command that works for long.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import signal
@@ -186,9 +185,12 @@ def terminable() -> Iterator[None]:
     with _handling(signal.SIGTERM, _terminate) as afterwards:
         try:
             yield
-        except (KeyboardInterrupt, asyncio.CancelledError):
+        except BaseException as problem:
+            import asyncio  # which takes long to import
+
             # Files are closed, and the exit status is to tell what happened. Handlers in Python end before Python does.
-            afterwards[0] = signal.SIG_IGN
+            if isinstance(problem, KeyboardInterrupt | asyncio.CancelledError):
+                afterwards[0] = signal.SIG_IGN
             raise
 
 
@@ -198,6 +200,8 @@ def interruptible(stop: Callable[[], None]) -> Iterator[None]:
 
     A task that does not wait but computes, as a grader of the user's own may for ever, is ended where it is.
     """
+    import asyncio
+
     interrupt = _Interrupt(stop, asyncio.get_running_loop(), asyncio.current_task())
     with _handling(signal.SIGINT, interrupt):
         yield
@@ -206,9 +210,7 @@ def interruptible(stop: Callable[[], None]) -> Iterator[None]:
 class _Interrupt:
     """What Ctrl-C does to a task."""
 
-    def __init__(
-        self, stop: Callable[[], None], loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None
-    ) -> None:
+    def __init__(self, stop: Callable[[], None], loop: Any, task: Any) -> None:
         self._stop, self._loop, self._task = stop, loop, task
         self._times = 0
         self._heard = False  # by the loop, which does not run while something computes

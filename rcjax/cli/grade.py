@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from rcjax.cli.inputs import GradeScale, read_rubric
 from rcjax.cli.options import AsJson, GraderNames, Rubric
 from rcjax.cli.parsers import positive
 from rcjax.cli.plausible import Really, require_plausible_models
-from rcjax.policy.reference import JUDGED_SAME
+from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile
@@ -195,6 +194,8 @@ def _gradable(
 
 
 def _run(command: _Command) -> None:
+    import asyncio  # which takes long to import
+
     from rcjax.cli.collect_tables import show_grading
 
     with terminable():

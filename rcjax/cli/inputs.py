@@ -15,11 +15,10 @@ from rcjax._base.json_checks import load
 from rcjax._base.wording import choose_unit, figure
 from rcjax.cli.options import full_score
 from rcjax.cli.printing import warn
+from rcjax.policy.counted import recorded_reference, recorded_scores
+from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.policy_files import policy_from_json
 from rcjax.policy.record import recorded_tuning
-from rcjax.policy.reference import recorded_reference
-from rcjax.policy.scores import recorded_scores
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log

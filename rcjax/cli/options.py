@@ -13,7 +13,7 @@ from rcjax.cli.plausible import Really, require_plausible_prices
 from rcjax.policy.spec import READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
-    from rcjax.policy.reference import Reference
+    from rcjax.policy.counted import Reference
 
 
 LogFile = Annotated[
@@ -251,7 +251,7 @@ def _reference(reference: str | None, same: str | None) -> "Reference | None":
     """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
     from rcjax.collecting.graders.attempt import GraderError
     from rcjax.collecting.graders.registry import require_sameness
-    from rcjax.policy.reference import BY_ANSWER, Reference
+    from rcjax.policy.counted import BY_ANSWER, Reference
 
     if reference is None:
         if same is not None:

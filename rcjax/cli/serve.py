@@ -169,7 +169,7 @@ class _Announcement:
 
     def _tell_reference(self, name: str, policy: Any, lineup: Lineup) -> None:
         """A line where shadow queries cannot be asked of the model that the policy is compared with."""
-        from rcjax.policy.reference import recorded_reference
+        from rcjax.policy.counted import recorded_reference
 
         reference = recorded_reference(policy.provenance)
         if self._settings.shadow and reference is not None and reference.model not in lineup.models:

@@ -17,7 +17,7 @@ from rcjax.collecting.purse import Purse
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Bill
 from rcjax.logs.errors import LogError, listed, near
-from rcjax.policy.reference import SAME_AS
+from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed
 
 

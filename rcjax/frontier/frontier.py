@@ -5,13 +5,11 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import resources
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from rcjax._base.codec import schema as json_schema
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import part
@@ -27,12 +25,10 @@ from rcjax.frontier.searches import Chain, Search
 from rcjax.frontier.waiting_times import Seconds, money_per_call
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.answers import Comparison
-from rcjax.policy.counted import Counted
+from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.rules import Agreement, Rule
-from rcjax.policy.scores import recorded_counted
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 
@@ -268,18 +264,6 @@ class Frontier:
         )
         ends = {"error_low": error_low, "error_high": error_high, "cost_low": cost_low, "cost_high": cost_high}
         return ends | {"level": self.bands.level}
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the file of a frontier, that of its model included.
-
-        It is `rcjax/frontier/frontier.schema.json` with `Fitted.json_schema()`, rules and agreements in its `$defs`. It
-        accepts every frontier that `load_frontier` reads. What relates one part of a file to another it cannot say,
-        such as that the points name models of the model.
-        """
-        schema = json.loads(resources.files("rcjax.frontier").joinpath("frontier.schema.json").read_text("utf-8"))
-        others = {"model": Fitted.json_schema(), "rule": json_schema(Rule), "agreement": json_schema(Agreement)}
-        return schema | {"$defs": schema["$defs"] | others}
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""

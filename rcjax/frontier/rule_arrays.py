@@ -1,4 +1,4 @@
-"""The intervals of a model as the rules of a policy, and as JSON values."""
+"""The intervals of a model as the rules of a policy."""
 
 import numpy as np
 
@@ -57,23 +57,7 @@ def agreements_of(
     }
 
 
-def agreement_to_json(agreement: Agreement) -> dict[str, str]:
-    """An agreement as an entry of a point of a frontier, which tells for all of them how answers are compared."""
-    return {"earlier": agreement.earlier, "model": agreement.model}
-
-
 def _rule(names: tuple[str, ...], j: int, end: float, action: int) -> Rule:
     if action == ABSTAIN:
         return Rule(end, "abstain")
     return Rule(end, "answer") if action == j else Rule(end, "ask", names[action])
-
-
-def _rule_to_json(rule: Rule) -> dict[str, float | str]:
-    asked: dict[str, float | str] = {} if rule.model is None else {"model": rule.model}
-    return {"up_to": rule.up_to, "action": rule.action, **asked}
-
-
-def _action_from_json(names: tuple[str, ...], j: int, rule: Rule) -> int:
-    if rule.action == "abstain":
-        return ABSTAIN
-    return j if rule.action == "answer" else names.index(rule.model)

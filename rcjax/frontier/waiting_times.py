@@ -1,7 +1,6 @@
 """How long queries wait under policies: the mean and the 95 % quantile, as arrays and as JSON values."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base import json_checks as check
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.record import recorded_waiting
 
@@ -79,21 +77,3 @@ def money_per_call(model: Fitted) -> np.ndarray:
     """
     _, money = recorded_waiting(model.provenance)
     return np.array([money.get(name, cost) for name, cost in zip(model.models, np.asarray(model.cost), strict=True)])
-
-
-def seconds_from_json(points: Sequence[Mapping[str, Any]]) -> Seconds | None:
-    """The inverse of `Seconds.to_json` for the points of a frontier; None where they tell none.
-
-    ValueError names the place of what is wrong.
-    """
-    if not any("seconds" in point for point in points):
-        return None
-
-    def column(name: str) -> np.ndarray:
-        return np.array([_amount(point.get(name), f"frontier[{row}].{name}") for row, point in enumerate(points)])
-
-    return Seconds(column("seconds"), column("seconds_p95"))
-
-
-def _amount(value: Any, where: str) -> float:
-    return np.nan if value is None else check.amount(value, where)

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 
 from rcjax._base.wording import visible
 from rcjax.integrations.router_client import WITH, RouterClient, router_client
-from rcjax.policy.policy_files import load_policy
+from rcjax.policy.ladder import load_policy
 from rcjax.serving.asking import known_prices, read_price
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import Usage, said_bytes

@@ -21,9 +21,10 @@ import jax
 import numpy as np
 
 from rcjax._base import json_checks as check
+from rcjax._base.codec import Names, Object, read
 from rcjax.logs.cells import HandLabels
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.policy.scores import Scores
+from rcjax.policy.counted import Scores
 
 MOST_QUERIES = 400
 
@@ -105,11 +106,11 @@ def hash_names(queries: Sequence[int | str]) -> np.ndarray:
 def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     """What `describe_reference` kept, as a log, its queries named by hashes; ValueError where it is damaged."""
     try:
-        held = check.items(data, _WHERE, check.as_it_is)
+        held = read(Object, data, _WHERE)
         size = check.whole(held.get("queries"), f"{_WHERE}.queries", 1)
-        models = check.names(held.get("models"), f"{_WHERE}.models")
+        models = read(Names, held.get("models"), f"{_WHERE}.models")
         columns = _unpacked(held.get("columns"), f"{_WHERE}.columns", {"n": size, "k": len(models)})
-        segment = check.optional(held.get("segment"), f"{_WHERE}.segment", check.frozen)
+        segment = held.get("segment")
         told = segment is None or (isinstance(segment, tuple) and len(segment) == size)
         check.require(told, f"{_WHERE}.segment", f"must be {size} names", segment)
     except ValueError as problem:

@@ -21,9 +21,7 @@ from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.label_counts import label_counts
 from rcjax.policy.answers import Comparison
 from rcjax.policy.calibrations import NO_CONFIDENCE
-from rcjax.policy.counted import Counted
-from rcjax.policy.reference import Reference
-from rcjax.policy.scores import Scores, counted_by
+from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 
 #: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
 NO_ANSWER = -1

@@ -38,8 +38,7 @@ from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sameness import Same, Sameness, count_differences, tells_errors
 from rcjax.logs.scoring import Scoring, as_labels
 from rcjax.policy.calibrations import NO_CONFIDENCE
-from rcjax.policy.reference import Reference
-from rcjax.policy.scores import Scores
+from rcjax.policy.counted import Reference, Scores
 
 
 def read_log(

@@ -19,7 +19,7 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.log import FailedCalls, LeftOutWarning
-from rcjax.policy.reference import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
+from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 
 if TYPE_CHECKING:
     import polars as pl

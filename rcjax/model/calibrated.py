@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Sequence
 from functools import partial
-from importlib import resources
 from typing import Any, Literal
 
 import jax
@@ -25,7 +24,7 @@ from rcjax.logs.errors import LogError, spelt_otherwise
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.margin_files import FORMAT, margin_to_json
+from rcjax.model.model_file import FORMAT, margin_to_json
 from rcjax.model.pairs import pairs
 from rcjax.model.provenance import Details
 from rcjax.model.stated import stated_logprobs
@@ -96,15 +95,6 @@ class Fitted:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as JSON (numbers round-trip exactly); never leaves a half-written file."""
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the file of a model, for readers and writers in other languages.
-
-        It is `rcjax/model/model.schema.json`. It accepts every model that `load_model` reads, but cannot say how long
-        lists are, nor what a family of copulas has as parameters, and where these may lie; `load_model` checks it all.
-        """
-        return json.loads(resources.files("rcjax.model").joinpath("model.schema.json").read_text("utf-8"))
 
     def to_json(self) -> dict[str, Any]:
         """The object of its file."""

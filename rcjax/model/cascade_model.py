@@ -6,24 +6,29 @@ confidences are a Markov chain (section 4.3).
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.json_checks import inside, load, name as require_name
+from rcjax._base.codec import Between, Object, codec, list_of, read
+from rcjax._base.json_checks import header, inside, load, require
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.model import chain
 from rcjax.model.calibrated import Calibrated, Fitted
 from rcjax.model.calibration import Calibrator
-from rcjax.model.margin_files import calibrators_from_json, margin_to_json, marginals_from_json
 from rcjax.model.marginals import Marginal
-from rcjax.model.model_file import check_members, check_model, check_parameters
+from rcjax.model.model_file import (
+    FORMAT,
+    ModelFile,
+    calibrators_from_json,
+    margin_to_json,
+    marginals_from_json,
+)
 from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.model.provenance import Details
 
@@ -157,46 +162,57 @@ def _copulas_to_json(copulas: Any) -> dict[str, Any]:
 
 def model_from_json(data: Any) -> CascadeModel:
     """A model from the object of `CascadeModel.to_json`; unknown keys are ignored, problems a ValueError."""
-    models = check_model(data)
-    calibrators = calibrators_from_json(data["calibrators"], data["transform"])
-    return CascadeModel(
-        calibrators=calibrators,
-        marginals=marginals_from_json(data["marginals"], calibrators),
-        copulas=_copulas_from_json(data, len(pairs(len(models)))),
-        cost=jnp.asarray(data["cost"], jnp.result_type(float)),
-        models=models,
-        details=Details.from_json(data.get("details", {})),
-    )
+    model = fitted_from_json(data)
+    if not isinstance(model, CascadeModel):
+        require(False, "marginals", "must be an object", None)
+    return model  # type: ignore[return-value]
 
 
 def fitted_from_json(data: Any) -> Fitted:
     """A model, or where the file tells no dependence of confidences, what there is of each model by itself."""
-    if not isinstance(data, Mapping) or {"marginals", "copula", "copulas"} & {*data}:
-        return model_from_json(data)
-    models = check_model(data, whole=False)
-    calibrators = calibrators_from_json(data["calibrators"], data["transform"])
-    cost, details = jnp.asarray(data["cost"], jnp.result_type(float)), Details.from_json(data.get("details", {}))
-    return Calibrated(calibrators, cost, models, details)
-
-
-def _copulas_from_json(data: Mapping[str, Any], size: int) -> Copula:
-    """The copulas of so many pairs; ValueError names the place of what is wrong with them."""
-    name = require_name(data.get("copula"), "copula")
-    if name != "OneOf":
-        return _family_from_json(name, data.get("copulas"), size, "copulas")
-    members = check_members(data.get("copulas"), size)
-    return OneOf(
-        jnp.asarray(data["copulas"]["index"], int),
-        tuple(_family_from_json(*member, size, f"copulas.members[{i}].copulas") for i, member in enumerate(members)),
+    header(data, FORMAT)
+    file: ModelFile = read(ModelFile, data, "")
+    calibrators = calibrators_from_json(file.calibrators, file.transform)
+    cost, details = jnp.asarray(file.cost, jnp.result_type(float)), Details.from_json(data.get("details", {}))
+    if (file.marginals, file.copula, file.copulas) == (None, None, None):
+        return Calibrated(calibrators, cost, file.models, details)
+    return CascadeModel(
+        calibrators=calibrators,
+        marginals=marginals_from_json(file.marginals, calibrators),
+        copulas=_copulas_from_json(file.copula, file.copulas, len(pairs(len(file.models)))),
+        cost=cost,
+        models=file.models,
+        details=details,
     )
 
 
-def _family_from_json(name: str, parameters: Any, size: int, where: str) -> Copula:
+def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") -> Copula:
+    """The copulas of so many pairs; ValueError names the place of what is wrong with them.
+
+    Args:
+        name: of their family.
+        held: what the file holds of their parameters.
+        size: how many pairs there are.
+        where: the place of the parameters.
+    """
+    values = read(Object, held, where)
+    if read(str, name, where.removesuffix("s")) == "OneOf":
+        members = read(tuple[Object, ...], values.get("members"), f"{where}.members")
+        place = Annotated[int, Between(0, len(members) - 1)]
+        index = list_of(codec(place), size).read(values.get("index"), f"{where}.index")
+        parts = (
+            _copulas_from_json(one.get("copula"), one.get("copulas"), size, f"{where}.members[{i}].copulas")
+            for i, one in enumerate(members)
+        )
+        return OneOf(jnp.asarray(index, int), tuple(parts))
     try:
-        family = as_family(name)
+        family: Any = as_family(name)
     except ValueError as problem:
         raise ValueError(f"{where.removesuffix('s')}: {problem}") from None
-    columns = check_parameters(parameters, where, tuple(f.name for f in dataclasses.fields(family)), size)  # type: ignore
+    columns = {
+        field.name: list_of(codec(float), size).read(values.get(field.name), f"{where}.{field.name}")
+        for field in dataclasses.fields(family)
+    }
     with inside(where):
         return family(**arrays_from_json(columns))
 

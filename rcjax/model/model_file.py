@@ -1,173 +1,221 @@
-"""The JSON values of a fitted model, checked before arrays are made of them.
+"""The file of a fitted model: its JSON values as records, checked when they are read, and the arrays made of them.
 
-Everything but the parameters of its copulas, whose ranges their families know.
+The parameters of its copulas are checked by their families, which know the ranges. Of what models state, a file holds
+only the places that are taken.
 """
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
-from rcjax._base import json_checks as check
-from rcjax._base.json_checks import amount, number, of_length, optional, require, share
-from rcjax.model.margin_files import FORMAT
-from rcjax.policy.calibrations import NO_CONFIDENCE, TRANSFORMS
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcjax._base.codec import Amount, Between, Checked, Names, Object, Positive, Record, Share, check_fields, read
+from rcjax._base.json_checks import inside, require
+from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
+from rcjax.model.calibration import CalibrationStatus, Calibrator
+from rcjax.model.marginals import Atoms, Marginal
+from rcjax.model.stated import SIZES, StatedValues, padded, size_for
+from rcjax.policy.calibrations import NO_CONFIDENCE, Transform
 from rcjax.policy.record import recorded_count
 from rcjax.policy.spec import read_fit
 
-_MOST_STATED = 32
-
-
-_STATUSES = 4  # of a calibrator: see `rcjax.model.calibration`
-
+FORMAT = "rcjax-model"
 
 _LOOSE = 1e-4  # to which probabilities sum to 1: files hold them in single precision, or rounded
 
 
-_pair = partial(of_length, n=2)
+def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
+    return value
 
 
-_CALIBRATORS = {
-    "coefficients": partial(_pair, check=number),
-    "smallest": number,
-    "largest": number,
-    "standard_errors": partial(_pair, check=partial(optional, check=amount)),  # null where there is none
-    "p_values": partial(_pair, check=partial(optional, check=share)),
-    "status": partial(check.whole, high=_STATUSES - 1),
-}
+_Few = Checked(_few)
 
 
-_MARGINALS = {
-    "lowest": share,
-    "highest": share,
-    "mass_lowest": share,
-    "mass_highest": share,
-    "proportion": partial(_pair, check=share),
-    "a": partial(_pair, check=check.positive),
-    "b": partial(_pair, check=check.positive),
-}
+@dataclasses.dataclass(frozen=True)
+class _Stated(Record):
+    logprob: tuple[Annotated[tuple[Annotated[float, Between(high=0.0)] | None, ...], _Few], ...]  # None: of 0
+    confidence: tuple[tuple[Share, ...], ...]
 
 
-def check_model(data: Any, whole: bool = True) -> tuple[str, ...]:
-    """The names of a model's models; ValueError names the place of what cannot be right in its JSON values.
+@dataclasses.dataclass(frozen=True)
+class CalibratorFile(Record):
+    """The calibrators of k models."""
 
-    Args:
-        data: the object of its file.
-        whole: whether it is to have marginals.
-    """
-    check.header(data, FORMAT)
-    models = check.names(data.get("models"), "models")
-    check.choice(data.get("transform"), "transform", TRANSFORMS)
-    calibrators = _columns(data.get("calibrators"), "calibrators", _CALIBRATORS, len(models))
-    _in_order(calibrators, "calibrators", ("smallest", "largest"))
-    _check_stated(data["calibrators"].get("stated"), "calibrators.stated", len(models))
-    if whole:
-        _check_marginals(data.get("marginals"), len(models))
-    of_length(data.get("cost"), "cost", len(models), amount)
-    check_details(data.get("details", {}), "details")
-    return models
+    coefficients: tuple[tuple[float, float], ...]
+    smallest: tuple[float, ...]
+    largest: tuple[float, ...]
+    standard_errors: tuple[tuple[Amount | None, Amount | None], ...]  # None where there is none
+    p_values: tuple[tuple[Share | None, Share | None], ...]
+    status: tuple[Annotated[int, Between(0, max(CalibrationStatus))], ...]
+    stated: _Stated | None = None
 
 
-def _check_marginals(value: Any, k: int) -> None:
-    marginals = _columns(value, "marginals", _MARGINALS, k)
-    _in_order(marginals, "marginals", ("lowest", "highest"))
-    for i, (low, high) in enumerate(zip(marginals["mass_lowest"], marginals["mass_highest"], strict=True)):
-        at = f"marginals.mass_highest[{i}]"
-        require(low + high <= 1 + _LOOSE, at, "must be at most 1 − mass_lowest", high)
-    _check_atoms(value.get("atoms"), "marginals.atoms", marginals)
-    for i, weights in enumerate(marginals["proportion"]):
-        require(abs(sum(weights) - 1) <= _LOOSE, f"marginals.proportion[{i}]", "must sum to 1", weights)
+@dataclasses.dataclass(frozen=True)
+class _Atoms(Record):
+    value: tuple[Annotated[tuple[Share, ...], _Few], ...]
+    mass: tuple[tuple[Share, ...], ...]
 
 
-def _check_stated(value: Any, where: str, k: int) -> None:
-    """ValueError unless it is None, or the values that each of k models states, with their calibrated confidences."""
-    if value is None:
+@dataclasses.dataclass(frozen=True)
+class MarginalFile(Record):
+    """The marginals of k models."""
+
+    lowest: tuple[Share, ...]
+    highest: tuple[Share, ...]
+    mass_lowest: tuple[Share, ...]
+    mass_highest: tuple[Share, ...]
+    proportion: tuple[tuple[Share, Share], ...]
+    a: tuple[tuple[Positive, Positive], ...]
+    b: tuple[tuple[Positive, Positive], ...]
+    atoms: _Atoms | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Details(Record):
+    """What rcjax itself reads of the details of a model."""
+
+    provenance: Object = dataclasses.field(default_factory=dict)
+    fit: Annotated[Object, Checked(read_fit)] = dataclasses.field(default_factory=dict)
+    reference: Object | None = None
+    prices: Mapping[str, Mapping[str, Amount]] | None = None
+    copulas: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        recorded_count(self.provenance, "queries", 0)
+
+
+def _details(value: Any, where: str) -> Any:
+    read(_Details, value, where)
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFile(Record):
+    """The file of a model; without marginals and copulas, of what there is of each model by itself."""
+
+    models: Names
+    transform: Transform
+    calibrators: CalibratorFile
+    cost: tuple[Amount, ...]
+    marginals: MarginalFile | None = None
+    copula: str | None = None
+    copulas: Object | None = None
+    details: Annotated[object, Checked(_details)] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("calibrators", "cost", "marginals"):
+            _of_models(getattr(self, name), name, len(self.models))
+        with inside("calibrators"):
+            _at_most(self.calibrators, "smallest", "largest")
+            _check_stated(self.calibrators.stated)
+        if self.marginals is not None:
+            with inside("marginals"):
+                _check_marginals(self.marginals)
+
+
+def _of_models(value: Any, where: str, k: int) -> None:
+    """ValueError unless a list, or each list of a record and of those in it, has an entry for each of k models."""
+    if isinstance(value, tuple):
+        require(len(value) == k, where, f"must be a list of {k}", value)
+    elif value is not None:
+        for name, column in vars(value).items():
+            _of_models(column, f"{where}.{name}", k)
+
+
+def _at_most(record: Any, low: str, high: str) -> None:
+    for i, (one, other) in enumerate(zip(getattr(record, low), getattr(record, high), strict=True)):
+        require(one <= other, f"{low}[{i}]", f"must be at most `{high}`", one)
+
+
+def _check_rows(record: Any, where: str) -> None:
+    """ValueError unless rows of the one list are as long as those of the other."""
+    (one, rows), (other, others) = vars(record).items()
+    for i, (row, beside) in enumerate(zip(rows, others, strict=True)):
+        require(len(row) == len(beside), f"{where}.{other}[{i}]", f"must have as many as `{one}`", len(beside))
+
+
+def _check_stated(stated: _Stated | None) -> None:
+    if stated is None:
         return
-    columns = _rows_of(value, where, {"logprob": partial(optional, check=_logprob), "confidence": share}, k)
-    for i, row in enumerate(columns["logprob"]):
+    _check_rows(stated, "stated")
+    for i, row in enumerate(stated.logprob):
         rising = [-inf if entry is None else entry for entry in row]
-        require(all(a < b for a, b in pairwise(rising)), f"{where}.logprob[{i}]", "must rise", list(row))
-        read = zip(row, columns["confidence"][i], strict=True)
-        confidence = [calibrated for raw, calibrated in read if raw != NO_CONFIDENCE]
+        require(all(a < b for a, b in pairwise(rising)), f"stated.logprob[{i}]", "must rise", row)
+        pairs = zip(row, stated.confidence[i], strict=True)
+        confidence = [calibrated for raw, calibrated in pairs if raw != NO_CONFIDENCE]
         monotone = confidence in (sorted(confidence), sorted(confidence, reverse=True))
-        require(monotone, f"{where}.confidence[{i}]", "must rise, or fall", confidence)
+        require(monotone, f"stated.confidence[{i}]", "must rise, or fall", confidence)
 
 
-def _check_atoms(value: Any, where: str, marginals: Mapping[str, Sequence[Any]]) -> None:
-    """ValueError unless it is None, or point masses between the ends of each of the marginals."""
-    if value is None:
-        return
-    columns = _rows_of(value, where, {"value": share, "mass": share}, len(marginals["lowest"]))
-    ends = zip(marginals["mass_lowest"], marginals["mass_highest"], strict=True)
-    for i, (low, high) in enumerate(ends):
-        values, held = list(columns["value"][i]), sum(columns["mass"][i]) + low + high
-        require(values == sorted(values), f"{where}.value[{i}]", "must rise", values)
-        require(held <= 1 + _LOOSE, f"{where}.mass[{i}]", "must, with the masses at the ends, be at most 1", held)
+def _check_marginals(marginals: MarginalFile) -> None:
+    _at_most(marginals, "lowest", "highest")
+    atoms = marginals.atoms
+    if atoms is not None:
+        _check_rows(atoms, "atoms")
+        for i, values in enumerate(atoms.value):
+            require(list(values) == sorted(values), f"atoms.value[{i}]", "must rise", values)
+    for i, (low, high) in enumerate(zip(marginals.mass_lowest, marginals.mass_highest, strict=True)):
+        require(low + high <= 1 + _LOOSE, f"mass_highest[{i}]", "must be at most 1 − mass_lowest", high)
+        mass = low + high + sum(() if atoms is None else atoms.mass[i])
+        require(mass <= 1 + _LOOSE, f"atoms.mass[{i}]", "must, with the masses at the ends, be at most 1", mass)
+    for i, weights in enumerate(marginals.proportion):
+        require(abs(sum(weights) - 1) <= _LOOSE, f"proportion[{i}]", "must sum to 1", weights)
 
 
-def _rows_of(value: Any, where: str, checks: Mapping[str, Any], k: int) -> dict[str, tuple[tuple[Any, ...], ...]]:
-    """Two columns of k rows, each row of one as long as that of the other, with the check of their entries."""
-    lists = {name: partial(check.entries, check=check_one) for name, check_one in checks.items()}
-    columns, names = _columns(value, where, lists, k), tuple(checks)
-    for i, rows in enumerate(zip(*columns.values(), strict=True)):
-        sizes = [len(row) for row in rows]
-        require(sizes[0] <= _MOST_STATED, f"{where}.{names[0]}[{i}]", f"must have at most {_MOST_STATED}", sizes[0])
-        require(sizes[0] == sizes[1], f"{where}.{names[1]}[{i}]", f"must have as many as `{names[0]}`", sizes[1])
-    return columns
+def arrays_of(part: Any) -> dict[str, Any]:
+    """Field → array, of the lists of a record."""
+    columns = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return arrays_from_json({name: column for name, column in columns.items() if isinstance(column, tuple)})
 
 
-def _logprob(value: Any, where: str) -> float:
-    return number(value, where, high=0.0)
+def calibrators_from_json(data: Any, transform: Transform) -> Calibrator:
+    """The inverse of `margin_to_json`, with the transform of the raw confidences."""
+    file = read(CalibratorFile, data, "calibrators")
+    calibrators = Calibrator(**arrays_of(file), transform=transform)
+    if file.stated is None:
+        return calibrators
+    logprobs = [[-np.inf if value is None else value for value in row] for row in file.stated.logprob]
+    size = size_for(max(map(len, logprobs)))
+    columns = (_padded_rows(rows, size, np.nan) for rows in (logprobs, file.stated.confidence))
+    return dataclasses.replace(calibrators, stated=StatedValues(*columns))
 
 
-def check_details(value: Any, where: str) -> None:
-    """ValueError unless it is what a model keeps of its log and its fit, as far as rcjax reads it."""
-    details = check.items(value, where, check.frozen)
-    provenance = check.items(details.get("provenance", {}), f"{where}.provenance", check.as_it_is)
-    with check.inside(where):
-        recorded_count(provenance, "queries", 0)
-    read_fit(details.get("fit", {}), f"{where}.fit")
-    for name, kind in (("reference", Mapping), ("prices", Mapping), ("copulas", Sequence)):
-        held = details.get(name)
-        what = "must be an object, or null" if kind is Mapping else "must be a list, or null"
-        fits = held is None or (isinstance(held, kind) and not isinstance(held, str))
-        require(fits, f"{where}.{name}", what, held)
-    optional(details.get("prices"), f"{where}.prices", partial(check.items, check=check.amounts))
+def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
+    """The inverse of `margin_to_json`; atoms have as many places as the values that are stated."""
+    file = read(MarginalFile, data, "marginals")
+    marginals = Marginal(**arrays_of(file))
+    if file.atoms is None:
+        return marginals
+    size = max(map(len, file.atoms.value))
+    size = size_for(size) if calibrators.stated is None else max(size, calibrators.stated.logprob.shape[-1])
+    value, mass = _padded_rows(file.atoms.value, size, np.inf), _padded_rows(file.atoms.mass, size, 0.0)
+    return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))
 
 
-def check_members(value: Any, pairs: int) -> tuple[tuple[str, Any], ...]:
-    """The names and parameters of the families of a model with several; `value` tells which pair has which."""
-    copulas = check.items(value, "copulas", check.as_it_is)
-    members = check.entries(copulas.get("members"), "copulas.members", partial(check.items, check=check.as_it_is))
-    of_length(copulas.get("index"), "copulas.index", pairs, partial(check.whole, high=len(members) - 1))
-    return tuple(
-        (check.name(member.get("copula"), f"copulas.members[{i}].copula"), member.get("copulas"))
-        for i, member in enumerate(members)
-    )
+def margin_to_json(part: Calibrator | Marginal) -> dict[str, Any]:
+    """Field → lists, of k models; of the values that models state the places that are taken, the log of 0 as null."""
+    name = "stated" if isinstance(part, Calibrator) else "atoms"
+    data, values = arrays_to_json(dataclasses.replace(part, **{name: None})), getattr(part, name)
+    del data[name]
+    if values is None:
+        return data
+    columns = {field: np.asarray(column) for field, column in vars(values).items()}
+    taken = ~np.isnan(columns["logprob"]) if "logprob" in columns else columns["mass"] > 0
+    rows = {
+        field: [row[there].tolist() for row, there in zip(column, taken, strict=True)]
+        for field, column in columns.items()
+    }
+    return data | {name: plain(rows)}  # the logarithm of 0 as null
 
 
-def check_parameters(value: Any, where: str, names: Sequence[str], pairs: int) -> dict[str, tuple[float, ...]]:
-    """The parameters of a family, by name; other keys are left out.
-
-    Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        names: of the parameters.
-        pairs: how many values each has.
-    """
-    return _columns(value, where, dict.fromkeys(names, number), pairs)
-
-
-def _columns(value: Any, where: str, checks: Mapping[str, Any], n: int) -> dict[str, tuple[Any, ...]]:
-    """The named lists of an object, of n entries each."""
-    columns = check.items(value, where, check.as_it_is)
-    return {name: of_length(columns.get(name), f"{where}.{name}", n, read) for name, read in checks.items()}
-
-
-def _in_order(columns: Mapping[str, Sequence[float]], where: str, names: tuple[str, str]) -> None:
-    """ValueError where an entry of the first column is above that of the second."""
-    for i, (low, high) in enumerate(zip(*(columns[name] for name in names), strict=True)):
-        require(low <= high, f"{where}.{names[0]}[{i}]", f"must be at most `{names[1]}`", low)
+def _padded_rows(rows: Sequence[Sequence[float]], size: int, behind: float) -> jax.Array:
+    """(k, V) rows of several lengths in so many places, with something behind them."""
+    return jnp.asarray(np.stack([padded(row, size, behind) for row in rows]), jnp.result_type(float))

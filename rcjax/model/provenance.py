@@ -13,8 +13,7 @@ import numpy as np
 from rcjax._base.extras import version
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
-from rcjax.policy.reference import SAME_AS
-from rcjax.policy.scores import SCORES
+from rcjax.policy.counted import SAME_AS, SCORES
 
 
 def describe_fit(log: Log) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Self
 
-from rcjax._base.codec import Checked, Positive, check_fields, read
+from rcjax._base.codec import Checked, Positive, Record, read
 from rcjax._base.json_checks import choice, require
 
 #: Queries within which a balance is to be brought back: fewer follow more closely, and wander more on the ladder.
@@ -122,7 +122,7 @@ class Bill(Following):
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class Period(Record):
     """Money for each day, week (from Monday on) or month of the calendar, in UTC.
 
     Args:
@@ -135,9 +135,6 @@ class Period:
 
     money: Positive
     every: Annotated[str, Checked(partial(choice, allowed=tuple(PERIODS)), {"enum": [*PERIODS]})]
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def around(self, time: float) -> tuple[float, float]:
         """(the start, the end) of the period that a time is in, all in seconds since 1970."""

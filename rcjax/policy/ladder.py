@@ -9,8 +9,9 @@ bill (`rcjax.policy.following`). With nothing but the standard library:
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -19,9 +20,11 @@ from typing import Annotated, Any
 
 from rcjax._base.codec import Amount, Filled, Object, Positive, check_fields, read, schema_of_fields, written
 from rcjax._base.hashing import draw_lot
-from rcjax._base.json_checks import header, number, require
+from rcjax._base.json_checks import header, load, number, require
+from rcjax.policy.any_policy import AnyPolicy
+from rcjax.policy.calibrations import Calibration
 from rcjax.policy.following import Bill, Following, Period, PeriodBill
-from rcjax.policy.policy import SHARED, AnyPolicy, Decision, Policy, own_schema, policy_of
+from rcjax.policy.policy import SHARED, Decision, Policy, own_schema, policy_of
 
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
@@ -106,6 +109,27 @@ class Ladder(AnyPolicy):
             read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
             for index, rung in enumerate(self.rungs)
         )
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models that may be asked, by expected cost of a call."""
+        cost = self.cost
+        return tuple(sorted(cost, key=cost.__getitem__))
+
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """Expected cost of a call per model, in money per query."""
+        return _merged(rung.cost for rung in self.rungs)
+
+    @property
+    def prices(self) -> Mapping[str, Mapping[str, float]] | None:
+        """Money per million tokens by kind of token, per model, where known."""
+        return _merged(rung.prices or {} for rung in self.rungs) or None
+
+    @property
+    def calibrations(self) -> Mapping[str, Calibration]:
+        """How each model's raw confidence becomes a calibrated one."""
+        return _merged(rung.calibrations for rung in self.rungs)
 
     def followed(self, *, follows: bool, period: Period | None) -> Ladder:
         """The same ladder, for a service that follows its budget, or money for a period, or does not.
@@ -224,6 +248,14 @@ class Ladder(AnyPolicy):
         return place | {"required": needed, "properties": place["properties"] | rungs | common["properties"]}
 
 
+def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One mapping of several, the first of which to have a key tells its value."""
+    merged: dict[str, Any] = {}
+    for mapping in mappings:
+        merged = {**mapping, **merged}
+    return merged
+
+
 def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) -> dict[str, float | None]:
     """Errors saved per unit of money from one rung to the next, and what one costs; empty if that is nothing."""
     errors, costs = (penalty(low), penalty(high)), (low.get("cost"), high.get("cost"))
@@ -237,3 +269,21 @@ def penalty(expected: Mapping[str, float | None]) -> float | None:
     """The error, and refusals at their price."""
     error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
     return error if error is None or not price or not refused else error + price * refused
+
+
+#: The classes by the "format" of their files.
+KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Ladder)}
+
+
+def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
+    """Read a policy or a ladder of policies from a file: `Policy.load(path)` and its like.
+
+    The "format" in the file says which of the two it is.
+    """
+    return load(path, policy_from_json)
+
+
+def policy_from_json(data: Any) -> AnyPolicy:
+    """A policy or a ladder from the object of its `to_json`, as its "format" says; problems a ValueError."""
+    form = data.get("format") if isinstance(data, Mapping) else None
+    return KINDS.get(form if isinstance(form, str) else "", Policy).from_json(data)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Real
@@ -35,10 +35,9 @@ from rcjax._base.codec import (
     written,
 )
 from rcjax._base.json_checks import require
-from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
-from rcjax.policy.following import Following, Period
+from rcjax.policy.any_policy import AnyPolicy
+from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration
 from rcjax.policy.rules import Agreement, Rule, Table, check_agreements, check_rules, threshold_of
-from rcjax.policy.saved import Saved
 
 #: What the policy of a segment has of its own, and what all policies of a file share.
 OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")
@@ -83,106 +82,6 @@ class Abstain:
 Decision = Answer | Defer | Abstain
 
 
-class AnyPolicy(Saved):
-    """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
-
-    A `Policy` is the only rung of itself.
-    """
-
-    __slots__ = ()
-
-    rungs: Any  # a tuple of `Policy`
-    position: Any  # from 0 to the number of rungs less 1
-    policies: Any  # a tuple of `Policy`: the rungs on either side of the position
-    weights: Any  # a tuple of the share of the queries that goes by each of these
-    expected: Any  # by name, what the tuning promised
-    provenance: Any  # where it comes from; JSON values
-
-    budget, follows, period = None, False, None  # as of a `Ladder`: a policy of one rung has nowhere to move
-
-    def followed(self, *, follows: bool, period: Period | None) -> AnyPolicy:
-        """The same policy, for a service that follows its budget, or money for a period, or does not.
-
-        Args:
-            follows: whether it does.
-            period: the money; None if the budget is for each query.
-        """
-        return self
-
-    def new_bill(self, time: float) -> Following | None:
-        """What a service that begins at a time follows, moving along the rungs; None: it stays at the position.
-
-        Args:
-            time: in seconds since 1970.
-        """
-        return None
-
-    @property
-    def costs(self) -> tuple[float, ...]:
-        """What each rung was tuned to cost, money per query."""
-        return tuple(rung.expected["cost"] for rung in self.rungs)
-
-    def choose(
-        self, query: int | str | None = None, position: float | None = None, segment: str | None = None
-    ) -> Policy:
-        """The policy that answers a query: of the rung that `rung_of` draws, that for its segment.
-
-        Args:
-            query: its id.
-            position: where a service stands; by default the ladder's own.
-            segment: that of the query, where policies have segments.
-        """
-        return self.rungs[self.rung_of(query, position)].of_segment(segment)
-
-    def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
-        """Which rung a query goes by: of a `Ladder` one of two, by a hash of the query."""
-        return 0
-
-    @property
-    def segment_column(self) -> str | None:
-        """The column of the log that told the segments of its queries; None for a policy that has none."""
-        return self.provenance.get("tuning", {}).get("segment")
-
-    def _with_parts(self, change: Callable[[Policy], Policy]) -> Any:
-        """The same, each rung of which is what a function makes of it."""
-        return change(self.rungs[0])
-
-    @property
-    def transform(self) -> Transform:
-        """How raw confidences are transformed: those of the first model of the first rung."""
-        part = self.rungs[0]
-        return part.calibrations[part.first].transform
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """All models that may be asked: of a policy in its order, of several by expected cost of a call."""
-        cost = self.cost
-        return tuple(sorted(cost, key=cost.__getitem__))
-
-    @property
-    def cost(self) -> Mapping[str, float]:
-        """Expected cost of a call per model, in money per query."""
-        return _merged(rung.cost for rung in self.rungs)
-
-    @property
-    def prices(self) -> Mapping[str, Mapping[str, float]] | None:
-        """Money per million tokens by kind of token, per model, where known."""
-        return _merged(rung.prices or {} for rung in self.rungs) or None
-
-    @property
-    def calibrations(self) -> Mapping[str, Calibration]:
-        """How each model's raw confidence becomes a calibrated one."""
-        return _merged(rung.calibrations for rung in self.rungs)
-
-
-def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One mapping of several, the first of which to have a key tells its value."""
-    merged: dict[str, Any] = {}
-    for mapping in mappings:
-        merged = {**mapping, **merged}
-    return merged
-
-
 @dataclass(frozen=True, slots=True)
 class Policy(AnyPolicy):
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
@@ -221,10 +120,10 @@ class Policy(AnyPolicy):
 
     FORMAT = "rcjax-policy"
 
-    models: Names = field()  # `field()`, as what `AnyPolicy` has is no default
-    calibrations: Mapping[str, Calibration] = field()
+    models: Names
+    calibrations: Mapping[str, Calibration]
     rules: Mapping[str, Table]
-    cost: Mapping[str, Amount] = field()
+    cost: Mapping[str, Amount]
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     expected: Mapping[str, float | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from rcjax._base.codec import Amount, Checked, Names, Object, check_fields, keyed, read, written
+from rcjax._base.codec import Amount, Checked, Names, Object, Record, keyed, read, written
 from rcjax._base.tokens import PRICES
 from rcjax.policy.spec import Spec, read_search
 
@@ -31,15 +31,12 @@ Prices = Mapping[str, Annotated[Mapping[str, Amount], Checked(_of_tokens)]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
+class _Asked(Record):
     """What rcjax itself reads of how a model was asked."""
 
     signal: str
     options: Object = dataclasses.field(default_factory=dict)
     prices: Annotated[Mapping[str, Amount], Checked(_of_tokens)] | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from rcjax._base.codec import Checked, Filled, Share, check_fields, keyed
+from rcjax._base.codec import Checked, Filled, Record, Share, check_fields, keyed
 from rcjax._base.json_checks import name, require
 from rcjax.policy.answers import Comparison, comparable
 
@@ -76,7 +76,7 @@ def threshold_of(table: tuple[Rule, ...]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Record):
     """What a model does by whether its answer is that of an earlier model.
 
     Where the two are equal, its answer is kept. Where they differ, another model is asked. Where one of them is not
@@ -98,9 +98,6 @@ class Agreement:
     earlier: str
     model: str
     compare: Comparison = "text"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Whether two answers are equal; None where one of them is not known."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import (
     Amount,
@@ -296,27 +296,3 @@ def read_fit(value: Any, where: str) -> dict[str, Any]:
     for name in options:
         choice(name, where, ("copula", "method", "criterion"))
     return Spec.from_json(options, where).fit
-
-
-class SpecFields(TypedDict, total=False):
-    """The fields of `Spec` as `rcjax.tune` takes them, for type checkers."""
-
-    budget: float | None
-    max_error: float | None
-    error_cost: float | None
-    lam: float | None
-    cascade: str | Sequence[Any] | None
-    chain: Literal["exact", "paper"]
-    copula: Any
-    method: Literal["tau", "likelihood"] | None
-    criterion: Literal["aic", "cv"] | None
-    transform: Transform | Literal["auto"]
-    abstain_price: float | None
-    confidence: float | None
-    judged: bool
-    intervals: bool
-    follows: bool
-    period: Period | None
-    segment: str | None
-    second_cost: float
-    max_seconds: float | str | None

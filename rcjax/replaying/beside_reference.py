@@ -11,9 +11,7 @@ import numpy as np
 from rcjax._base.wording import percent
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.reference import JUDGED_SAME
-from rcjax.policy.scores import counted_by
+from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.replaying.curves import error_interval
 from rcjax.replaying.replay import replay
 

@@ -30,7 +30,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.plots import plot_frontier
-from rcjax.policy.reference import BY_ANSWER
+from rcjax.policy.counted import BY_ANSWER
 from rcjax.policy.targets import Target
 from rcjax.report.drawings import draw_checks, positions, style, to_svg
 from rcjax.report.findings import Findings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rcjax._base.json_checks import thawed
+from rcjax._base.codec import written
 from rcjax.signals.checks import FORMS, Check, is_check
 from rcjax.signals.chosen import chosen_choice
 from rcjax.signals.measures import normalise_answer
@@ -101,7 +101,7 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
     """
     current = record_signal(signal)
     compared = [name for name in current if name in record and name != _VERSION]
-    names = [name for name in compared if thawed(current[name]) != thawed(record[name])]
+    names = [name for name in compared if written(current[name]) != written(record[name])]
     return f"{names[0]} is {current[names[0]]!r}, not {record[names[0]]!r}" if names else None
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.arguments import instance
-from rcjax._base.json_checks import choice, frozen
+from rcjax._base.codec import frozen
+from rcjax._base.json_checks import choice
 from rcjax.logs.errors import near
 from rcjax.logs.prices import read_prices
 from rcjax.sweeps.problems import check_settings
@@ -59,7 +60,7 @@ def _check(settings: dict[str, Any]) -> None:
     instance(settings.get("prices", ""), (str, Mapping), "prices")
     if isinstance(settings.get("prices"), Mapping):
         read_prices(settings["prices"])
-    choice(settings.get("task", TASKS[0]), TASKS, "task")
+    choice(settings.get("task", TASKS[0]), "task", TASKS)
     swept = inspect.signature(check_settings).parameters
     check_settings(**{name: settings.get(name, everything[name].default) for name in swept})
 

@@ -22,7 +22,7 @@ from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.searches import cascade_names
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.margin_files import (
+from rcjax.model.model_file import (
     calibrators_from_json,
     margin_to_json,
     marginals_from_json,

@@ -2,14 +2,14 @@
 
 import dataclasses
 import warnings
-from typing import Any, Unpack
+from typing import Any
 
 from rcjax._base.arguments import instance
 from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import OddLogWarning, oddities
-from rcjax.policy.spec import Spec, SpecFields
+from rcjax.policy.spec import Spec
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.select import BY_LABELS, SearchedBy
 from rcjax.tuning.tune import Tuned, tune_in_stages
@@ -24,7 +24,7 @@ def searched_by(search: Any) -> SearchedBy:
     return BY_MODEL
 
 
-def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Unpack[SpecFields]) -> Tuned:
+def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Any) -> Tuned:
     """Find the best cascades for a log, at every trade-off of error and cost, and the policy for a target.
 
     Args:

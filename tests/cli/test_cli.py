@@ -10,7 +10,7 @@ from tiers import thorough
 
 import rcjax
 from rcjax.cli import parsers
-from rcjax.policy.policy_files import policy_from_json
+from rcjax.policy.ladder import policy_from_json
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")

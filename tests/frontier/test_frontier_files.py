@@ -9,8 +9,8 @@ import pytest
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.frontier.bands import Bands
-from rcjax.frontier.frontier_files import load_frontier
+from rcjax.frontier.bands import Bands, check_level
+from rcjax.frontier.frontier_files import frontier_from_json, load_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -36,17 +36,38 @@ def banded(demo, demo_lam):
     frontier = solve_frontier(demo, lam=demo_lam)
     rng = np.random.default_rng(0)
     error, cost = (jnp.asarray(np.sort(rng.uniform(size=(len(demo_lam), 2)))) for _ in range(2))
-    bands = Bands(error, cost, level=0.9, replicates=200)
+    bands = Bands(error, cost, level=0.9, replicates=200, abstention=cost)
     return dataclasses.replace(frontier, bands=bands)
 
 
 def test_bands_survive_a_file(banded, tmp_path):
     banded.save(tmp_path / "frontier.json")
     loaded = load_frontier(tmp_path / "frontier.json")
-    for name in ("error", "cost"):
+    for name in ("error", "cost", "abstention"):
         np.testing.assert_array_equal(getattr(loaded.bands, name), getattr(banded.bands, name), err_msg=name)
     assert (loaded.bands.level, loaded.bands.replicates) == (0.9, 200)
     assert loaded.point(2) == banded.point(2)
+
+
+@pytest.mark.parametrize("name", ["error_interval", "cost_interval", "abstention_interval"])
+@pytest.mark.parametrize("damage", [None, [0.1], "wide", [0.2, 0.1]])
+def test_damaged_intervals_are_refused(banded, name, damage):
+    data = banded.to_json()
+    data["frontier"][2][name] = damage
+    with pytest.raises(ValueError, match=rf"frontier\[2\]\.{name}: "):
+        frontier_from_json(data)
+
+
+@pytest.mark.parametrize("head", [{}, {"level": 0.9}, {"level": 1, "replicates": 3}, [], None])
+def test_a_damaged_head_is_refused(banded, head):
+    with pytest.raises(ValueError, match="bands"):
+        frontier_from_json(banded.to_json() | {"bands": head})
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.1, float("nan")])
+def test_a_level_that_no_interval_has_is_refused(level):
+    with pytest.raises(ValueError, match=f"level is {level}"):
+        check_level(level)
 
 
 def test_a_policy_expects_what_the_bands_say(banded):

@@ -10,7 +10,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.cells import CELL, QUERY, Cells
-from rcjax.policy.reference import Reference
+from rcjax.policy.counted import Reference
 
 N, MODELS = 4, ("small", "large")
 ROWS = {

@@ -8,7 +8,7 @@ from imports import modules
 from policy_samples import make_ladder, make_policy
 
 from rcjax.policy import AnyPolicy, Rule
-from rcjax.policy.policy_files import KINDS, policy_from_json
+from rcjax.policy.ladder import KINDS, policy_from_json
 from rcjax.policy.record import with_spec
 from rcjax.policy.spec import Spec
 

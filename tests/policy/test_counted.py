@@ -2,8 +2,7 @@
 
 import pytest
 
-from rcjax.policy.reference import Reference, recorded_reference
-from rcjax.policy.scores import Scores, counted_by, recorded_counted, recorded_scores
+from rcjax.policy.counted import Reference, Scores, counted_by, recorded_counted, recorded_reference, recorded_scores
 
 LARGE = Reference("large", "exact", "differences")
 

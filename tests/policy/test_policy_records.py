@@ -12,7 +12,7 @@ from tiers import examples
 import rcjax
 from rcjax.cli import inputs
 from rcjax.logs.kept_sample import read_reference
-from rcjax.policy.policy_files import policy_from_json
+from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.record import recorded_count, recorded_prices, recorded_tuning
 from rcjax.tuning.overlap import overlap
 

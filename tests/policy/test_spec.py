@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rcjax.policy.spec import Spec, SpecError, SpecFields
+from rcjax.policy.spec import Spec, SpecError
 from rcjax.policy.targets import TARGETS, SecondsLimit
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
@@ -69,7 +69,3 @@ def test_a_spec_is_a_value_with_one_target():
     assert caught.value.say("--{}".format) == "give one target, not --budget and --lam"
     with pytest.raises(ValueError, match=r"lam is -1\.0; it must be a positive number"):
         Spec(lam=-1.0)
-
-
-def test_type_checkers_know_the_fields():
-    assert SpecFields.__annotations__.keys() == Spec.__dataclass_fields__.keys()

@@ -8,7 +8,7 @@ from judged_logs import MODELS, judged_log
 
 import rcjax
 from rcjax.policy import Scores
-from rcjax.policy.reference import JUDGED_SAME
+from rcjax.policy.counted import JUDGED_SAME
 from rcjax.replaying.beside_reference import beside_reference
 from rcjax.replaying.curves import error_interval, wilson_interval
 

@@ -14,7 +14,7 @@ from reference_logs import write_answers
 
 import rcjax
 from rcjax._base.wording import percent
-from rcjax.policy.reference import Reference
+from rcjax.policy.counted import Reference
 from rcjax.policy.targets import Target
 from rcjax.report.page import _command, _model, _target
 from rcjax.tuning.tune import describe_models

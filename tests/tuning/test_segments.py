@@ -13,7 +13,7 @@ from scripted_cascade import good, script
 
 import rcjax
 from rcjax.logs import with_segments
-from rcjax.policy.policy_files import policy_from_json
+from rcjax.policy.ladder import policy_from_json
 from rcjax.serving.cascade import Cascade
 from rcjax.signals import Choice
 

@@ -21,7 +21,7 @@ from rcjax.collecting.graders.numbers import NumberGrader, is_number
 from rcjax.collecting.graders.programs import function_grader, program_grader
 from rcjax.collecting.graders.texts import ComparisonGrader, contains, exact, right_choice
 from rcjax.collecting.questions import Question
-from rcjax.policy.reference import BY_ANSWER
+from rcjax.policy.counted import BY_ANSWER
 from rcjax.signals.chosen import chosen_choice
 
 #: Graders that compare texts, by name.

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import visible
+from rcjax.policy.counted import recorded_reference
 from rcjax.policy.following import PeriodBill
+from rcjax.policy.ladder import load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.policy_files import load_policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
-from rcjax.policy.reference import recorded_reference
 from rcjax.policy.rules import Rule
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog

@@ -1,0 +1,140 @@
+"""What a policy and a ladder of policies have in common: rungs and a position, and files of a format of their own.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from rcjax._base.codec import description, file_schema, read
+from rcjax._base.files import write_atomically
+from rcjax._base.json_checks import SCHEMA_VERSION, header, load
+from rcjax.policy.calibrations import Transform
+from rcjax.policy.following import Following, Period
+
+
+class AnyPolicy:
+    """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
+
+    A `Policy` is the only rung of itself.
+    """
+
+    __slots__ = ()
+
+    FORMAT: ClassVar[str]
+    rungs: Any  # a tuple of `Policy`
+    position: Any  # from 0 to the number of rungs less 1
+    policies: Any  # a tuple of `Policy`: the rungs on either side of the position
+    weights: Any  # a tuple of the share of the queries that goes by each of these
+    models: Any  # a tuple of the names of all that may be asked
+    calibrations: Any  # by model, how a raw confidence becomes a calibrated one
+    cost: Any  # by model, the expected money of a call
+    prices: Any  # by model, money per million tokens by kind of token; None where they are not known
+    expected: Any  # by name, what the tuning promised
+    provenance: Any  # where it comes from; JSON values
+
+    budget, follows, period = None, False, None  # as of a `Ladder`: a policy of one rung has nowhere to move
+
+    def followed(self, *, follows: bool, period: Period | None) -> AnyPolicy:
+        """The same policy, for a service that follows its budget, or money for a period, or does not.
+
+        Args:
+            follows: whether it does.
+            period: the money; None if the budget is for each query.
+        """
+        return self
+
+    def new_bill(self, time: float) -> Following | None:
+        """What a service that begins at a time follows, moving along the rungs; None: it stays at the position.
+
+        Args:
+            time: in seconds since 1970.
+        """
+        return None
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """What each rung was tuned to cost, money per query."""
+        return tuple(rung.expected["cost"] for rung in self.rungs)
+
+    def choose(self, query: int | str | None = None, position: float | None = None, segment: str | None = None) -> Any:
+        """The policy that answers a query: of the rung that `rung_of` draws, that for its segment.
+
+        Args:
+            query: its id.
+            position: where a service stands; by default the ladder's own.
+            segment: that of the query, where policies have segments.
+        """
+        return self.rungs[self.rung_of(query, position)].of_segment(segment)
+
+    def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
+        """Which rung a query goes by: of a `Ladder` one of two, by a hash of the query."""
+        return 0
+
+    @property
+    def segment_column(self) -> str | None:
+        """The column of the log that told the segments of its queries; None for a policy that has none."""
+        return self.provenance.get("tuning", {}).get("segment")
+
+    def _with_parts(self, change: Callable[[Any], Any]) -> Any:
+        """The same, each rung of which is what a function makes of it."""
+        return change(self.rungs[0])
+
+    @property
+    def transform(self) -> Transform:
+        """How raw confidences are transformed: those of the first model of the first rung."""
+        part = self.rungs[0]
+        return part.calibrations[part.first].transform
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """How its files begin."""
+        return {"format": self.FORMAT, "schema_version": SCHEMA_VERSION}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object, the inverse of `from_json`."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Build it from the object of `to_json`; unknown keys are ignored, problems a ValueError."""
+        header(data, cls.FORMAT)
+        return read(cls, data, "")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a JSON file at once: who reads it sees the old file or the new one, whole.
+
+        Raises OSError where the file cannot be written; the file that was there is then untouched.
+        """
+        write_atomically(path, json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read it from a file that `save` wrote.
+
+        Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
+        """
+        return load(path, cls.from_json)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of the file, for readers and writers in other languages.
+
+        It is made of the types that files are read by, and accepts every file that `load` reads. What relates one part
+        of a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
+        `up_to` of a model increase, and the last is 1, that asks go to later models, that `smallest` is at most
+        `largest`; that the costs of rungs rise, and the position is on one of them. `load` checks it all.
+        """
+        return file_schema(cls.FORMAT, {"description": description(cls)} | cls._schema())
+
+    @classmethod
+    def _schema(cls) -> dict[str, Any]:
+        """That of the object, but for what all files have."""
+        raise NotImplementedError
