@@ -67,7 +67,7 @@ def _root(
 ) -> None:
     """Confidence thresholds for LLM cascades, from a log of what the models answered.
 
-    A cascade asks a cheap model first and a dearer one only where the cheap one is unsure. To look at it, without
+    A cascade asks a cheap model first and a larger one only if the cheap one is unsure. To look at it, without
     data: `rcjax demo`. With answers in a log: `rcjax tune LOG`. With questions: `rcjax collect`. With only an endpoint:
     `rcjax serve`.
     """

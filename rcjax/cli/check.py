@@ -46,8 +46,9 @@ def check(
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
 
     Holds the calibration and the confidences of each model, and the error and the cost of the policy, to what they were
-    when it was tuned, and tests whether tuning again would gain. A figure alarms where it is large enough to matter and
-    chance does not explain it. The queries of LOG must be answered by all models of the policy, and labelled.
+    when it was tuned, and tests whether tuning again would gain. A figure raises an alarm if it is large
+    enough to matter and chance does not explain it. The queries of LOG must be answered by all models of the policy,
+    and labelled.
     """
     if alarm is not None and not 0 < alarm < 1:
         raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")

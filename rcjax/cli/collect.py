@@ -38,7 +38,7 @@ def collect(
         typer.Option("--out", "-o", metavar="FILE", help="The log, in JSON Lines; one that is there goes on."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Ask anew for answers of the log that are to something else than now.")
+        bool, typer.Option("--again", help="Ask again if the log has an answer to another question of the same id.")
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="A random sample of so many questions.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
@@ -50,7 +50,7 @@ def collect(
         typer.Option(
             metavar="NAME",
             help="Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**, "
-            "**regex:**…, **length**, **python:**module:function, **command:**./check. [default: what suits the "
+            "**regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the "
             "questions, and what the models can do]",
         ),
     ] = None,
@@ -72,8 +72,8 @@ def collect(
         int | None,
         typer.Option(min=1, metavar="N", help="Of an answer. [default: 1024; 16 where there are choices]"),
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Questions that a model is put at once.")] = 8,
-    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Questions to a model at once.")] = 8,
+    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="Limit for one attempt.")] = "60",
     probe: Annotated[bool, typer.Option("--probe", help="Ask each model once, and say what it can do.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it will cost, and stop there.")] = False,
     really: Really = False,

@@ -44,7 +44,7 @@ def diagnose(
     every: Annotated[bool, typer.Option("--all", help="Show every check, not only those to act on.")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Does the promise of a tuning hold, and is the model right on a log? What to do where they do not.
+    """Does the promise of a tuning hold, and is the model right on a log? And what to do if not.
 
     Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen; fits the model
     and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,

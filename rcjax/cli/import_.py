@@ -37,7 +37,7 @@ def import_(
             "--format",
             metavar="NAME",
             help="**inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **otel**, **openai-batch**, "
-            "**table** or **wide**. [default: told by the content]",
+            "**table** or **wide**. [default: found by the content]",
         ),
     ] = None,
     wide: Annotated[

@@ -54,7 +54,7 @@ def label(
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     json_: AsJson = False,
 ) -> None:
-    """Draw answers at random, as many of each model, and write them to a table in which to label them.
+    """Draw answers at random, equally many of each model, and write a table in which to label them.
 
     The table shows question and answer, as far as LOG or `--questions` hold them, with an empty column correct: 1 for
     right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`. Labels that are there already, in LOG or

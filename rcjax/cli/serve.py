@@ -35,7 +35,7 @@ def serve(
     passing: Annotated[
         str | None,
         typer.Option(
-            "--pass", show_default=False, metavar="MODEL", help="Answers everything as long as there is no policy."
+            "--pass", show_default=False, metavar="MODEL", help="This model answers everything until there is a policy."
         ),
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
@@ -45,11 +45,14 @@ def serve(
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="Log what was asked as well.")] = False,
     no_log_answers: Annotated[bool, typer.Option("--no-log-answers", help="Do not log what was answered.")] = False,
     shadow: Annotated[
-        Any, typer.Option(parser=fraction, metavar="SHARE", help="Of queries to ask all models, to learn from.")
+        Any,
+        typer.Option(
+            parser=fraction, metavar="SHARE", help="Share of the queries that all models are asked, to learn from."
+        ),
     ] = "0",
     shadow_models: Annotated[
         Any,
-        typer.Option(parser=names, metavar="A,B", help="More models to ask these."),
+        typer.Option(parser=names, metavar="A,B", help="Ask these models, too."),
     ] = None,
     no_follow: Annotated[
         bool, typer.Option("--no-follow", help="Keep the position of each ladder, whatever its file says.")
@@ -74,20 +77,24 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Web pages that may call it; may be repeated."),
     ] = None,
-    deadline: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For a whole request.")] = "120",
-    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="For one attempt.")] = "60",
-    retries: Annotated[int, typer.Option(min=0, metavar="N", help="Of an attempt that failed in passing.")] = 2,
+    deadline: Annotated[
+        Any, typer.Option(parser=positive, metavar="SECONDS", help="Limit for a whole request.")
+    ] = "120",
+    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="Limit for one attempt.")] = "60",
+    retries: Annotated[
+        int, typer.Option(min=0, metavar="N", help="How often an attempt is repeated after a passing failure.")
+    ] = 2,
     concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at once, per worker.")] = 256,
     max_body: Annotated[str, typer.Option(metavar="SIZE", help="The largest request that is read.")] = "10MB",
     drain: Annotated[
         Any, typer.Option(parser=positive, metavar="SECONDS", help="For requests under way when it is stopped.")
     ] = "30",
-    refusal_text: Annotated[str | None, typer.Option(metavar="TEXT", help="Said where the policy refuses.")] = None,
-    refusal_reason: Annotated[str, typer.Option(metavar="REASON", help="The finish reason there.")] = "stop",
+    refusal_text: Annotated[str | None, typer.Option(metavar="TEXT", help="The answer if the policy refuses.")] = None,
+    refusal_reason: Annotated[str, typer.Option(metavar="REASON", help="The finish reason of that answer.")] = "stop",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Serve policies behind the chat-completions interface of OpenAI.
+    """Serve policies behind OpenAI's API.
 
     Applications change their base URL and call a policy as a model. Keys of endpoints and of clients come from the
     environment. New policy files are taken up while it runs.

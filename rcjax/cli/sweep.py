@@ -42,7 +42,7 @@ def sweep(
         typer.Option(min=1, metavar="N", help="Devices that JAX makes of a CPU. [default: one for each core]"),
     ] = None,
     float32: Annotated[
-        bool, typer.Option("--float32", help="Solve in float32, which is quicker on GPUs that games are made for.")
+        bool, typer.Option("--float32", help="Solve in float32, which is quicker on consumer GPUs.")
     ] = False,
     coordinator: Annotated[
         str | None,

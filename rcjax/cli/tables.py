@@ -70,7 +70,7 @@ def show_tuning(
     words += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
     words += ["* is that for your target"] * (mine is not None)
     more = f" ({'; '.join(words)})" if words else ""
-    screen.print(f"The frontier, the best policies of these models from cheap to dear{more}:")
+    screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
     screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown], noun))
 
 

@@ -43,7 +43,7 @@ def tune(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Find the policy for your target on a log; without a target, the best policies from cheap to dear.
+    """Find the policy for your target on a log; without a target, the best policies, cheapest first.
 
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
     """
