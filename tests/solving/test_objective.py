@@ -23,19 +23,20 @@ from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
 from rcjax.model.pairs import pairs
-from rcjax.solving import error_and_cost, objective, quadrature
+from rcjax.solving import error_and_cost, expected_outcome, quadrature
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 def afresh(m):
     """`error_and_cost` of m models as a function of its own: what was traced with other panels is not found again."""
-    plain, neighbours = objective._expected.__wrapped__, np.array([pairs(m).index((j, j + 1)) for j in range(m - 1)])
+    plain = expected_outcome._expected.__wrapped__
+    neighbours = np.array([pairs(m).index((j, j + 1)) for j in range(m - 1)])
 
     @jax.jit
     def call(model, cuts):
-        expected = plain(model.marginals, part(model.copulas, neighbours), model.cost, cuts, None, "exact")
-        return expected.wrong, expected.cost
+        expected = plain(model.marginals, part(model.copulas, neighbours), model.cost, (cuts, None), "exact")
+        return expected.error, expected.cost
 
     return call
 
@@ -190,9 +191,9 @@ def test_cascades_of_one_length_share_two_programmes(demo, compilations):
     """One for few rows of thresholds and one for many, whichever the models are."""
     a, b, c, d, e = demo.models
     other = take(random_models(13, 3, 1), 0)
-    rows = np.random.default_rng(0).uniform(0.2, 0.95, (2 * objective._MANY + 1, 2))
+    rows = np.random.default_rng(0).uniform(0.2, 0.95, (2 * expected_outcome._MANY + 1, 2))
     first = error_and_cost(demo, rows[-1], (a, c, e))
-    error_and_cost(demo, rows[: objective._FEW + 1], (a, c, e))
+    error_and_cost(demo, rows[: expected_outcome._FEW + 1], (a, c, e))
     with compilations() as compiled:
         whole = error_and_cost(demo, rows, (a, c, e))
         error_and_cost(demo, rows[:7, [0, 0, 1, 1, 1]], (b, c, d))
