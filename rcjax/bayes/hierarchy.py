@@ -46,7 +46,7 @@ from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood, ranks
 from rcjax.model.pairs import pairs
 
 LEAST_SHAPE = 1e-2
@@ -154,19 +154,11 @@ def gather(
 def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[jax.Array, Ranks]:
     """((k, n) confidences between a model's extremes, scaled to (0, 1), (k, n) ranks) of confidences (k, n)."""
     # The extremes of these very numbers: another program's may differ by a unit in the last place.
-    lowest, highest = (edge[:, None] for edge in extremes(confidence, answered))
-    side = jnp.where(confidence >= highest, HIGHEST, jnp.where(confidence <= lowest, LOWEST, SMOOTH))
-    atoms = None
-    if marginals.atoms is not None:
-        here = jax.vmap(Marginal.at_atom)(marginals, confidence)
-        side = jnp.where((side == SMOOTH) & here.any(-1), ATOMS + jnp.argmax(here, axis=-1), side)
-        atoms = jax.vmap(Marginal.atom_ranks)(marginals)
-    x = jnp.where(side == SMOOTH, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
-    info = jnp.finfo(x.dtype)
-    inside = jnp.where(side == SMOOTH, confidence, (lowest + highest) / 2)
-    ends = marginals.mass_lowest, 1 - marginals.mass_highest
-    placed = Ranks(jax.vmap(Marginal.cdf)(marginals, inside), *ends, side, atoms)
-    return jnp.clip(x, info.tiny, 1 - info.epsneg), placed
+    lowest, highest = extremes(confidence, answered)
+    placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
+    scaled = divide(confidence - lowest[:, None], (highest - lowest)[:, None], 0.5)
+    info = jnp.finfo(scaled.dtype)
+    return jnp.clip(jnp.where(placed.side == SMOOTH, scaled, 0.5), info.tiny, 1 - info.epsneg), placed
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:

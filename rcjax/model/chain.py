@@ -29,7 +29,7 @@ from rcjax._core.numerics import betaln, open_unit
 from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
-from rcjax.model.pair_likelihood import HIGHEST, SMOOTH, Ranks, log_likelihood, mass_number, masses_of, ranks
+from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, mass_number, masses_of, ranks
 from rcjax.model.pairs import pairs
 
 #: Axes of a marginal's array behind those of its batch, where there are any.
@@ -265,9 +265,7 @@ def _of_marginals(marginals: Marginal, values: jax.Array, atoms: int) -> _Placed
 def _of_marginal(marginal: Marginal, value: jax.Array, atoms: int) -> _Placed:
     """Values (S,) of one marginal."""
     placed = ranks(marginal, value)
-    # Of a model with one confidence, φ_min = φ_max, all is at φ_max.
-    side = jnp.where(value >= marginal.highest, HIGHEST, jnp.asarray(placed.side))
-    placed = dataclasses.replace(placed, side=side)
+    side = jnp.asarray(placed.side)
     start, end = masses_of(placed)
     smooth, mass = side == SMOOTH, (end - start)[mass_number(placed)]
     possible = jnp.where(smooth, marginal.smooth, mass) > 0

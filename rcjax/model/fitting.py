@@ -17,7 +17,7 @@ from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import calibrate_log, check_overlap, fit_calibrators, stated_in
+from rcjax.model.calibrated import calibrate_log, check_overlap, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
@@ -49,28 +49,6 @@ def fit_marginals(
     if near is None:
         return map_entries(fit_marginal, len(confidence), (1, 1, 0))(*rows, stated)
     return map_entries(refit_marginal, len(confidence), (0, 1, 1, 0))(near, *rows, stated)
-
-
-def fit_margins(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    transform: Transform,
-    near: Marginal | None = None,
-    values: jax.Array | None = None,
-) -> tuple[Calibrator, jax.Array, Marginal]:
-    """(calibrators, confidences (n, k), marginals) of a log.
-
-    Args:
-        logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        answered: (n, k) whether there is an answer.
-        transform: that of the raw confidence.
-        near: the marginals of a like log: mixtures are sought around theirs.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no model does.
-    """
-    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
-    return calibrators, confidence, fit_marginals(confidence, answered, near, stated_confidences(calibrators))
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:

@@ -53,7 +53,8 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     ([-1, 0, 1], 0.45)
     """
     low, high = confidence <= marginal.lowest, confidence >= marginal.highest
-    side = jnp.where(low, LOWEST, jnp.where(high, HIGHEST, SMOOTH))
+    # Of a model with one confidence, φ_min = φ_max, all is at φ_max.
+    side = jnp.where(high, HIGHEST, jnp.where(low, LOWEST, SMOOTH))
     atoms = None
     if marginal.atoms is not None:
         here = marginal.at_atom(confidence)

@@ -6,7 +6,7 @@ reference is a raw confidence, and that is a rank u_m = F_m(Φ_m(raw)) of model 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -155,36 +155,23 @@ def check_alike(models: Sequence[CascadeModel]) -> None:
 
 def stacked(models: Sequence[CascadeModel]) -> tuple[Calibrator, Marginal]:
     """The calibrators and marginals (M, k) of M fitted models, with as many places for stated values each."""
-    calibrators = [dataclasses.replace(one.calibrators, stated=_stated(one, models)) for one in models]
-    marginals = [dataclasses.replace(one.marginals, atoms=_atoms(one, models)) for one in models]
+    stated, atoms = [one.calibrators.stated for one in models], [one.marginals.atoms for one in models]
+    calibrators, marginals = [], []
+    for model in models:
+        highest = np.asarray(model.marginals.highest)
+        none = np.full_like(highest, np.nan)
+        own = _widened(model.calibrators.stated, stated, StatedValues, (none, none))
+        calibrators.append(dataclasses.replace(model.calibrators, stated=own))
+        own = _widened(model.marginals.atoms, atoms, Atoms, (highest, np.zeros_like(highest)))
+        marginals.append(dataclasses.replace(model.marginals, atoms=own))
     return stack(calibrators), stack(marginals)
 
 
-def _stated(model: CascadeModel, models: Sequence[CascadeModel]) -> StatedValues | None:
-    """The stated values of a model, with places for as many as any model has."""
-    every = [fitted.calibrators.stated for fitted in models]
-    width = max((one.logprob.shape[-1] for one in every if one is not None), default=0)
+def _widened(values: Any, every: Sequence[Any], kind: Callable[..., Any], behind: tuple[np.ndarray, ...]) -> Any:
+    """The values of a model, with places for as many as any model has, and of each column (k,) numbers behind them."""
+    width = max((jax.tree.leaves(one)[0].shape[-1] for one in every if one is not None), default=0)
     if not width:
         return None
-    stated = model.calibrators.stated
-    nothing = np.full((len(model.models), width), np.nan, model.cost.dtype)
-    return StatedValues(
-        *(_fill(nothing, None if stated is None else getattr(stated, name)) for name in ("logprob", "confidence"))
-    )
-
-
-def _atoms(model: CascadeModel, models: Sequence[CascadeModel]) -> Atoms | None:
-    """The atoms of a model, with places for as many as any model has."""
-    every = [fitted.marginals.atoms for fitted in models]
-    width = max((one.value.shape[-1] for one in every if one is not None), default=0)
-    if not width:
-        return None
-    atoms = model.marginals.atoms
-    highest = np.repeat(np.asarray(model.marginals.highest)[:, None], width, axis=1)
-    value, mass = (None, None) if atoms is None else (atoms.value, atoms.mass)
-    return Atoms(_fill(highest, value), _fill(np.zeros_like(highest), mass))
-
-
-def _fill(nothing: np.ndarray, values: Any) -> Any:
-    """The values (k, V), and behind them those of `nothing` (k, W), W at least V."""
-    return nothing if values is None else np.concatenate([np.asarray(values), nothing[:, values.shape[1] :]], axis=1)
+    columns = [np.zeros((len(filler), 0), filler.dtype) for filler in behind] if values is None else jax.tree.leaves(values)
+    fillers = (np.repeat(filler[:, None], width - own.shape[1], 1) for own, filler in zip(columns, behind, strict=True))
+    return kind(*(np.concatenate(both, axis=1) for both in zip(columns, fillers, strict=True)))

@@ -23,8 +23,9 @@ from rcjax.copulas import Copula
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points as FrontierPoints, PointStatus
 from rcjax.frontier.policies import Policies
+from rcjax.model.calibrated import fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.fitting import copulas_of, fit_margins, pair_taus
+from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import walk
@@ -97,7 +98,8 @@ def fit_problem(
     rows = (column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered, data.query_cost))
     logprob, correct, answered, spent = rows
     values = None if data.values is None else data.values[draws.sample]
-    calibrators, confidence, marginals = fit_margins(logprob, correct, answered, transform, near, values=values)
+    calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
+    marginals = fit_marginals(confidence, answered, near, stated_confidences(calibrators))
     left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
     count = answered.astype(spent.dtype)
     taus = pair_taus(confidence, answered, left, right)
