@@ -1,19 +1,30 @@
 """λ → the best cascade and its thresholds: the whole error–cost frontier in one vectorised call."""
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import size_class
+from rcjax._core.threads import cores, in_pieces
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.prices import check_lam
+from rcjax.frontier.hull import lower_hull
+from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Points, PointStatus
+from rcjax.frontier.prices import check_lam, lam_range
 from rcjax.frontier.refusal import check_abstain_price, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.lambda_grid import lay_out_problem, select, solve_at, solve_on_grid
-from rcjax.solving.paths import plan_cascades
-
-if TYPE_CHECKING:
-    from rcjax.solving.paths import CascadePlan
+from rcjax.model.marginals import Marginal
+from rcjax.model.pairs import pairs
+from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
+from rcjax.solving.bellman import Cut
+from rcjax.solving.objective import Tables
+from rcjax.solving.paths import CascadePlan, plan_cascades
 
 
 def solve_frontier(
@@ -73,9 +84,195 @@ def solve_frontier(
 
 
 def _named(
-    cascades: Search, max_length: int | None, plan: "CascadePlan | None", names: tuple[str, ...]
+    cascades: Search, max_length: int | None, plan: CascadePlan | None, names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...] | str:
     """The search as it is kept: a word, or the names of all cascades."""
     if plan is None or (isinstance(cascades, str) and max_length is None):
         return str(cascades)
     return cascade_names(np.unique(np.asarray(plan.members[:-1]), axis=0), names)
+
+
+#: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
+_GRID, _CLOSEST = 64, 1.0005
+
+
+#: λ that the CPU solves for at a time, at least.
+_SMALLEST_BATCH = 32
+
+
+_MANY_PAIRS = 32  # from so many on tables are laid out for longer than their program compiles
+
+
+_MEMORY = 2**29  # bytes that a batch of λ may take
+
+
+AnyPoints = TypeVar("AnyPoints", bound=Points)
+
+
+class Problem(NamedTuple):
+    """What every λ shares."""
+
+    marginals: Marginal
+    tables: Tables
+    plan: CascadePlan | None  # None for adaptive policies
+    chain: Chain
+    refusal: jax.Array | None  # () what one is worth, in right answers; None if nobody refuses
+
+
+def lay_out_problem(
+    model: CascadeModel, plan: CascadePlan | None, chain: Chain, refusal: jax.Array | None, panels: int | None = None
+) -> Problem:
+    """What every λ shares, for a fitted model, on so many panels (None: all).
+
+    Args:
+        model: the fitted model.
+        plan: the cascades that compete; None: adaptive policies.
+        chain: "exact", or "paper" for the paper's factorisation.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
+        panels: of quadrature; by default as `quadrature` has them.
+    """
+    if plan is None:
+        left, right = np.array(pairs(len(model.models)), int).reshape(-1, 2).T
+        chosen = left, right, np.arange(len(left))
+    else:
+        chosen = plan.left, plan.right, np.asarray(plan.pairs)
+    build = _build_tables if len(chosen[0]) < _MANY_PAIRS else _build_many_tables
+    tables = build(model.marginals, model.copulas, model.cost, chosen, panels=panels)
+    if chain == "exact":  # whose programs are then the same for every family of copulas
+        tables = dataclasses.replace(tables, copulas=None)
+    return Problem(model.marginals, tables, plan, chain, refusal)
+
+
+_build_tables = compiled(lay_out, "panels")
+
+
+_build_many_tables = compiled(lay_out, "panels", runs="long")
+
+
+_optimise = compiled(optimise, "chain", runs="long")
+
+
+_evaluate = compiled(points_at, ("chain", "refusing"))
+
+
+_solve_adaptive = compiled(adaptive_points)
+
+
+def solve_at(problem: Problem, lam: Any) -> Solutions:
+    """The solutions at the given λ (L,), on the host."""
+    marginals, tables, plan, chain, refusal = problem
+
+    def solve(lam: np.ndarray) -> Solutions:
+        if plan is None:
+            return _solve_adaptive(marginals, tables, lam, refusal)
+        optima = _optimise(tables, lam, plan, chain, refusal)
+        return _evaluate(marginals, tables, optima, plan, chain, refusal is not None)
+
+    return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
+
+
+def _in_batches(problem: Problem, solve: Callable[[Any], Solutions], queries: Any) -> Solutions:
+    """The solutions of arrays of numpy's with leading axes (L, …), on the host: as many at a time as memory allows."""
+    size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(len(jax.tree.leaves(queries)[0]))))
+    return in_pieces(solve, queries, size, alike=False)
+
+
+def _batch_size(count: int) -> int:
+    """How many of so many λ are solved for at a time.
+
+    Few sizes occur, as each is a program of its own. On the CPU every core has a batch, and up to 64 λ on two cores
+    share one; elsewhere all are solved at once, filled up to a size class.
+    """
+    if jax.default_backend() != "cpu":
+        return size_class(count)
+    return max(_SMALLEST_BATCH, -(-count // (8 * cores())) * 8)
+
+
+def _bytes_per_lambda(problem: Problem) -> int:
+    """What the largest arrays of one λ take: values of every end of a path, or of every option, at the nodes."""
+    k, nodes = problem.tables.grid.u.shape
+    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.heads))
+    if problem.chain == "paper":
+        rows += nodes
+    return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
+
+
+def solve_on_grid(problem: Problem) -> Solutions:
+    """A geometric grid that covers every trade-off, infill in λ, then in thresholds where no λ leads.
+
+    All passes have one shape, so one compilation.
+    """
+    cost = np.asarray(problem.tables.cost, float)
+    lam = lam_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
+    solved = solve_at(problem, lam)
+    more = solve_at(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
+    solved = select(_merge(solved, more), problem.refusal)
+    return solved if problem.plan is None else _merge(solved, _interpolate(problem, solved))
+
+
+def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
+    """Points in the gaps between neighbours of one cascade: thresholds between theirs, in probability (eq. 9).
+
+    Optima of error + λ·cost lie on the convex hull of what a cascade can reach; between them lie points no λ finds.
+    """
+    counts = _share_out(_gaps(solved, 1.0, other_cascades=0.0))
+    left = np.repeat(np.arange(len(counts)), counts)
+    share = np.concatenate([np.arange(1, n + 1) / (n + 1) for n in counts])
+
+    def between(ranks: np.ndarray) -> np.ndarray:
+        return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
+
+    def evaluate(optima: Optima) -> Solutions:
+        refusing = problem.refusal is not None
+        return _evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain, refusing)
+
+    cut = Cut.at(between(solved.ranks))
+    lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
+    status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
+    optima = Optima(lam.astype(solved.lam.dtype), solved.path[left], jax.device_get(cut), status)
+    return _in_batches(problem, evaluate, optima)
+
+
+def _merge(solved: Solutions, extra: Solutions) -> Solutions:
+    """Both sets of points in order of λ, and of falling cost where λ is equal."""
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), solved, extra)
+    return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
+
+
+def _gaps(solved: Solutions, closest: float, other_cascades: float = 1.0) -> np.ndarray:
+    """Between neighbours in λ, the largest move of a threshold, in probability mass; 0 where λ are too close."""
+    members = solved.policies.members
+    same = (members[1:] == members[:-1]).all(1)
+    gap = np.where(same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
+    return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
+
+
+def _share_out(gaps: np.ndarray) -> np.ndarray:
+    """How many of the `_GRID` new points each gap gets, so that the widest that is left is as narrow as can be."""
+    inserted = np.zeros(len(gaps), int)
+    for _ in range(_GRID):
+        inserted[np.argmax(gaps / (inserted + 1))] += 1
+    return inserted
+
+
+def _between(lam: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
+    return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
+
+
+def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
+    """For each λ the best of all solutions, so that cost cannot rise with λ, nor a failed λ spoil its neighbours."""
+    expected = Outcomes(*(figure.astype(float) for figure in solved.expected))
+    lam, cost = solved.lam.astype(float), expected.cost
+    error = expected.penalty(None if refusal is None else 1 - float(refusal))
+    hull = lower_hull(cost, error)
+    if not hull.size:
+        return solved
+    # A corner of the hull gives way to the cheaper one before it at this λ.
+    ties = -np.diff(error[hull]) / np.diff(cost[hull])
+    best = hull[len(ties) - np.searchsorted(ties[::-1], lam, side="right")]
+    # Ties, which are many where a cascade's end is reached, go to the point that was solved for this λ.
+    loss, least = error + lam * cost, error[best] + lam * cost[best]
+    slack = 4 * np.finfo(solved.expected.wrong.dtype).eps * np.abs(least)
+    best = np.where(loss <= least + slack, np.arange(len(lam)), best)
+    return dataclasses.replace(part(solved, best), lam=solved.lam)

@@ -24,7 +24,7 @@ from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import tolerance
 from rcjax.solving.expected_outcome import listed, without_models
-from rcjax.solving.lambda_grid import lay_out_problem
+from rcjax.solving.frontiers import lay_out_problem
 from rcjax.solving.objective import Outcome
 from rcjax.solving.outcome_search import (
     TOGETHER,

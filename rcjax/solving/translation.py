@@ -172,6 +172,6 @@ def _widened(values: Any, every: Sequence[Any], kind: Callable[..., Any], behind
     width = max((jax.tree.leaves(one)[0].shape[-1] for one in every if one is not None), default=0)
     if not width:
         return None
-    columns = [np.zeros((len(filler), 0), filler.dtype) for filler in behind] if values is None else jax.tree.leaves(values)
+    columns = jax.tree.leaves(values) or [filler[:, None][:, :0] for filler in behind]
     fillers = (np.repeat(filler[:, None], width - own.shape[1], 1) for own, filler in zip(columns, behind, strict=True))
     return kind(*(np.concatenate(both, axis=1) for both in zip(columns, fillers, strict=True)))

@@ -28,7 +28,7 @@ from rcjax.model.model_file import (
     marginals_from_json,
 )
 from rcjax.model.provenance import Details
-from rcjax.solving.lambda_grid import select
+from rcjax.solving.frontiers import select
 from rcjax.sweeps.batch_program import Fit
 from rcjax.sweeps.problems import Batch, Search, SweepSettings
 

@@ -16,8 +16,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit, fit_near
 from rcjax.policy.spec import Spec
-from rcjax.solving.frontiers import solve_frontier
-from rcjax.solving.lambda_grid import lay_out_problem, solve_at
+from rcjax.solving.frontiers import lay_out_problem, solve_at, solve_frontier
 from rcjax.solving.paths import MANY_STEPS, CascadePlan, plan_cascades
 from rcjax.tuning.replicates import Again, Draw
 from rcjax.tuning.seconds_limit import SecondsFilter

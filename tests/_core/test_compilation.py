@@ -8,7 +8,8 @@ import pytest
 import rcjax
 from rcjax._core.compilation import LEVELS, _level, _options, compiled
 from rcjax._core.threads import side_by_side
-from rcjax.model.fitting import fit_margins
+from rcjax.model.calibrated import fit_calibrators
+from rcjax.model.fitting import fit_marginals
 
 
 @pytest.mark.parametrize("runs", ["often", *LEVELS])
@@ -55,10 +56,14 @@ def test_matrices_are_multiplied_in_full_precision():
     log = rcjax.sample_log(96, seed=0).select(("llama3.2-1b", "llama3.1-70b"))
     model = rcjax.fit(log)
     columns = jnp.asarray(log.logprob), jnp.asarray(log.correct), jnp.asarray(log.answered)
+
+    def fit_margins(logprob, correct, answered):
+        return fit_marginals(fit_calibrators(logprob, correct, answered, "choice")[1], answered)
+
     programmes = {
         "error_and_cost": jax.make_jaxpr(lambda t: rcjax.solving.error_and_cost(model, t))(jnp.array([0.5])),
         "solve": jax.make_jaxpr(lambda price: rcjax.solving.solve(model, price, "full").loss)(jnp.asarray(300.0)),
-        "fit": jax.make_jaxpr(lambda *rows: fit_margins(*rows, transform="choice"))(*columns),
+        "fit": jax.make_jaxpr(fit_margins)(*columns),
     }
     for name, programme in programmes.items():
         products = list(products_of(programme.jaxpr))

@@ -217,7 +217,7 @@ def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
 def test_batches_of_lambdas_are_one_frontier(demo, demo_lam, cascades, monkeypatch):
     whole = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     monkeypatch.setattr(
-        "rcjax.solving.lambda_grid._bytes_per_lambda", lambda problem: rcjax.solving.lambda_grid._MEMORY // 3
+        "rcjax.solving.frontiers._bytes_per_lambda", lambda problem: rcjax.solving.frontiers._MEMORY // 3
     )
     batched = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     np.testing.assert_allclose(batched.error, whole.error, rtol=0, atol=1e-12)
