@@ -13,7 +13,7 @@ from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
 from rcjax.goodness_of_fit.dependence import logistic_test, rank_correlations
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import accuracy_above
-from rcjax.model.calibration_error import expected_calibration_error
+from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.pairs import pairs
 
 Rows = list[dict]

@@ -74,7 +74,7 @@ def sweep(
         else:
             _leave_to_ray(on, {"--coordinator": coordinator, "--cpu-devices": cpu_devices})
         import rcjax
-        from rcjax.sweeps.config import read_sweep
+        from rcjax.sweeps.sweeping import read_sweep
 
         settings = read_sweep(config)
         settings["out"] = str(out or settings["out"])

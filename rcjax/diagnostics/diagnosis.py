@@ -30,7 +30,7 @@ from rcjax.goodness_of_fit.reliability import (
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.log import Log
-from rcjax.model.calibration_error import calibration_error
+from rcjax.model.calibration import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted

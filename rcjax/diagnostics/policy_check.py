@@ -33,7 +33,7 @@ from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_la
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
-from rcjax.model.calibration_error import calibration_error
+from rcjax.model.calibration import calibration_error
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy

@@ -10,7 +10,7 @@ import numpy as np
 
 from rcjax.goodness_of_fit.bootstrap import p_value
 from rcjax.logs.scoring import are_scores
-from rcjax.model.calibration_error import decile_bins, tenths
+from rcjax.model.calibration import decile_bins, tenths
 
 
 @jax.tree_util.register_dataclass

@@ -1,6 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.model.calibration_error import expected_calibration_error as expected_calibration_error
+from rcjax.model.calibration import expected_calibration_error as expected_calibration_error
 from rcjax.model.cascade_model import CascadeModel as CascadeModel, load_model as load_model
 from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit

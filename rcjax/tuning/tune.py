@@ -16,7 +16,7 @@ from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
-from rcjax.model.calibration_error import calibration_error
+from rcjax.model.calibration import calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_spec

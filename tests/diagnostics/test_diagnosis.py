@@ -22,7 +22,7 @@ from rcjax.diagnostics.promise import (
 )
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows
 from rcjax.logs import LogError
-from rcjax.model.calibration_error import expected_calibration_error
+from rcjax.model.calibration import expected_calibration_error
 from rcjax.tuning.resampling import without
 
 pytestmark = pytest.mark.usefixtures("float64")

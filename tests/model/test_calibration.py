@@ -15,8 +15,13 @@ from tiers import examples
 
 import rcjax
 from rcjax.model import calibration
-from rcjax.model.calibration import Calibrator, fit_calibrator, invert_transform, transform_confidence
-from rcjax.model.calibration_error import expected_calibration_error
+from rcjax.model.calibration import (
+    Calibrator,
+    expected_calibration_error,
+    fit_calibrator,
+    invert_transform,
+    transform_confidence,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -61,14 +61,6 @@ def test_models_are_right_as_often_as_their_confidence_says(log, model):
     assert np.all(np.abs(gap) < 4 * standard_error)
 
 
-def test_the_extremes_of_the_confidence_keep_their_masses(log, model):
-    confidence = np.asarray(model.calibrate(log.logprob))
-    for end, mass in [("highest", model.marginals.mass_highest), ("lowest", model.marginals.mass_lowest)]:
-        share = (np.abs(confidence - getattr(model.marginals, end)) < 3e-6).mean(0)
-        mass = np.asarray(mass)
-        assert np.all(np.abs(share - mass) < 5 * np.sqrt(mass / N))
-
-
 @pytest.mark.thorough
 def test_refitting_finds_the_model_again(refitted, model):
     # Neighbours only: the chain alone says how models further apart depend on each other.

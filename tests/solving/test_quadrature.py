@@ -52,9 +52,6 @@ def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
     assert (np.asarray(grids.edges[:, -1]) == 1).all()
     np.testing.assert_allclose(grids.weight[:, 0], marginals.mass_lowest, atol=1e-15)
     np.testing.assert_allclose(grids.weight[:, -1], marginals.mass_highest, atol=1e-15)
-
-
-def test_nodes_lie_in_their_cells(grids):
     slack = 1e-14
     assert (np.asarray(grids.u) >= np.asarray(grids.edges[:, :-1]) - slack).all()
     assert (np.asarray(grids.u) <= np.asarray(grids.edges[:, 1:]) + slack).all()
@@ -97,14 +94,6 @@ def test_quantiles_integrate_to_the_mean(grids, marginals):
     np.testing.assert_allclose((grids.weight * grids.quantile).sum(-1), mean, atol=1e-13)
 
 
-@pytest.fixture(scope="module")
-def kernels(grids):
-    """Every neighbour of the list as source and target, for an independent, a mild and a steep copula."""
-    source, target = part(grids, slice(None, -1)), part(grids, slice(1, None))
-    over = jax.vmap(jax.vmap(transition, in_axes=(None, 0, 0)), in_axes=(0, None, None))
-    return jax.jit(over)(Gumbel(jnp.array([1.0, 2.0, 40.0])), source, target), source, target
-
-
 def test_transition_keeps_the_uniform_law(grids):
     """Without a threshold the second model's rank is uniform again, but for cells of little weight in the corners."""
     source, target = part(grids, 38), part(grids, 38)
@@ -136,7 +125,3 @@ def test_gradients_are_finite(marginals):
     assert np.isfinite(value).all()
     bad = [name for name, leaf in vars(gradient).items() if leaf is not None and not np.isfinite(leaf).all()]
     assert not bad
-
-
-def test_order_and_panels_agree(grids):
-    assert (grids.u.shape[-1] - 2) == grids.starts.shape[-1] * ORDER

@@ -54,42 +54,6 @@ def test_steps_of_a_policy_that_abstains():
         Rule(0.5, "abstain", "large")
 
 
-def served(policy, log):
-    """(error, cost, abstention) of a service's loop over a log."""
-    column = {name: j for j, name in enumerate(log.models)}
-    logprob, correct, cost = (np.asarray(matrix) for matrix in (log.logprob, log.correct, log.cost))
-    wrong = spent = refused = 0.0
-    for query in range(log.n_queries):
-        model = policy.first
-        while True:
-            j = column[model]
-            spent += cost[j]
-            decision = policy.step(model, logprob=float(logprob[query, j]))
-            if not isinstance(decision, Defer):
-                break
-            model = decision.next_model
-        refused += isinstance(decision, Abstain)
-        wrong += isinstance(decision, Answer) and not correct[query, j]
-    return np.array([wrong, spent, refused]) / log.n_queries
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("search", SEARCHES)
-def test_a_replay_is_what_a_service_sees(refusing, search):
-    frontier, log = refusing[search], rcjax.sample_log(150, seed=9)
-    curve, refused = replay(frontier, log), []
-    for row in (1, 5, 7):
-        expected = served(frontier.point(row), log)
-        figures = [float(getattr(curve, name)[row]) for name in ("error", "cost", "abstention")]
-        np.testing.assert_allclose(figures, expected, rtol=1e-9, err_msg=str(row))
-        refused.append(expected[2])
-        policy = replay(frontier.point(row), log)
-        assert float(policy.abstention) == pytest.approx(expected[2])
-        assert float(policy.share.sum() + policy.abstention) == pytest.approx(1.0)
-        assert float(policy.error_answered) == pytest.approx(expected[0] / (1 - expected[2]))
-    assert max(refused) > (0.1 if search == "full" else 0.2)
-
-
 @pytest.mark.thorough
 def test_predictions_hold_on_fresh_queries(demo, refusing):
     fresh = rcjax.sample_log(20_000, seed=11)

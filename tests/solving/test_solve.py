@@ -56,20 +56,15 @@ def grid_losses(model, names, lam, count, chain="exact"):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("chain", ["exact", "paper"])
-def test_no_grid_beats_the_solver_for_three_models(triples, chain):
-    for i in range(6 if chain == "exact" else 3):
-        model = take(triples, i)
+@pytest.mark.parametrize(
+    ("which", "count", "chain", "fineness"),
+    [("triples", 6, "exact", 60), ("triples", 3, "paper", 60), ("fours", 3, "exact", 25)],
+)
+def test_no_grid_beats_the_solver(request, which, count, chain, fineness):
+    for i in range(count):
+        model = take(request.getfixturevalue(which), i)
         found = loss(solve_frontier(model, lam=LAM, cascades="full", chain=chain))
-        assert (found <= grid_losses(model, model.models, LAM, 60, chain) + GLOBAL).all(), i
-
-
-@pytest.mark.thorough
-def test_no_grid_beats_the_solver_for_four_models(fours):
-    for i in range(3):
-        model = take(fours, i)
-        found = loss(solve_frontier(model, lam=LAM, cascades="full"))
-        assert (found <= grid_losses(model, model.models, LAM, 25) + GLOBAL).all(), i
+        assert (found <= grid_losses(model, model.models, LAM, fineness, chain) + GLOBAL).all(), i
 
 
 @pytest.mark.thorough
@@ -249,13 +244,6 @@ def test_a_list_of_cascades(demo, demo_lam):
     assert rows <= {(True, False, False, False, True), (False, True, False, True, False)}
     single = solve_frontier(demo, lam=demo_lam, cascades=[b])
     np.testing.assert_allclose(single.cost, demo.cost[1], rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_max_length(demo, demo_lam):
-    short = solve_frontier(demo, lam=demo_lam, max_length=2)
-    assert np.asarray(short.members).sum(1).max() <= 2
-    assert (loss(solve_frontier(demo, lam=demo_lam)) <= loss(short) + 1e-9).all()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rcjax.sweeps.config import read_sweep
 from rcjax.sweeps.library import named
 from rcjax.sweeps.problems import (
     Sample,
@@ -17,6 +16,7 @@ from rcjax.sweeps.problems import (
     size_of_training,
     training,
 )
+from rcjax.sweeps.sweeping import read_sweep
 
 
 @settings(deadline=None)
