@@ -118,21 +118,13 @@ def gather(
     family, answered = type(copulas), answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
     features = jax.vmap(Calibrator.features)(calibrators, finite)
-    if calibrators.stated is None:
-        features = jnp.clip(features, calibrators.smallest[:, None], calibrators.largest[:, None])
     total = jnp.maximum(answered.sum(1), 1)
     center = jnp.where(answered, features, 0.0).sum(1) / total
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
-    intercept, slope = calibrators.coefficients.T
     # Who is always right, or never, has one confidence, whatever he states.
     both = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
     steepness = jnp.where((calibrators.unit == 0) | ~both, 0.0, divide(1.0, spread))
-
-    if calibrators.stated is None:
-        confidence = special.expit(intercept[:, None] + slope[:, None] * features)
-    else:
-        confidence = jax.vmap(Calibrator.__call__)(calibrators, finite)
-    x, placed = _located(marginals, confidence, answered)
+    x, placed = _located(marginals, jax.vmap(Calibrator.__call__)(calibrators, finite), answered)
     left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
     return Observations(
         z=(features - center[:, None]) * steepness[:, None],

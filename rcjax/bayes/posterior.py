@@ -94,7 +94,7 @@ class Posterior:
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
     effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
-    evidence: Observations | None = None  # what the draws are conditioned on, the priors among it
+    evidence: Observations  # what the draws are conditioned on, the priors among it
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -111,13 +111,7 @@ class Posterior:
 
         Of the labels, the confidences and their pairs, up to a constant of the query: what `arviz.loo` and
         `arviz.compare` take, for posteriors of one log. Computed at each call, from D · n · (k + P) terms.
-
-        Raises ValueError for a posterior without its evidence.
         """
-        if self.evidence is None:
-            raise ValueError(
-                "this posterior does not hold its evidence: rcjax.bayes.sample_posterior draws one that does"
-            )
         shape = np.shape(self.sites["intercept"])[:2]
         draws = {name: value.reshape(-1, *value.shape[2:]) for name, value in self.sites.items()}
         terms = query_log_likelihood(type(self.reference.copulas), self.evidence, draws)
@@ -134,7 +128,7 @@ class Posterior:
         """
         arviz, labels = required("arviz", extra="posterior"), {"coords": self._coords(), "dims": _DIMS}
         groups = {"posterior": {name: np.asarray(value) for name, value in self.sites.items()}}
-        if log_likelihood and self.evidence is not None:
+        if log_likelihood:
             groups["log_likelihood"] = {"answers": np.asarray(self.log_likelihood())}
         # Groups were arguments of their own before ArviZ 1.0.
         if "posterior" in inspect.signature(arviz.from_dict).parameters:

@@ -41,13 +41,24 @@ class _Supported(constraints.ParameterFreeConstraint):
         return jnp.all(jnp.stack([jnp.all(part) for part in inside])) if inside else jnp.asarray(True)
 
 
-class _Entries(constraints.Constraint):
-    """A constraint for each entry of the last axis."""
-
-    event_dim = 1
+class _EntryWise:
+    """One of NumPyro's objects for each entry of the last axis, as one of vectors."""
 
     def __init__(self, entries: tuple[Any, ...]) -> None:
         self.entries = entries
+
+    def tree_flatten(self) -> Any:
+        return (self.entries,), (("entries",), {})
+
+    def eq(self, other: Any, static: bool = False) -> Any:
+        same = type(other) is type(self) and len(self.entries) == len(other.entries)
+        return same and all(one.eq(two, static=static) for one, two in zip(self.entries, other.entries, strict=True))
+
+
+class _Entries(_EntryWise, constraints.Constraint):
+    """A constraint for each entry of the last axis."""
+
+    event_dim = 1
 
     def __call__(self, x: Any) -> Any:
         return jnp.stack([entry(x[..., j]) for j, entry in enumerate(self.entries)], -1).all(-1)
@@ -55,21 +66,11 @@ class _Entries(constraints.Constraint):
     def feasible_like(self, prototype: Any) -> Any:
         return jnp.stack([entry.feasible_like(prototype[..., j]) for j, entry in enumerate(self.entries)], -1)
 
-    def tree_flatten(self) -> Any:
-        return (self.entries,), (("entries",), {})
 
-    def eq(self, other: Any, static: bool = False) -> Any:
-        same = isinstance(other, _Entries) and len(self.entries) == len(other.entries)
-        return same and all(one.eq(two, static=static) for one, two in zip(self.entries, other.entries, strict=True))
-
-
-class _EntriesTransform(transforms.ParameterFreeTransform):
+class _EntriesTransform(_EntryWise, transforms.ParameterFreeTransform):
     """A transformation for each entry of the last axis."""
 
     domain, codomain = constraints.real_vector, constraints.real_vector
-
-    def __init__(self, entries: tuple[Any, ...]) -> None:
-        self.entries = entries
 
     def __call__(self, x: Any) -> Any:
         return jnp.stack([entry(x[..., j]) for j, entry in enumerate(self.entries)], -1)
@@ -80,13 +81,6 @@ class _EntriesTransform(transforms.ParameterFreeTransform):
     def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Any:
         terms = [entry.log_abs_det_jacobian(x[..., j], y[..., j]) for j, entry in enumerate(self.entries)]
         return jnp.stack(jnp.broadcast_arrays(*terms), -1).sum(-1)
-
-    def tree_flatten(self) -> Any:
-        return (self.entries,), (("entries",), {})
-
-    def eq(self, other: Any, static: bool = False) -> Any:
-        same = isinstance(other, _EntriesTransform) and len(self.entries) == len(other.entries)
-        return same and all(one.eq(two, static=static) for one, two in zip(self.entries, other.entries, strict=True))
 
 
 class _Observed(_Entries):

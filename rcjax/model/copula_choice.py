@@ -58,12 +58,12 @@ def select_copulas(
     fitted = side_by_side(fit_family, slowest_first, n=confidence.shape[0], alike=False)
     host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # to be looked at one by one
     fits, of_fits, scores = zip(*(host[family] for family in families), strict=True)
-    table = [row for p in range(len(chosen)) for row in _rows(families, fits, of_fits, scores, p, criterion)]
-    best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in _by_pair(table, len(families))]
+    by_pair = [[*_rows(families, fits, of_fits, scores, p, criterion)] for p in range(len(chosen))]
+    best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in by_pair]
     used = sorted(set(best))
     members = jax.device_put(tuple(fits[f].copula for f in used))
     index = jax.device_put(np.array([used.index(f) for f in best]))
-    return (members[0] if len(members) == 1 else OneOf(index, members)), table
+    return (members[0] if len(members) == 1 else OneOf(index, members)), [row for rows in by_pair for row in rows]
 
 
 def pair_ranks(
@@ -139,7 +139,3 @@ def _row(family: type[Copula], fit: CopulaFit, tau: float, score: float, pair: i
         "cv_score": None if failed else plain(score),
         "status": FitStatus(int(status)).message,
     }
-
-
-def _by_pair(table: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
-    return [table[start : start + size] for start in range(0, len(table), size)]

@@ -81,7 +81,7 @@ def error_and_cost(
     cascade: Sequence[str] | None = None,
     *,
     chain: Chain = "exact",
-    refusals: jax.Array | None = None,
+    refusals: None = None,
 ) -> ErrorAndCost: ...
 
 

@@ -144,26 +144,20 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     count = z.size
     inner = _exact_means(marginal, confidence[:count], x[count:], components[count:], z_panels)
     bottom, top, smooth = marginal.mass_lowest, marginal.mass_highest, marginal.smooth
-    before = bottom + jnp.concatenate([jnp.zeros(1, bottom.dtype), jnp.cumsum(between)])  # the masses behind it
-    before = before[:, None] if between.size else bottom
+    before = (bottom + jnp.concatenate([jnp.zeros(1, bottom.dtype), jnp.cumsum(between)]))[:, None]  # the masses behind
     starts, ends = (jnp.squeeze(before + smooth * edge[:, None], 1) for edge in (z_panels[:-1], z_panels[1:]))
-    at_masses = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
-    between_starts = [] if not between.size else [ends[:-1]]
-    between_middles = [ends[:-1] + between / 2] if between.size else []
+    behind = ends[: between.shape[0]]
+    values = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
+
+    def nodes(first: jax.Array, middle: jax.Array, last: jax.Array, panels: jax.Array) -> jax.Array:
+        return joined(jnp.concatenate([first[None], middle, last[None]]), panels)
+
+    edges = nodes(jnp.zeros_like(top), behind, 1 - top, before + smooth * z_edges)
     return Grid(
-        u=joined(jnp.concatenate([bottom[None] / 2, *between_middles, 1 - top[None] / 2]), before + smooth * z),
-        weight=joined(
-            jnp.concatenate([bottom[None], between, top[None]]), smooth * width * _WEIGHTS.astype(width.dtype)
-        ),
-        quantile=joined(
-            jnp.concatenate([marginal.lowest[None], at_masses, marginal.highest[None]]), inner.reshape(z.shape)
-        ),
-        edges=jnp.append(
-            joined(
-                jnp.concatenate([jnp.zeros_like(top)[None], *between_starts, 1 - top[None]]), before + smooth * z_edges
-            ),
-            1.0,
-        ),
+        u=nodes(bottom / 2, behind + between / 2, 1 - top / 2, before + smooth * z),
+        weight=nodes(bottom, between, top, smooth * width * _WEIGHTS.astype(width.dtype)),
+        quantile=nodes(marginal.lowest, values, marginal.highest, inner.reshape(z.shape)),
+        edges=jnp.append(edges, 1.0),
         starts=starts,
         ends=ends,
     )

@@ -82,13 +82,8 @@ def _check_same(plan: Path, wanted: Mapping[str, Any]) -> None:
 def _difference(old: Any, new: Any) -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
-        return f"of {key} was {_short(old.get(key))} and is {_short(new.get(key))}"
-    return f"was {_short(old)} and is {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+        return f"of {key} {_difference(old.get(key), new.get(key))}"
+    return f"was {check.shown(old)} and is {check.shown(new)}"
 
 
 def read_plan(path: Path) -> dict[str, Any]:
