@@ -107,7 +107,7 @@ def read(kind: Any, value: Any, where: str) -> Any:
 
 
 def schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a type; a record's docstring, but for its example, is its description."""
+    """The JSON Schema (draft 2020-12) of a type; a record's docstring, apart from its example, is its description."""
     return codec(kind).schema()
 
 
@@ -136,7 +136,7 @@ def file_schema(form: str, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def description(kind: Any) -> str:
-    """What the docstring of a record says, but for its example."""
+    """What the docstring of a record says, apart from its example."""
     return inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
 
 

@@ -33,7 +33,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
         with suppress(RuntimeError):  # JAX works already: it has the devices that it has
             jax.config.update("jax_num_cpu_devices", cpu_devices)
-    # A command runs most of its programmes once: LLVM's optimisations take longer than they save. What runs for
+    # A command runs most of its programs once: LLVM's optimisations take longer than they save. What runs for
     # seconds asks for its own (`rcjax._core.compilation`).
     jax.config.update("jax_disable_most_optimizations", not long)
     # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
@@ -48,7 +48,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
         usable = os.access(folder, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
-    # Whole programmes are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
+    # Whole programs are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
     if usable and (long or not keep_programs(folder)):
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -89,7 +89,7 @@ def require_writable(path: Path | None) -> None:
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
     """Refuse, before any work, an output that is the file of an input, by links too.
 
-    Both are pairs of an option, or the name of an argument, and its path; None where it is absent. Raises a usage
+    Both are pairs of an option, or the name of an argument, and its path; None if it is absent. Raises a usage
     error that names the two. Pipes and devices may be given more than once.
     """
     taken = {_identity(path): (name, path) for name, path in inputs if path is not None}

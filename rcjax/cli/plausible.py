@@ -26,7 +26,7 @@ Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and lo
 #: Money per million tokens, below which hardly any price is, and below which it is one for a token.
 _LEAST_PRICE, _PER_TOKEN = 5e-3, 2e-5
 
-#: Times what the dearest policy costs, from which a budget looks like another unit's: units are a thousand apart.
+#: Times the cost of the most expensive policy, from which a budget looks like one of another unit (a thousand apart).
 _ANOTHER_UNIT = 100
 
 #: What a budget is meant to be multiplied by, where it was typed per thousand or per query, and not per million.
@@ -37,7 +37,7 @@ def require_plausible_prices(prices: Any, really: bool) -> None:
     """Refuse prices per token, which are to be per million. Raises LogError where they cannot be read, too.
 
     Args:
-        prices: a file or a mapping, as `rcjax.read_log` takes them; None where there are none.
+        prices: a file or a mapping, as `rcjax.read_log` takes them, or None.
         really: they are meant so.
     """
     if prices is None or really:
@@ -63,7 +63,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     """Say what is odd about a log, a line each; LogError where a policy is to come of one that can hardly be right.
 
     Args:
-        target: the target; None where there is to be no policy.
+        target: the target; None if there is to be no policy.
         log: the log.
         really: it is right.
     """

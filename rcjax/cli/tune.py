@@ -74,7 +74,7 @@ def tune(
 
 
 def _unused_answers(log: Log, cascade: Any) -> str | None:
-    """Why answers that the log tells are not used, in a line; None where they are, or there are none."""
+    """Why answers that the log tells are not used, in a line; None if they are, or there are none."""
     if log.answer is None or cascade is None:
         return None
     named = cascade if isinstance(cascade, str) else ",".join(cascade[0])

@@ -87,7 +87,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
 
 
 def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | None) -> list[str]:
-    """Why a policy tuned again on a log is not to take the place of the one in service, in words; empty where it may.
+    """Why a policy tuned again on a log is not to take the place of the one in service, in words; empty if it may.
 
     Args:
         before: the policy in service.

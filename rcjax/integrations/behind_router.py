@@ -154,7 +154,7 @@ class RoutedAnswer(Responder):
         )["cost"]
 
     async def first_headers(self) -> Mapping[str, str]:
-        """The headers, as soon as there is something of it; none where it fails before."""
+        """The headers, as soon as there is something of it; none if it fails before."""
         self._begin()
         await self._started.wait()
         return self.headers

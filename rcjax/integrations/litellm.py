@@ -208,7 +208,7 @@ class _Pieces:
         self._reason = "stop"
 
     def of(self, chunk: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Those of a chunk, but for the end."""
+        """Those of a chunk, apart from the end."""
         self.last = chunk
         for choice in chunk["choices"]:
             delta = choice.get("delta") or {}

@@ -118,7 +118,7 @@ def _hash(text: str | None) -> int:
 def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
     """(n, k) codes of answers, from their hashes: of each the first model that gave the same; NO_ANSWER for none.
 
-    None where no query has two answers to compare.
+    None if no query has two answers to compare.
 
     >>> equal_answers(np.array([[7, 0, 7], [5, 6, 6]])).tolist()
     [[0, -1, 0], [0, 1, 1]]

@@ -77,7 +77,7 @@ class Answers:
         return replace(self, frame=self.frame.with_columns(**columns))
 
     def hand_labels(self, samples: Sequence[str]) -> HandLabels | None:
-        """Who has labelled what; None where all answers have a label, and nobody judges.
+        """Who has labelled what; None if all answers have a label, and nobody judges.
 
         `samples` are the names of the samples, by number.
         """

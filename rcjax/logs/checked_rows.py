@@ -369,6 +369,6 @@ def logprobs(rows: Rows) -> np.ndarray:
 
 
 def measured_cells(rows: Rows) -> dict[str, np.ndarray]:
-    """The seconds, by the name of the matrix, where rows tell them: NaN where the cell is empty."""
+    """The seconds, by the name of the matrix, where rows tell them: NaN if the cell is empty."""
     column = next((name for name in SECONDS if name in rows.frame.columns), None)
     return {} if column is None else {"seconds": numbers(rows, column, optional=True) / SECONDS[column]}

@@ -30,7 +30,7 @@ def cost_cells(
 
     Args:
         rows: m of a log.
-        rates: prices by model; None where the log tells costs.
+        rates: prices by model; None if the log tells costs.
         names: of all models so far.
         by_model: (m,) the index of each row's model among them.
 
@@ -49,7 +49,7 @@ def cost_cells(
 
 
 def describe_caches(answers: Answers, rates: Mapping[str, Price]) -> str | None:
-    """Which share of the input of each model came from a cache, and at what price; None where none did."""
+    """Which share of the input of each model came from a cache, and at what price; None if none did."""
     said = []
     for number, name in enumerate(answers.models):
         read, cached = answers.frame.filter(answers.frame["model"] == number).select("read", "cached").sum().row(0)
@@ -60,7 +60,7 @@ def describe_caches(answers: Answers, rates: Mapping[str, Price]) -> str | None:
 
 
 def describe_estimates(answers: Answers) -> str | None:
-    """How many costs of a call log are estimates, in words; None where none is."""
+    """How many costs of a call log are estimates, in words; None if none is."""
     if "estimated" not in answers.frame.columns or not answers.frame["estimated"].any():
         return None
     counts = dict(answers.frame.filter("estimated")["model"].value_counts().rows())
@@ -111,7 +111,7 @@ def mend_all(models: Sequence[Any], costs: Sequence[float]) -> tuple[np.ndarray,
 
 
 def tell_lost(lost: Lost) -> str | None:
-    """How many answers had lost their cost, in words; None where none has."""
+    """How many answers had lost their cost, in words; None if none has."""
     by_model = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
     what = "left out of the mean cost, as they cost 0 and others of the same model do not"
     return f"{what}: {by_model} (streamed calls that lost their usage?)" if by_model else None

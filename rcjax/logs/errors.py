@@ -41,7 +41,7 @@ def near(word: str, names: Iterable[str]) -> str:
 
 
 def spelt_otherwise(names: Iterable[object], others: Iterable[object]) -> tuple[str, str] | None:
-    """The first of the names that is among the others but for its spelling, and how it is spelt there.
+    """The first of the names that is among the others apart from its spelling, and how it is spelt there.
 
     >>> spelt_otherwise(["7.0", "8.0"], ["8", "9"]), spelt_otherwise(["Q1"], ["q01"])
     (('8.0', '8'), None)

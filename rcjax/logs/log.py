@@ -32,7 +32,7 @@ class IncompleteLogWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """Some rows of a call log are left out, models without a label, or rows that lost their cost from its mean."""
+    """Some rows of a call log are left out, or models without a label, or rows without cost from a mean cost."""
 
 
 class UnlabelledWarning(UserWarning):
@@ -40,11 +40,11 @@ class UnlabelledWarning(UserWarning):
 
 
 class NoConfidenceWarning(UserWarning):
-    """A log tells no confidence in its answers, or none in some of them."""
+    """A log has no confidence for its answers, or for some of them."""
 
 
 class PricesWarning(UserWarning):
-    """How tokens are priced: by which entries of a list that others keep, and what of the input came from a cache."""
+    """How tokens are priced: by which entries of a public list, and which share of the input came from a cache."""
 
 
 class FailedCalls(NamedTuple):

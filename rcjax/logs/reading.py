@@ -60,7 +60,7 @@ def read_log(
     `confidence` (0 to 1), and either `cost` (money for this call, 0 or from 1e-18 to 1e18) or `input_tokens` and
     `output_tokens`. A column `answer` says what was answered, so that the answers of models can be compared: of
     choices the letter, of texts without regard to case, white space, punctuation around them and how numbers are
-    written. A column `answer_key`, what was taken out of a reply, goes before it. A column `seconds`, or `latency_ms`,
+    written. A column `answer_key`, what was taken out of a reply, overrides it. A column `seconds`, or `latency_ms`,
     says how long the answer took; a cell may be empty. So may one of the confidence: such an answer counts as less sure
     than all others, and a `NoConfidenceWarning` says how many there are. A log with a column `answer` or `answer_key`
     may tell no confidence: all answers then count as sure, with the same warning. Others are ignored. Names of columns
@@ -75,25 +75,26 @@ def read_log(
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
             pyarrow or any other that narwhals knows).
-        prices: what tokens cost, which goes before a column `cost`: anything that `read_prices` takes. Of a list of
-            LiteLLM or OpenRouter, a `PricesWarning` says which entries were taken.
-        models: the models to keep, in this order, one at least; without it all are kept, of which there must be two,
-            sorted by mean cost, ties by first appearance.
-        task: "choice" or "generation": what the raw confidence is of.
-        labels: a file or dataframe that tells right from wrong: by `query`, `model` and `correct` (and `sample`, where
-            the log has it), or by `query` and `answer`, a right answer, with which the log's
-            own column `answer` is compared but for case and white space. A full column `correct` of the log is
-            replaced; one with empty cells is added to, and of two labels that from here counts.
+        prices: what tokens cost, in place of a column `cost`: anything that `read_prices` takes. For a list of
+            LiteLLM's or OpenRouter's a `PricesWarning` names the entries used.
+        models: the models to keep, in this order, at least one; by default all, at least two, sorted by mean cost, ties
+            by first appearance.
+        task: "choice" or "generation": what the models did, and so what the raw confidence measures.
+        labels: a file or dataframe that says which answers are right: by `query`, `model` and `correct` (and `sample`,
+            if the log has it), or by `query` and `answer`, a right answer, which the log's own column `answer` must
+            equal apart from case and white space. It replaces a full column `correct` of the log, and adds to one with
+            empty cells; of two labels this one counts.
         answers: a file or dataframe of what was answered, in place of the log's own columns, by `query`, `model` and
             `answer` or `answer_key`.
-        unlabelled: read a log that has no labels too, or none of some models.
-        reference: a model whose answers take the place of right ones: an answer is wrong where it is another one.
-            With labels, that it is the same is a judge's verdict, `judged_same`, which they correct; a
-            `Reference` whose `counts` is "differences" counts differences all the same. `Log.reference` says which.
-        same: whether two answers are the same, of (query, answer, answer of the reference), None where that cannot
-            be told. By default they are as policies compare them (`answer`), or as a judge has said, by a
-            `Reference` whose `same` names it.
-        score_max: the full score: labels, of the log and from elsewhere, are divided by it. True stands for it.
+        unlabelled: also read a log without labels, or without those of some models.
+        reference: a model whose answers take the place of right ones: any other answer is wrong. If the log has labels
+            too, errors count, and that an answer is the reference's is a judge's verdict, `judged_same`, which the
+            labels correct; a `Reference` whose `counts` is "differences" counts differences all the same.
+            `Log.reference` says which.
+        same: whether two answers are the same, of (query, answer, answer of the reference); None if that is unknown. By
+            default they are compared as policies compare them (`answer`), or by the judge that a `Reference` names in
+            `same`.
+        score_max: the full score, by which all labels are divided; True is a full score.
 
     `correct`, or where there is none `score`, may be a score: any number from 0 to `score_max`. The error of an answer
     is then the share of the score that is missing, and `Log.scores` tells the scale.

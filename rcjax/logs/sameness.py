@@ -24,7 +24,7 @@ from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 if TYPE_CHECKING:
     import polars as pl
 
-#: (query, answer, the reference's answer) → whether they are the same; None where that cannot be told.
+#: (query, answer, the reference's answer) → whether they are the same; None if that cannot be told.
 Same = Callable[[str, str, str], bool | None]
 
 
@@ -40,7 +40,7 @@ class Sameness:
 
     Args:
         reference: the model, and what tells whether answers are the same.
-        same: the same as a function of texts; None where answers are compared as policies do, or a judge has said it.
+        same: the same as a function of texts; None if answers are compared as policies do, or a judge has said it.
     """
 
     def __init__(self, reference: Reference, same: Same | None) -> None:
@@ -125,7 +125,7 @@ class Sameness:
     def _compared(self, answers: Answers, reference: int, name: str) -> pl.DataFrame:
         """The rows of the queries that the reference, a model by number, has answered.
 
-        `judged_same` is 1 for answers that are the reference's, 0 for others, NaN where that is unknown.
+        `judged_same` is 1 for answers that are the reference's, 0 for others, NaN if that is unknown.
         """
         import polars as pl
 

@@ -92,7 +92,7 @@ def asked_to_vote(
 
 
 def describe_votes(numbers: Mapping[str, int]) -> str | None:
-    """What became of several answers, in words; None where no model has several."""
+    """What became of several answers, in words; None if no model has several."""
     several = listed(f"of {name} {number:,}" for name, number in numbers.items() if number > 1)
     said = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
     return said if several else None

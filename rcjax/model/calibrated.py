@@ -49,7 +49,7 @@ class Fitted:
     def calibrate(self, logprob: jax.Array | Log) -> jax.Array:
         """(…, k) calibrated confidences of raw log-probabilities, in the order of this model's `models`.
 
-        Of a log, whose columns are found by their names: (n, k), NaN where a model did not answer. A bare array (…, k)
+        Of a log, whose columns are found by their names: (n, k), NaN if a model did not answer. A bare array (…, k)
         has no names: its last axis must be in the order of `models`, which is that of the log fitted to, and need not
         be that of another log. Raises LogError, a ValueError, for a log that lacks a model, ValueError for an array
         of another length.
@@ -79,7 +79,7 @@ class Fitted:
 
     @property
     def options(self) -> dict[str, Any]:
-        """How it was fitted: `copula`, and `method` or `criterion`; empty where that was not recorded."""
+        """How it was fitted: `copula`, and `method` or `criterion`; empty if that was not recorded."""
         return dict(self.details.fit or {})
 
     @property

@@ -64,7 +64,7 @@ class CascadeModel(Fitted):
         Pure, and differentiable in the confidences and in the model. A confidence that is a point mass of its model
         (φ_min, φ_max, a value that is stated) counts with its probability, one between with its density: so log p
         compares confidences in the same masses, the density's integral plus the masses' sum is one, and a mean of log
-        p is no entropy (`rcjax.model.chain`). −∞ outside of the supports; NaN where a model did not answer. Models
+        p is no entropy (`rcjax.model.chain`). −∞ outside of the supports; NaN if a model did not answer. Models
         with a leading axis broadcast against (…). Raises ValueError for another last axis than k.
 
         >>> import rcjax
@@ -89,7 +89,7 @@ class CascadeModel(Fitted):
     def sample_conditional(self, key: jax.Array, confidence: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """(*shape, …, k − m) confidences of the later models, where the first m have confidences (…, m).
 
-        Pure. Models with a leading axis broadcast against (…). NaN where a confidence is not possible: outside of the
+        Pure. Models with a leading axis broadcast against (…). NaN if a confidence is not possible: outside of the
         model's support, or no number. Raises ValueError unless 0 < m < k.
 
         >>> import rcjax

@@ -50,7 +50,7 @@ class CalibratorFile(Record):
     coefficients: tuple[tuple[float, float], ...]
     smallest: tuple[float, ...]
     largest: tuple[float, ...]
-    standard_errors: tuple[tuple[Amount | None, Amount | None], ...]  # None where there is none
+    standard_errors: tuple[tuple[Amount | None, Amount | None], ...]  # or None
     p_values: tuple[tuple[Share | None, Share | None], ...]
     status: tuple[Annotated[int, Between(0, max(CalibrationStatus))], ...]
     stated: _Stated | None = None

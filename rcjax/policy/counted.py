@@ -99,7 +99,7 @@ class Reference(Record):
 
 
 def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
-    """The reference that a provenance records; None where right answers were known.
+    """The reference that a provenance records; None if right answers were known.
 
     ValueError names the place of what is not as rcjax writes it.
 
@@ -144,7 +144,7 @@ class Scores(Record):
 
 
 def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
-    """The scores that a provenance records; None where answers were right or wrong.
+    """The scores that a provenance records; None if answers were right or wrong.
 
     ValueError names the place of what is not as rcjax writes it.
 

@@ -34,7 +34,7 @@ class Fact(NamedTuple):
     value: float
     unit: Unit
     interval: tuple[float, float] | None = None
-    """The ends of the interval for it; None where there is none."""
+    """The ends of the interval for it, or None."""
     why: str = ""
     """What there is to know of it, in words."""
 

@@ -69,7 +69,7 @@ class Following:
 
         Args:
             cost: of all its calls, those that failed included; money.
-            expected: what its rung was tuned to cost; None where it went by none, which tells nothing of the rungs.
+            expected: what its rung was tuned to cost; None if it went by none, which tells nothing of the rungs.
             time: when it ended, as of `position`.
         """
         raise NotImplementedError

@@ -44,11 +44,11 @@ class Tuning:
     """How a policy was tuned."""
 
     spec: Spec
-    """Its target is that recorded, or the policy's own λ where none is known, and none where that is not known."""
+    """Its target is that recorded, or the policy's own λ where none is known, and none if that is not known."""
     models: tuple[str, ...]
     """All models that there were to choose from."""
     prices: Mapping[str, Mapping[str, float]] | None
-    """Of tokens, as `read_log` takes them; None where none were recorded."""
+    """Of tokens, as `read_log` takes them; None if none were recorded."""
 
     def within(self, names: tuple[str, ...]) -> Tuning:
         """The same for a log that holds some of the models only."""

@@ -100,7 +100,7 @@ class Agreement(Record):
     compare: Comparison = "text"
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
-        """Whether two answers are equal; None where one of them is not known."""
+        """Whether two answers are equal; None if one of them is not known."""
         text, earlier_text = (comparable(said, self.compare) for said in (answer, earlier))
         return None if text is None or earlier_text is None else text == earlier_text
 

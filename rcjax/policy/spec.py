@@ -212,7 +212,7 @@ class Spec:
 
     @property
     def target(self) -> dict[str, float]:
-        """The target by its name, as `Frontier.policy` takes it; empty where there is none."""
+        """The target by its name, as `Frontier.policy` takes it; empty if there is none."""
         given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
         return Target.of(**given).to_json() if given else {}
 

@@ -45,7 +45,7 @@ class AnswerKeys:
         self._warned = False
 
     def __call__(self, answer: str | None) -> str | None:
-        """The key of an answer; None where there is none."""
+        """The key of an answer, or None."""
         if answer is None:
             return None
         try:

@@ -71,7 +71,7 @@ def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_of_others(options: Mapping[str, Any]) -> str | None:
-    """Sixteen hexadecimal digits for the options that are not kept; None where there are none.
+    """Sixteen hexadecimal digits for the options that are not kept, or None.
 
     What is of an endpoint, and what is a secret by its name, counts for nothing: a new key is no other way of asking.
 
@@ -164,7 +164,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
 
     Args:
         signal: that reads its confidence.
-        options: of each request, but for those of the signal.
+        options: of each request, apart from those of the signal.
         price: money per million tokens, where that is known.
 
     >>> from rcjax.signals import Choice
@@ -184,7 +184,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
 
 
 def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any] | None = None) -> str | None:
-    """The same of an endpoint of a cascade, and of a question's own options; None where nothing is judged."""
+    """The same of an endpoint of a cascade, and of a question's own options; None if nothing is judged."""
     if endpoint.signal is None:
         return None
     relevant = {name: value for name, value in (overrides or {}).items() if name not in NEUTRAL}

@@ -55,12 +55,12 @@ class Billing:
 
     @property
     def balance(self) -> float | None:
-        """Money left of the budgets of the queries so far; None where there is no budget per query."""
+        """Money left of the budgets of the queries so far; None if there is no budget per query."""
         return self.bill.balance if isinstance(self.bill, Bill) else None
 
     @property
     def left(self) -> float | None:
-        """Money that is left of a period's; None where there is no period."""
+        """Money that is left of a period's; None if there is no period."""
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     def pay(self, calls: Sequence[Call], expected: float | None = None) -> None:
@@ -181,7 +181,7 @@ def _spent(line: bytes) -> Spent | None:
 
 
 def queries_per_day(path: str | os.PathLike[str]) -> float | None:
-    """How many queries a day a service had while it wrote a call log; None where the log does not tell, or of a day.
+    """How many queries a day a service had while it wrote a call log; None if the log does not tell, or of a day.
 
     Args:
         path: of the log.

@@ -65,17 +65,17 @@ class Call:
     served: str
     """Its name at the endpoint."""
     text: str | None
-    """What it replied; None where nothing usable came back."""
+    """What it replied; None if nothing usable came back."""
     answer: str | None
     """The answer as the signal reads it, such as the letter of a choice."""
     logprob: float | None
-    """Natural log of the raw confidence; None where it could not be read."""
+    """Natural log of the raw confidence; None if it could not be read."""
     confidence: float | None
     """The calibrated confidence that the policy makes of it."""
     cost: float
     """Money: tokens used times prices."""
     input_tokens: int | None
-    """Tokens of all questions; None where the endpoint did not tell."""
+    """Tokens of all questions; None if the endpoint did not tell."""
     output_tokens: int | None
     """Tokens of all replies."""
     estimated: bool
@@ -93,19 +93,19 @@ class Call:
     unread: bool = False
     """There is an answer, in which the signal reads no confidence."""
     asked: str | None = None
-    """How the model is asked, as JSON (`rcjax.serving.asked`); None where that is not told."""
+    """How the model is asked, as JSON (`rcjax.serving.asked`); None if that is not told."""
     cached_tokens: int = 0
     """Of the input, what came from a cache."""
     cache_write_tokens: int = 0
     """Of the input, what was put into a cache."""
     likeliest: str | None = None
-    """The answer that the model held likelier than the one it gave; None where there is none."""
+    """The answer that the model held likelier than the one it gave, or None."""
     added: bool = False
     """A shadow query adds it: the policy would not have asked for it."""
     segment: str | None = None
-    """What kind of query it is; None where nobody told."""
+    """What kind of query it is; None if nobody told."""
     billed: Billed | None = None
-    """On whose bill it is; None where on no policy's, as what shadow queries add."""
+    """On whose bill it is; None if on no policy's, as what shadow queries add."""
 
 
 class CallLog:
@@ -117,7 +117,7 @@ class CallLog:
     JSON in a text; of it a hash does, so that equal questions count once. Besides that a line has 64 KB at most: of
     texts that would make it longer a digest stands there.
 
-    Where another programme renames or removes the file, such as logrotate, the next line goes to a new one.
+    Where another program renames or removes the file, such as logrotate, the next line goes to a new one.
 
     Raises OSError where the file cannot be opened, and from `write` where it cannot be written;
     TypeError for arguments of another kind, and ValueError from `write` for a number that JSON cannot hold: neither
@@ -142,7 +142,7 @@ class CallLog:
         self.answers = answers
         self.prompts = prompts
         self.observe: Callable[[str], None] | None = None
-        """Is told what became of each call that `keep` was given, one of `LOGGED`."""
+        """Called with the outcome of each call that `keep` was given, one of `LOGGED`."""
         self._lost = 0  # since a line was written
         self._turn = threading.Lock()
         self._lines = LineFile(path)
@@ -165,9 +165,9 @@ class CallLog:
         return is_cut
 
     def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
-        """Append a call, where that fails count it as lost; a line for people where this is news, else None.
+        """Append a call, or count it as lost; return a line for people if that is news, else None.
 
-        That is where lines begin to be lost, and where they are written again.
+        It is news when lines begin to be lost, and when they are written again.
         """
         try:
             outcome = "cut" if self.write(call, messages) else "written"

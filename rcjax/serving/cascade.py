@@ -58,7 +58,7 @@ class Result:
     """`"answered"`, `"best so far"` where the largest model failed, `"abstained"`, or `"failed"`; in a gateway also
     `"not judged"` or `"passed on"`."""
     text: str | None
-    """The reply that was kept; None where there is none."""
+    """The reply that was kept, or None."""
     answer: str | None
     """The answer as the signal reads it, such as the letter of a choice."""
     model: str | None
@@ -87,7 +87,7 @@ class Result:
 
     @property
     def problem(self) -> str:
-        """One line on what failed; empty where nothing did."""
+        """One line on what failed; empty if nothing did."""
         failed = [call for call in self.calls if call.error]
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         what = "no model answered" if self.status == "failed" else "some models failed"
@@ -99,43 +99,43 @@ class Result:
 class Cascade:
     """Asks the models of a policy until one is sure enough.
 
-    Of a ladder tuned for a budget it follows the bill: `billing` says what was paid against the budget, and where on
-    the ladder that has brought it. Shadow calls are not counted. Where the budget is money for a period, `log` tells
-    what was spent before, and what other processes that write to it spend.
+    For a ladder tuned for a budget it follows the bill: `billing` says what was paid against the budget, and the
+    position on the ladder. Shadow calls do not count. If the budget is money for a period, `log` holds what was spent
+    before, and by other processes that write to it.
 
     A model that fails for good (after the client's retries, which wait as long as the server says) is skipped
-    upward: the next larger model of the policy is asked. So is one whose confidence cannot be read, unless it always
-    answers. Where the largest fails, the answer of highest confidence so far counts (`status` "best so far").
+    upward: the next larger model of the policy is asked. So is a model whose confidence cannot be read, unless it
+    always answers. If the largest fails, the answer of highest confidence so far counts (`status` "best so far").
 
     Args:
-        policy: a `Policy`, or a `Ladder`, which gives each query to one of its rungs by a lot.
+        policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
         client: an `openai.AsyncOpenAI`, for any OpenAI-compatible endpoint, or one for each model by name.
-        signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be what the
-            log was made with that the policy was tuned on: a policy that records it (`rcjax collect` does) needs none,
-            and refuses another. Of a `rcjax.signals.Check` that runs code it records the name alone: give it here. It
-            has `timeout` seconds for a verdict.
+        signal: how to read the confidence, from `rcjax.signals`; or one for each model by name. It must be the signal
+            of the policy's log. A policy that records it (of a log by `rcjax collect`) needs none, and refuses another.
+            Of a `rcjax.signals.Check` that runs code it records the name alone: give it here. A check has `timeout`
+            seconds for a verdict.
         log: where to write each call.
-        name: of the policy, by which the log tells what was spent on its bill.
+        name: of the policy, under which the log has what was spent.
         served: names of the models at the endpoint, where they differ from those in the policy.
         options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
-            those of the signal go before, those that
-            the policy records after. A second question has the signal's own, and `extra_body` and the like.
-        model_options: such options by model, which go before both.
-        prices: input and output price per million tokens by model, where those of the policy do not hold:
-            `{"small": {"input": 0.1, "output": 0.4}}`. Without prices a call costs the policy's mean.
+            the signal's override these, and these override those that the policy records. A second question has the
+            signal's own, and `extra_body` and the like.
+        model_options: such options by model, which override both.
+        prices: input and output price per million tokens by model, if those of the policy do not hold: `{"small":
+            {"input": 0.1, "output": 0.4}}`. Without prices a call costs the policy's mean.
         concurrency: how many requests may be in flight at once.
         timeout: seconds that one attempt may take.
         retries: how often a request is sent again after a timeout, a lost connection, 408, 409, 429 and 5xx.
         shadow: share of queries that all models are asked about, so that the log
             can be tuned on: only such queries are a fair sample. Their answers are not delayed, and the calls that
             are added are in the log only.
-        salt: a secret that lots hang on besides a query's id and what it asks: for ids that come from clients, who
-            could choose to be in the sample, or never to be, or to go by the dearest rung.
+        salt: a secret for the draws of shadow queries and rungs, beside a query's id and text: for ids that clients
+            choose, who could otherwise choose to be in the sample, or never, or on the most expensive rung.
         shadow_models: more models that shadow queries are asked of, by the names that the log is to have: those that
             the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
             those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
-        observe: is told of each `Call` as it ends, shadow calls too: for counting, at once. What it raises is a
-            warning.
+        observe: is called with each `Call` as it ends, shadow calls too, and should return at once. What it raises
+            becomes a warning.
         answer_key: for policies tuned on a log with a column `answer_key`: what makes such a key of an answer, as the
             signal reads it, for the answers of two models and for several of one that vote. Others compare the answers
             themselves.
@@ -198,14 +198,14 @@ class Cascade:
 
         Args:
             messages: as in the API, or a text of the user's.
-            query: its id in log and lots; a random one by default.
-            options: of this query's requests, which go before those of the cascade, and after what the signal needs.
+            query: its id, in the log and for draws; a random one by default.
+            options: of this query's requests, which override those of the cascade, but not what the signal needs.
             deadline: seconds for the whole query. No model but the last gets more than half of what is left; when no
                 time is left the surest answer so far counts.
-            deliver: takes the answer of a model that is kept whatever it is, piece by piece, while it comes. After the
-                first piece no other model can be asked, and an answer that breaks off then is a failure. What it raises
-                is a warning; the answer is in the result.
-            segment: what kind of query it is, where the policy has cascades for segments; the log keeps it.
+            deliver: receives the answer of the last model, which is always kept, piece by piece while it comes. After
+                the first piece no other model can be asked, and an answer that breaks off then is a failure. What it
+                raises is a warning; the answer is in the result.
+            segment: what kind of query it is, if the policy has cascades for segments; the log keeps it.
 
         Raises CascadeError where no model answers; TypeError or ValueError for arguments that can be none.
         """
@@ -353,7 +353,7 @@ def make_result(question: Prompt, status: str, attempt: Exchange | None, attempt
     Args:
         question: that was put to the models.
         status: that of the result.
-        attempt: that counts; None where none does.
+        attempt: that counts; None if none does.
         attempts: all that were made.
     """
     calls = tuple(one.call for one in attempts)

@@ -27,7 +27,7 @@ class Failure:
     """What went wrong with a request, for whoever decides whether to send it again."""
 
     status: int | None = None
-    """Of HTTP; None where there was no answer."""
+    """Of HTTP; None if there was no answer."""
     code: str | None = None
     """The server's own word for it, such as "insufficient_quota"."""
     wait: float | None = None
@@ -81,7 +81,7 @@ def unusable(data: Any) -> CallError:
 
 
 def read_json(content: bytes | str) -> Any:
-    """What a server sent as JSON; None where it is none, or has so many parts that reading them would stop all else.
+    """What a server sent as JSON; None if it is none, or has so many parts that reading them would stop all else.
 
     >>> read_json(b'{"a": [1]}'), read_json("{"), read_json(b"[" * 10_000_000)
     ({'a': [1]}, None, None)

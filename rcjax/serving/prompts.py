@@ -26,7 +26,7 @@ class Prompt:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of its requests, which go before those of the models, and after those of the signal."""
     segment: str | None = None
-    """What kind of query it is, for policies with cascades for segments; None where nobody tells."""
+    """What kind of query it is, for policies with cascades for segments; None if nobody tells."""
     shadow: bool = False
     """It goes to all models, whatever they answer."""
     deliver: Deliver | None = None
@@ -34,7 +34,7 @@ class Prompt:
     unjudged: str | None = None
     """Why its answer is not judged, where it is not."""
     billed: Billed | None = None
-    """On whose bill it is; None where on no policy's."""
+    """On whose bill it is; None if on no policy's."""
     position: float | None = None
     """Where on its ladder the policy stands; None for a policy of one rung."""
     rung: int | None = None

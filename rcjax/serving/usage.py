@@ -80,7 +80,7 @@ class Usage:
         self.reported += other.reported
 
     def money(self, price: Price | None, *, free: bool = False) -> Decimal | None:
-        """Money for the replies that tell their tokens: as they say themselves, or by price; None where nobody knows.
+        """Money for the replies that tell their tokens: as they say themselves, or by price; None if nobody knows.
 
         Args:
             price: of the model.
@@ -123,7 +123,7 @@ def _is_money(value: Any) -> bool:
 
 
 def told_tokens(usage: Any) -> Tokens | None:
-    """The tokens of a reply by the `usage` that it tells; None where it tells none.
+    """The tokens of a reply by the `usage` that it tells; None if it tells none.
 
     No prompt has 0 tokens: a server that says so has not counted them. What stands beside input and output counts too:
     reasoning where the total is larger, or is told as more than the output; what a cache gave and took under the names
@@ -156,7 +156,7 @@ def told_tokens(usage: Any) -> Tokens | None:
 
 
 def contradiction(usage: Any) -> str | None:
-    """What does not add up in the usage of a reply, in words; None where all does.
+    """What does not add up in the usage of a reply, in words; None if all does.
 
     >>> contradiction({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 7})
     '20 tokens of input and 3 of output are more than 7 in total'
@@ -201,7 +201,7 @@ def _by_openai(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sum_usages(usages: Sequence[Usage]) -> dict[str, Any] | None:
-    """What several calls used, as the API has it, with all that endpoints tell besides; None where they tell nothing.
+    """What several calls used, as the API has it, with all that endpoints tell besides; None if they tell nothing.
 
     >>> first, second = Usage(), Usage()
     >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})

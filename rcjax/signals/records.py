@@ -94,7 +94,7 @@ def _record_comparison(normalise: Any) -> dict[str, Any]:
 
 
 def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
-    """Where a signal is another one than a record tells of, in words; None where they agree as far as that tells.
+    """Where a signal is another one than a record tells of, in words; None if they agree as far as that tells.
 
     >>> contradiction({"signal": "choice", "top": 5}, Choice())
     'top is 20, not 5'

@@ -88,7 +88,7 @@ def certify(
 
     Args:
         frontier: the frontier to choose from. The rungs of its ladder, and three positions between each two of them,
-            are tested, from the dearest to the cheapest; the cheapest that passes is chosen.
+            are tested, from the most expensive to the cheapest; the cheapest that passes is chosen.
         log: the held-out log, independent of the frontier: of queries drawn as those in service will be, none of which
             had a part in fitting, solving, or choosing among frontiers.
         max_error: the true probability of error is at most this.
@@ -107,9 +107,9 @@ def certify(
     Where models may refuse to answer, `max_error` is as in `Frontier.policy`: the true error +
     abstain_price·abstention is at most this, so that the error alone is too, and nobody keeps to it by refusing.
 
-    Raises InfeasibleError where not even the dearest rung passes, with what can be guaranteed instead; ValueError for a
-    limit or a confidence out of range, and for `judged` without `tuned_on`; LogError for a log that is not held out,
-    and as `replay` does.
+    Raises InfeasibleError where not even the most expensive rung passes, with what can be guaranteed instead;
+    ValueError for a limit or a confidence out of range, and for `judged` without `tuned_on`; LogError for a log that is
+    not held out, and as `replay` does.
 
     >>> import rcjax
     >>> train, held_out = rcjax.sample_log(900, seed=0).split(1 / 3, seed=0)

@@ -25,7 +25,7 @@ _FEWEST = 3  # shared queries that are told of
 
 
 class OverlapWarning(UserWarning):
-    """Some queries of a log that is to judge were tuned on."""
+    """A log that is to judge a policy holds queries that the policy was tuned on."""
 
 
 class Overlap(NamedTuple):

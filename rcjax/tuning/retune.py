@@ -54,7 +54,7 @@ class Retuned:
     """A policy tuned again."""
 
     policy: AnyPolicy
-    """The new policy, or a mixture in place of one."""
+    """The new policy."""
     frontier: Frontier
     """The frontier that it was chosen from."""
     remarks: tuple[str, ...]

@@ -81,7 +81,7 @@ def upstream_error(failure: Failure | None, problem: str) -> ApiError:
     """The error of a request that no model answered.
 
     Args:
-        failure: what went wrong with the last model; None where none was asked, as there was no time left.
+        failure: what went wrong with the last model; None if none was asked, as there was no time left.
         problem: the same for people.
 
     >>> upstream_error(Failure(status=401), "large: HTTP 401").status  # the key of the gateway, not of the client
