@@ -160,6 +160,7 @@ DEAR = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough) if name in DEAR else name for name in ROWS]
 )

@@ -62,6 +62,7 @@ def test_counts_are_those_of_all_pairs():
     assert tuple(map(float, kendall_counts(x, y, present))) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200_000])
 def test_sizes_around_powers_of_two_and_a_large_log(n):
     rng = np.random.default_rng(n)

@@ -76,6 +76,7 @@ def test_betainc_has_no_gradient_at_the_ends():
     assert not np.any(np.stack(gradients))
 
 
+@pytest.mark.thorough
 def test_betainc_pushes_tangents_forward_under_broadcasting():
     a, b, x = jnp.asarray(ORACLES[:, :3].T)
     value, slope = jax.jit(lambda a: jax.jvp(lambda a: betainc(a, b, x), (a,), (jnp.ones(()),)))(a[0])

@@ -82,6 +82,7 @@ def results(log, model):
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [97, *(pytest.param(n, marks=pytest.mark.thorough) for n in (50, 95, 96, 192, 193))])
 def test_results_are_those_without_filling(n, monkeypatch):
     log = with_gaps(n, seed=n)

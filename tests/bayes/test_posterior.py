@@ -64,6 +64,7 @@ def test_the_truth_is_where_the_posterior_is(drawn):
             assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
 
 
+@pytest.mark.thorough
 def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     found, start = evidence
     ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(found, start)

@@ -173,6 +173,7 @@ def test_a_grader_that_fails_on_all_is_left_alone(place):
     assert len(answers(place)) == 20
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(("command", "sent"), [("collect", signal.SIGINT), ("grade", signal.SIGTERM)])
 def test_a_grader_that_never_ends_can_be_stopped(command, sent, place):

@@ -36,6 +36,7 @@ def test_students_cdf_is_right_beside_the_line_where_its_integrand_is_a_spike():
     assert np.all(jax.jit(StudentT.cdf)(StudentT(0.9, 40.0), 0.001, np.linspace(0.99, 0.999, 999)) <= 0.001)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "method", thorough(["conditional", "inverse_conditional", "log_density"], lambda name: name == "log_density")
 )

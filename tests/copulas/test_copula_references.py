@@ -107,6 +107,7 @@ def test_oracles(shared_reference, name):
     compare(ORACLES[name], oracles(shared_reference, name), 1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ORACLES)
 def test_oracles_in_float32(shared_reference, float32, name):
     compare(ORACLES[name], in_single_precision(oracles(shared_reference, name)), 1e-4)
@@ -117,11 +118,13 @@ def test_oracles_of_students_t():
     compare(StudentT, ((rho, df), *columns), 1e-10)
 
 
+@pytest.mark.thorough
 def test_oracles_of_students_t_in_float32(float32):
     rho, df, *columns = STUDENT.T
     compare(StudentT, in_single_precision(((rho, df), *columns)), 1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("df", [pytest.param(2.0, marks=pytest.mark.thorough), 2.5, 4.0, 30.0])
 def test_students_cdf_is_the_integral_of_its_conditional(df):
     rhos = np.array([-0.9, 0.0, 0.5, 0.95])

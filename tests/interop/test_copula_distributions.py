@@ -73,6 +73,7 @@ def test_a_bare_copula_is_a_distribution_of_ranks(library):
     assert np.isnan(chain.log_prob(pair(rcjax.copulas.Frank(4.0), None), np.array([np.nan, 0.5])))
 
 
+@pytest.mark.thorough
 def test_shapes_batches_and_draws(library, margins):
     theta = jnp.array([1.0, 2.0, 4.0])
     batch = library.ours.CopulaDistribution(rcjax.copulas.Gumbel(theta), margins)

@@ -30,7 +30,7 @@ LADDER = Ladder((CHEAP, DEAR, DEAREST), 0.75, budget=4e-5)
 
 @pytest.fixture(scope="module")
 def log(float64):
-    return rcjax.sample_log(800, seed=0)
+    return rcjax.sample_log(800, seed=0).select(("llama3.2-1b", "llama3.1-8b", "llama3.1-70b"))
 
 
 @pytest.fixture(scope="module")

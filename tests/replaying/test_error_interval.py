@@ -33,6 +33,7 @@ def test_all_labels_are_wilsons(frontier):
     assert ends(frontier, scored) == pytest.approx(ends(frontier, log), rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fair", "none"])
 def test_few_labels_are_less_than_all_and_more_than_none(kind, frontier):
     log = judged_log(N, LABELS, kind, by_answer=True)

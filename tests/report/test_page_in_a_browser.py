@@ -5,7 +5,7 @@ from page_samples import CHROMIUM, embedded, in_a_browser
 
 import rcjax
 
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

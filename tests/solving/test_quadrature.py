@@ -43,6 +43,7 @@ def grids(marginals) -> Grid:
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 
+@pytest.mark.thorough
 def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
     assert (np.asarray(grids.weight) >= 0).all()
     np.testing.assert_allclose(grids.weight.sum(-1), 1.0, atol=1e-14)

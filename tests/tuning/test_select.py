@@ -148,6 +148,7 @@ def test_the_model_is_fitted_where_none_is_given(log, model, compared):
     np.testing.assert_allclose(one.frontier.thresholds, other.frontier.thresholds, rtol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cost", [np.zeros(3), np.array([0.0, 1.0, 2.0])], ids=["all are free", "the best is free"])
 def test_a_frontier_of_one_free_model_can_be_used(cost, compared, log):
     compared()
