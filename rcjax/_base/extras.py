@@ -3,10 +3,7 @@ only.
 """
 
 import importlib
-import json
-import shlex
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 
@@ -28,7 +25,7 @@ def required(module: str, extra: str) -> Any:
     '[1]'
     >>> required("nothing.at.all", extra="posterior")
     Traceback (most recent call last):
-    ImportError: this needs nothing: pip install ...[posterior]'
+    ImportError: this needs nothing: pip install 'rcjax[posterior]'
     """
     try:
         return importlib.import_module(module)
@@ -37,35 +34,9 @@ def required(module: str, extra: str) -> Any:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that adds an extra to rcjax as it is installed here: from a checkout, a repository, or an index.
+    """The command that adds an extra to rcjax, wherever it was installed from: pip keeps what is there.
 
-    >>> how_to_install("report").partition("[")[2]
-    "report]'"
+    >>> how_to_install("report")
+    "pip install 'rcjax[report]'"
     """
-    checkout = Path(__file__).parents[2]
-    if (checkout / "pyproject.toml").is_file():
-        return f"pip install -e {_with_extra(checkout, extra)}"
-    origin = _origin()
-    address = origin.get("url", "")
-    if "dir_info" in origin and address.startswith("file:"):
-        from urllib.request import url2pathname  # which takes long to import
-
-        return f"pip install {_with_extra(Path(url2pathname(address.removeprefix('file://'))), extra)}"
-    if "vcs_info" in origin:
-        return f"pip install 'rcjax[{extra}] @ {origin['vcs_info'].get('vcs', 'git')}+{address}'"
     return f"pip install 'rcjax[{extra}]'"
-
-
-def _with_extra(checkout: Path, extra: str) -> str:
-    """A checkout with an extra, as a shell takes it: by its path, but where one stands in it."""
-    return shlex.quote(f"{'.' if checkout == Path.cwd() else checkout}[{extra}]")
-
-
-def _origin() -> dict[str, Any]:
-    """Where pip took rcjax from, as PEP 610 has it; empty if that was an index, or nobody knows."""
-    from importlib import metadata
-
-    try:
-        return json.loads(metadata.distribution("rcjax").read_text("direct_url.json") or "{}")
-    except (metadata.PackageNotFoundError, ValueError):
-        return {}

@@ -19,9 +19,6 @@ from rcjax._base.arguments import instance
 T = TypeVar("T")
 
 
-Check = Callable[[Any, str], T]  # takes a value and its place in the file, returns the value as it is stored
-
-
 SCHEMA_VERSION = 1  # of all files of ours
 
 
@@ -29,9 +26,6 @@ HUGE = 1e100  # no sum of money or coefficient comes near it, and products of tw
 
 
 TINY = 1 / HUGE
-
-
-_DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
 
 
 _LONGEST = 200  # characters of a value in a message

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from rcjax._base.codec import description, file_schema, read
+from rcjax._base.codec import Amount, description, file_schema, read
 from rcjax._base.files import write_atomically
+from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import SCHEMA_VERSION, header, load
 from rcjax.policy.calibrations import Transform
-from rcjax.policy.following import Following, Period
+from rcjax.policy.following import Bill, Following, Period, PeriodBill
 
 
 class AnyPolicy:
@@ -28,8 +31,6 @@ class AnyPolicy:
     FORMAT: ClassVar[str]
     rungs: Any  # a tuple of `Policy`
     position: Any  # from 0 to the number of rungs less 1
-    policies: Any  # a tuple of `Policy`: the rungs on either side of the position
-    weights: Any  # a tuple of the share of the queries that goes by each of these
     models: Any  # a tuple of the names of all that may be asked
     calibrations: Any  # by model, how a raw confidence becomes a calibrated one
     cost: Any  # by model, the expected money of a call
@@ -46,20 +47,39 @@ class AnyPolicy:
             follows: whether it does.
             period: the money; None if the budget is for each query.
         """
-        return self
+        return self if self.budget is None else replace(self, follows=follows, period=period)  # type: ignore[type-var]
 
     def new_bill(self, time: float) -> Following | None:
-        """What a service that begins at a time follows, moving along the rungs; None: it stays at the position.
+        """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
+
+        None if it keeps the position.
 
         Args:
             time: in seconds since 1970.
         """
-        return None
+        if not self.follows or self.budget is None:
+            return None
+        return Bill.of(self.budget) if self.period is None else PeriodBill.of(self.period, self.budget, time)
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """What each rung was tuned to cost, money per query."""
-        return tuple(rung.expected["cost"] for rung in self.rungs)
+        """What each rung was tuned to cost, rising; money per query."""
+        return tuple(
+            read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
+            for index, rung in enumerate(self.rungs)
+        )
+
+    @property
+    def policies(self) -> tuple[Any, ...]:
+        """The rungs on either side of the position, or the one that it stands on."""
+        low, share = divmod(self.position, 1)
+        return self.rungs[int(low) : int(low) + (2 if share else 1)]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The share of the queries that goes by each of the `policies`."""
+        share = self.position % 1
+        return (1 - share, share) if share else (1.0,)
 
     def choose(self, query: int | str | None = None, position: float | None = None, segment: str | None = None) -> Any:
         """The policy that answers a query: of the rung that `rung_of` draws, that for its segment.
@@ -72,8 +92,18 @@ class AnyPolicy:
         return self.rungs[self.rung_of(query, position)].of_segment(segment)
 
     def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
-        """Which rung a query goes by: of a `Ladder` one of two, by a hash of the query."""
-        return 0
+        """Which rung a query goes by.
+
+        With the query's id, retries and other machines choose alike: it is the rung above the position where
+        `draw_lot("rung", query)`, a hash of the id, is below its fractional part. Without one, it is drawn at random.
+
+        Args:
+            query: its id.
+            position: where a service stands; by default the ladder's own.
+        """
+        low, share = divmod(self.position if position is None else position, 1)
+        lot = 1.0 if not share else random.random() if query is None else draw_lot("rung", query)
+        return int(low) + (lot < share)
 
     @property
     def segment_column(self) -> str | None:

@@ -10,7 +10,6 @@ bill (`rcjax.policy.following`). With nothing but the standard library:
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,11 +18,10 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from rcjax._base.codec import Amount, Filled, Object, Positive, check_fields, read, schema_of_fields, written
-from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import header, load, number, require
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.calibrations import Calibration
-from rcjax.policy.following import Bill, Following, Period, PeriodBill
+from rcjax.policy.following import Period
 from rcjax.policy.policy import SHARED, Decision, Policy, own_schema, policy_of
 
 _MEANS = (
@@ -103,14 +101,6 @@ class Ladder(AnyPolicy):
             require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)
 
     @property
-    def costs(self) -> tuple[float, ...]:
-        """What each rung was tuned to cost, rising; money per query."""
-        return tuple(
-            read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
-            for index, rung in enumerate(self.rungs)
-        )
-
-    @property
     def models(self) -> tuple[str, ...]:
         """All models that may be asked, by expected cost of a call."""
         cost = self.cost
@@ -131,44 +121,9 @@ class Ladder(AnyPolicy):
         """How each model's raw confidence becomes a calibrated one."""
         return _merged(rung.calibrations for rung in self.rungs)
 
-    def followed(self, *, follows: bool, period: Period | None) -> Ladder:
-        """The same ladder, for a service that follows its budget, or money for a period, or does not.
-
-        Args:
-            follows: whether it does.
-            period: the money; None if the budget is for each query.
-        """
-        return replace(self, follows=follows, period=period)
-
-    def new_bill(self, time: float) -> Following | None:
-        """What a service that begins at a time follows: the bill of the period, or else of the budget per query.
-
-        None if it keeps the position.
-
-        Args:
-            time: in seconds since 1970.
-        """
-        if not self.follows or self.budget is None:
-            return None
-        return Bill.of(self.budget) if self.period is None else PeriodBill.of(self.period, self.budget, time)
-
     def at(self, position: float) -> Ladder:
         """The same ladder, at another position."""
         return replace(self, position=position)
-
-    def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
-        """Which rung a query goes by.
-
-        With the query's id, retries and other machines choose alike: it is the rung above the position where
-        `draw_lot("rung", query)`, a hash of the id, is below its fractional part. Without one, it is drawn at random.
-
-        Args:
-            query: its id.
-            position: where a service stands; by default the ladder's own.
-        """
-        low, share = divmod(self.position if position is None else position, 1)
-        lot = 1.0 if not share else random.random() if query is None else draw_lot("rung", query)
-        return int(low) + (lot < share)
 
     def step(self, model: str, *, query: int | str | None = None, **told: Any) -> Decision:
         """Decide after an answer of `model` by the rung of the query, as `choose` draws it, and `Policy.step`.
@@ -183,18 +138,6 @@ class Ladder(AnyPolicy):
         if query is None and len(self.policies) > 1:
             raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
         return self.choose(query).step(model, **told)
-
-    @property
-    def policies(self) -> tuple[Policy, ...]:
-        """The rungs on either side of the position, or the one that it stands on."""
-        low, share = divmod(self.position, 1)
-        return self.rungs[int(low) : int(low) + (2 if share else 1)]
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """The share of the queries that goes by each of the `policies`."""
-        share = self.position % 1
-        return (1 - share, share) if share else (1.0,)
 
     @property
     def expected(self) -> Mapping[str, float | None]:

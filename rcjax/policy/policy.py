@@ -178,16 +178,6 @@ class Policy(AnyPolicy):
         return 0.0
 
     @property
-    def policies(self) -> tuple[Policy, ...]:
-        """The policy itself."""
-        return (self,)
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """The probability of each of the `policies`: 1."""
-        return (1.0,)
-
-    @property
     def thresholds(self) -> dict[str, float | None]:
         """The φ of each model that answers where Φ > φ and else defers (1 if it never answers).
 

@@ -3,7 +3,6 @@
 from rcjax.signals.checks import Check as Check
 from rcjax.signals.measures import (
     choice_logprob as choice_logprob,
-    likeliest_choice as likeliest_choice,
     mean_logprob as mean_logprob,
     normalise_answer as normalise_answer,
     stated_confidence as stated_confidence,

@@ -19,7 +19,7 @@ def choice_logprob(
     """(the choice made, its log-probability) of an answer that begins with the name of one of several choices.
 
     The choice made is the one `given`, as the text tells it; by default that of the token that is there, and the
-    likeliest only where this is none. At temperatures above 0 another one may be likelier: see `likeliest_choice`. Its
+    likeliest only where this is none. At temperatures above 0 another one may be likelier. Its
     probability is the sum over the spellings of it among the likeliest tokens: "A", " A", "(A", "A.", "a", … . Tokens
     before it without a letter, such as "(" or "**", are passed through: what comes after them counts with their
     probability. It is not divided by the probability of all choices together: what a model puts on other tokens is
@@ -33,19 +33,6 @@ def choice_logprob(
     ('B', 0.74)
     """
     return read_choice(tokens, list(choices), given)[:2]
-
-
-def likeliest_choice(tokens: Sequence[Token] | None, choices: Iterable[str]) -> str:
-    """The choice that a model held likeliest, read as by `choice_logprob`, which is not always the one that it made.
-
-    Raises SignalError where there are no log-probabilities, or none of a choice.
-
-    >>> token = Token("B", math.log(0.3), {"A": math.log(0.6), "B": math.log(0.3)})
-    >>> likeliest_choice([token], "AB"), choice_logprob([token], "AB")[0]
-    ('A', 'B')
-    """
-    spelled = _spelled_choices(tokens, list(choices))
-    return max(spelled, key=spelled.__getitem__)
 
 
 def read_choice(

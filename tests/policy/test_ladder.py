@@ -146,24 +146,6 @@ def test_rungs_of_several_frontiers_are_refused():
         Ladder((CHEAP, other), 0.0)
 
 
-CONTENT = json.dumps(LADDER.to_json()).encode()
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(at=st.integers(0, len(CONTENT) - 1), junk=st.binary(max_size=3), cut=st.booleans())
-def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk, cut):
-    path = tmp_path_factory.getbasetemp() / "damaged.json"
-    path.write_bytes(CONTENT[:at] + junk + (b"" if cut else CONTENT[at + len(junk) :]))
-    try:
-        ladder = load_policy(path)
-    except ValueError as problem:
-        message = str(problem)
-    else:
-        message = ""
-        assert ladder.choose("q").models
-    assert len(message.splitlines()) <= 1
-
-
 def test_a_service_needs_only_the_standard_library(tmp_path):
     LADDER.save(tmp_path / "ladder.json")
     program = """
