@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.wording import count, no_confidence, not_likeliest
-from rcjax.importing.gathering import Samples, gather
+from rcjax.importing.gathering import gather
 from rcjax.importing.lines import How, Line, unread
 from rcjax.importing.rows import as_frame, label_of
 from rcjax.logs.columns import ANSWERS
@@ -125,11 +125,11 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     sampled: list[str] = []
     for model, queries in gathered.answers.items():
         used = _used(queries, left_out)
-        if len({line["query"] for line, _ in used}) < len(used):
+        if len({line["query"] for line in used}) < len(used):
             sampled.append(model)
-        signal = _signal(model, [line for line, _ in used])
+        signal = _signal(model, used)
         by_signal.setdefault(signal, []).extend([model] if used else [])
-        rows += _rows(model, used, signal, how, left_out)
+        rows += _rows(used, signal, how, left_out)
     if not rows:
         why = _reasons(left_out) or f"none has a score of {how.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {why}" if gathered.answers else "no answers in the files")
@@ -156,11 +156,10 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How, prices
     )
 
 
-def _used(queries: Mapping[str, Samples], left_out: Counter[str]) -> list[tuple[Line, str]]:
-    """The lines that did not fail, each with its place: all where most queries have several, else the first."""
-    every = [[several[number] for number in sorted(several)] for several in queries.values()]
-    left_out.update(str(line["error"]) for several in every for line, _ in several if has_failed(line))
-    sound = [[one for one in several if not has_failed(one[0])] for several in every]
+def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
+    """The lines that did not fail: all where most queries have several, else the first."""
+    left_out.update(str(line["error"]) for several in queries.values() for line in several if has_failed(line))
+    sound = [[line for line in several if not has_failed(line)] for several in queries.values()]
     sound = [several for several in sound if several]
     repeated = [len(several) - 1 for several in sound if several[1:]]
     if 2 * len(repeated) > len(sound):
@@ -182,13 +181,11 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
     raise LogError(f"{which}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
-def _rows(
-    model: str, used: Sequence[tuple[Line, str]], signal: str | None, how: How, left_out: Counter[str]
-) -> list[Line]:
+def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[str]) -> list[Line]:
     """The rows of one model; `left_out` counts the answers that make none, by the reason."""
     rows = []
-    for line, place in used:
-        where = f"{place}, model {model}, query {brief(line['query'])}"
+    for line in used:
+        where = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
         right = label_of(line.get("correct"), how.right_from, how.score_max, where)
         if right is None and "correct" in line:
             left_out["without a score"] += 1
@@ -198,7 +195,7 @@ def _rows(
             line |= unread(f"it is {SIGNALS[line['signal']]}")
         said = {name: " ".join((line.get(name) or "").split()) for name in ANSWERS}
         said = {name: text if comparable(text, "text") else None for name, text in said.items()}
-        rows.append(line | {"model": model, "correct": right, "logprob": logprob, **said})
+        rows.append(line | {"correct": right, "logprob": logprob, **said})
     return rows
 
 

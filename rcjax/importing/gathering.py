@@ -16,9 +16,6 @@ from rcjax.logs.errors import LogError, brief, listed, near
 #: In the order in which they are asked; any table is of the last one.
 FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
 
-#: The lines of a model on a query, by their sample, each with its place.
-Samples = dict[int, tuple[Line, str]]
-
 _HEAD = 1 << 16
 
 _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
@@ -30,8 +27,8 @@ _QUOTED = 3  # messages about damage that a warning quotes
 class Gathered:
     """What was read of some files."""
 
-    answers: dict[str, dict[str, Samples]] = field(default_factory=dict)
-    """By model and query. Models have the names that they end up with."""
+    answers: dict[str, dict[str, list[Line]]] = field(default_factory=dict)
+    """By model and query, the samples in order. Models have the names that they end up with."""
     lost_files: list[str] = field(default_factory=list)
     """Of each file that cannot be read at all, why."""
     lost_samples: list[str] = field(default_factory=list)
@@ -63,35 +60,31 @@ def gather(paths: Sequence[str | os.PathLike[str]], how: How) -> Gathered:
     Raises LogError where a person must choose something, where nothing can be read, or with `how.strict` anything not.
     """
     require(bool(paths), "no files", "give at least one")
-    gathered = Gathered()
+    gathered, lines = Gathered(), list[Line]()
     for path in _usable([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
-        lost: list[DamageError] = []
-        any_answer = False
+        lost, before = list[DamageError](), len(lines)
         for line in _read(path, how):
             if not isinstance(line, DamageError):
-                any_answer = True
-                _put(gathered.answers, line, path.name)
+                lines.append(line | {"place": path.name})
             elif how.strict:
                 raise line
             else:
                 lost.append(line)
-        if any_answer:
+        if len(lines) > before:
             gathered.lost_samples += map(str, lost)
         elif lost:  # the first thing that is wrong with a file is enough
             gathered.lost_files.append(str(lost[0]))
     for own, column in how.columns.items() if how.seen else ():
         what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
         require(column in how.seen, f"--column {own}={brief(column)}", what)
-    if not gathered.answers and gathered.lost_files:
+    if not lines and gathered.lost_files:
         raise DamageError(gathered.lost_files[0])
-    names = _names([*gathered.answers], how.rename)
-    renamed = Gathered(lost_files=gathered.lost_files, lost_samples=gathered.lost_samples)
-    for model, queries in gathered.answers.items():
-        for samples in queries.values():
-            for line, where in samples.values():
-                _put(renamed.answers, line | {"model": names[model]}, where)
-    return renamed
+    names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)
+    for line in lines:
+        line["model"] = names[line["model"]]
+        _put(gathered.answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+    return gathered
 
 
 def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
@@ -142,13 +135,15 @@ def _is_evaluation(file: Path) -> bool:
         return False
 
 
-def _put(answers: dict[str, dict[str, Samples]], line: Line, where: str) -> None:
-    samples = answers.setdefault(line["model"], {}).setdefault(line["query"], {})
-    number = line.get("sample") or len(samples) + 1
-    if number in samples:
-        position = f"{where}, model {brief(line['model'])}, query {brief(line['query'])}"
-        raise LogError(f"{position}: was answered already in {samples[number][1]}: leave one of them out")
-    samples[number] = line | {"sample": number}, where
+def _put(several: list[Line], line: Line) -> None:
+    """Put a line among those of its model on its query, in the order of their samples."""
+    line["sample"] = line.get("sample") or len(several) + 1
+    first = next((other for other in several if other["sample"] == line["sample"]), None)
+    if first is not None:
+        position = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
+        raise LogError(f"{position}: was answered already in {first['place']}: leave one of them out")
+    several.append(line)
+    several.sort(key=lambda one: one["sample"])
 
 
 def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:

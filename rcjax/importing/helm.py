@@ -9,9 +9,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.json_checks import parsed
 from rcjax.importing.confidences import of_content
-from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, tokens_of
+from rcjax.importing.lines import (
+    DamageError,
+    How,
+    Line,
+    amount_of,
+    document_of,
+    pieces,
+    require,
+    require_sound,
+    tokens_of,
+)
 
 name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
 
@@ -28,7 +37,9 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def read(path: Path, how: How) -> Iterator[Line | DamageError]:
     """The lines of a run, one per instance, perturbation and trial."""
-    state, stats = _parsed(path), _parsed(path.with_name(_STATS))
+    state, beside = document_of(path, "HELM"), path.with_name(_STATS)
+    require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
+    stats = document_of(beside, "HELM")
     try:
         figures = {_key(row): _means(row["stats"]) for row in stats}
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
@@ -40,7 +51,8 @@ def read(path: Path, how: How) -> Iterator[Line | DamageError]:
     def lines(request: Mapping[str, Any], where: str) -> list[Line]:
         alone = request.get("reference_index") is None
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
-        key = _key({**request, "instance_id": request["instance"]["id"]} | _perturbation(request["instance"]))
+        instance = request["instance"]
+        key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
         return [_line(request, key, figures.get(key, {}), (model, scenario), how, where)]
 
     for number, request in enumerate(requests, 1):
@@ -48,24 +60,10 @@ def read(path: Path, how: How) -> Iterator[Line | DamageError]:
         yield from pieces(where, "HELM", lambda request=request, where=where: lines(request, where))
 
 
-def _parsed(path: Path) -> Any:
-    try:
-        return parsed(path.read_bytes())
-    except OSError as problem:
-        advice = f"{_STATE} and {_STATS} must be in one folder"
-        raise DamageError(f"{path}: cannot be read: {problem.strerror}: {advice}") from None
-    except (RecursionError, ValueError) as problem:
-        raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
-
-
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     """(instance, perturbation, trial)."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
-
-
-def _perturbation(instance: Mapping[str, Any]) -> dict[str, Any]:
-    return {"perturbation": instance.get("perturbation")}
 
 
 def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:

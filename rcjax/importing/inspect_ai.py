@@ -14,7 +14,7 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.importing.chats import messages_of, prompt_of, taken
 from rcjax.importing.confidences import of_choice, of_content
-from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, unread
+from rcjax.importing.lines import DamageError, How, Line, amount_of, document_of, pieces, require, require_sound, unread
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -106,11 +106,8 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
 
 
 def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
-    try:
-        content = json.loads(path.read_bytes())  # NaN, and whole numbers of more than 64 bits, too
-        samples = content.get("samples")
-    except (AttributeError, OSError, RecursionError, ValueError) as problem:
-        raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+    content = document_of(path, "Inspect")
+    samples: Any = content.get("samples") if isinstance(content, dict) else None
     require_sound(isinstance(samples, list) and bool(samples), path.name, _EMPTY)
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 

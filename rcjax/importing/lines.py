@@ -209,6 +209,14 @@ def lines_of(
         raise DamageError(f"{path.name}: holds no answers: was it written completely?")
 
 
+def document_of(path: Path, program: str) -> Any:
+    """What a file of JSON holds. Raises DamageError where it cannot be read; NaN is read, and so are long numbers."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, RecursionError, ValueError) as problem:
+        raise DamageError(f"{path.name}: cannot be read as {program} writes it: {problem}: is it whole?") from None
+
+
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
     """(place, value) of each line that is not blank; None for one that is no JSON."""
     with open(path, encoding="utf-8-sig") as file:

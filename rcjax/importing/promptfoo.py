@@ -13,9 +13,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.json_checks import parsed
 from rcjax.importing.confidences import of_numbers
-from rcjax.importing.lines import DamageError, How, Line, amount_of, pieces, require, require_sound, tokens_of
+from rcjax.importing.lines import (
+    DamageError,
+    How,
+    Line,
+    amount_of,
+    document_of,
+    pieces,
+    require,
+    require_sound,
+    tokens_of,
+)
 
 name, files = "promptfoo", "promptfoo (results JSON)"
 
@@ -29,10 +38,9 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def read(path: Path, how: How) -> Iterator[Line | DamageError]:
     """The lines of a file; a provider that answered the same prompt again did so in another attempt."""
-    try:
-        rows = parsed(path.read_bytes())["results"]["results"]
-    except (KeyError, OSError, RecursionError, TypeError, ValueError) as problem:
-        raise DamageError(f"{path.name}: cannot be read as results of promptfoo: {problem}: is it whole?") from None
+    content = document_of(path, "promptfoo")
+    results = content.get("results") if isinstance(content, dict) else None
+    rows: Any = results.get("results") if isinstance(results, dict) else None
     require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
 

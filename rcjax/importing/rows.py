@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from rcjax._base.files import write_atomically
@@ -16,7 +15,7 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax._base.wording import count
 from rcjax.importing.lines import CHARACTERS, How, Line
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.logs.costs import mend, tell_lost
+from rcjax.logs.costs import mend_all, tell_lost
 from rcjax.logs.errors import LogError
 from rcjax.logs.prices import price_for
 from rcjax.logs.scoring import WORDS
@@ -38,7 +37,13 @@ def label_of(score: Any, right_from: float | None, most: float, where: str) -> f
     >>> label_of("yes", None, 1, "a"), label_of(7, None, 10, "a"), label_of(0.5, 0.5, 1, "a")
     (1.0, 0.7, 1.0)
     """
-    value = _number(score, most, where)
+    word = score.strip().lower() if isinstance(score, str) else score
+    word = WORDS.get(word, word) if isinstance(word, str) else word
+    try:
+        value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
+    except (TypeError, ValueError):
+        what = "is no number, and no word such as yes or no: choose another"
+        raise LogError(f"{where}: the score {score!r:.60} {what}") from None
     if math.isnan(value):
         return None
     if right_from is not None:
@@ -51,25 +56,6 @@ def label_of(score: Any, right_from: float | None, most: float, where: str) -> f
         )
         raise LogError(f"{where}: the score {score!r:.60} is {scale}: {advice}, with --right-from 7 (right_from=7)")
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
-
-
-def _number(score: Any, most: float, where: str) -> float:
-    """A score on its scale; NaN for none."""
-    if score is None:
-        return math.nan
-    if isinstance(score, bool):
-        return most * score
-    if isinstance(score, int | float):
-        return float(score)
-    if isinstance(score, str):
-        word = score.strip().lower()
-        if word in WORDS:
-            return most * WORDS[word]
-        try:
-            return float(word)
-        except ValueError:
-            pass
-    raise LogError(f"{where}: the score {score!r:.60} is no number, and no word such as yes or no: choose another")
 
 
 def as_frame(
@@ -100,7 +86,11 @@ def as_frame(
     for row in rows if rates is not None else ():
         used = Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED)))
         row["cost"] = price_for(rates or {}, row["model"]).money(used)
-    notes += _tell_lost(rows) if priced else ["no money in the table: tune it with --prices, or import it with them"]
+    if priced:  # a reader of the log mends those that are lost
+        lost = tell_lost(mend_all([row["model"] for row in rows], [row["cost"] for row in rows])[1])
+        notes += [] if lost is None else [lost]
+    else:
+        notes.append("no money in the table: tune it with --prices, or import it with them")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
     if answers:
@@ -122,10 +112,9 @@ def as_frame(
 
 def _answers(rows: list[Line]) -> list[str]:
     """The columns of answers; where some are keys, those that are not are keys, too, as a log compares one column."""
-    keyed = any(row.get("answer_key") for row in rows)
-    both = any(row.get("answer_key") and row.get("answer") for row in rows)
-    if not keyed:
+    if not any(row.get("answer_key") for row in rows):
         return ["answer"] if any(row.get("answer") for row in rows) else []
+    both = any(row.get("answer_key") and row.get("answer") for row in rows)
     for row in rows:
         row["answer_key"] = row.get("answer_key") or row.get("answer")
     return [*["answer"] * both, "answer_key"]
@@ -142,15 +131,6 @@ def _tell_money(rows: list[Line]) -> list[str]:
     for row in unknown:
         row["cost"] = math.fsum(told[row["model"]]) / len(told[row["model"]])
     return [f"money of {count(len(unknown), 'answer')} is not told: it is the mean of the other answers of the model"]
-
-
-def _tell_lost(rows: list[Line]) -> list[str]:
-    """Which answers cost 0 beside others of their model that cost money, as a note; a reader of the log mends them."""
-    costs: dict[str, list[float]] = {}
-    for row in rows:
-        costs.setdefault(row["model"], []).append(row["cost"])
-    lost = tell_lost({model: (mend(np.array(money, float)), len(money)) for model, money in costs.items()})
-    return [] if lost is None else [lost]
 
 
 def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:

@@ -61,7 +61,7 @@ def test_many_files_are_one_log(write):
     rest = {name: values[2:] for name, values in ROWS.items()}
     one, other = write("one.csv", **half), write("two.csv", **rest)
     assert read(one, other).equals(read(write()))
-    with pytest.raises(LogError, match=r"one.csv, model a/small, query 1: was answered already in one.csv: leave one"):
+    with pytest.raises(LogError, match=r"one.csv, model small, query 1: was answered already in one.csv: leave one"):
         read(one, other, one)
 
 
