@@ -89,7 +89,7 @@ def collect(
             raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
         require_libraries("rcjax collect", "run", "openai")
         from rcjax.collecting.plan import Plan
-        from rcjax.collecting.questions import Sheet, draw, read_questions
+        from rcjax.collecting.questions import draw, read_questions
         from rcjax.serving.models_file import read_models
 
         require_plausible_models(models, really)
@@ -110,7 +110,7 @@ def collect(
         require_writable(out)
         if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
             raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
-        asked = draw(read_questions(questions, Sheet(system, template)), limit, seed)
+        asked = draw(read_questions(questions, system, template), limit, seed)
         run_collection(Collection(plan, asked, out, again, concurrency, dry_run, json_))
 
 

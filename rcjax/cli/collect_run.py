@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,7 @@ def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
 
 
 def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
-    from rcjax.collecting.estimate import as_document, estimate
+    from rcjax.collecting.estimate import estimate
     from rcjax.collecting.plan import assume_signals
 
     crew.purse.spent = answers.spent
@@ -144,7 +144,7 @@ def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[
         "notes": notes,
         "questions": len(collection.questions),
         "spent": float(answers.spent),
-        "estimate": as_document(estimates),
+        "estimate": [asdict(one) for one in estimates],
     }
 
 

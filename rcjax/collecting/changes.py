@@ -48,49 +48,36 @@ def changes(models: Iterable[Asked], questions: Sequence[Question], answers: Ans
         questions: of the run; answers to others are left alone.
         answers: that there are. A row that does not tell something is taken to be right in it.
     """
-    put = {question.query: _put(question) for question in questions}
-    ways = {asked.name: _way(asked, questions) for asked in models} if questions else {}
+    put = {q.query: {"system_digest": q.system_digest, "question_digest": q.digest} for q in questions}
+    served = {asked.name: {"served": asked.respondent.settings.served} for asked in models}
+    ways = {asked.name: json.loads(asked.record(questions[0])) for asked in models if questions}
     records: dict[str, Mapping[str, Any]] = {}
     differing = []
     for row in answers.answered.values():
         if row["query"] not in put:
             continue
-        record = records.get(row["asked"])
-        if record is None:
-            record = records[row["asked"]] = json.loads(row["asked"])
-        then = {
-            "served model": row.get("served"),
-            "system message of digest": row.get("system_digest"),
-            "question (its choices and template included) of digest": row.get("question_digest"),
-            "signal": record.get("signal"),
-            "check of digest": record.get("check"),
-            "options": record.get("options"),
-            "other options of digest": None if record.get("options") is None else record.get("others", ""),
-        }
-        now = ways.get(row["model"], {}) | put[row["query"]]
-        what = next((what for what, value in then.items() if value is not None and now.get(what, value) != value), None)
+        if row["asked"] not in records:
+            records[row["asked"]] = json.loads(row["asked"])
+        then = _told(row, records[row["asked"]])
+        now = _told(served.get(row["model"], {}) | put[row["query"]], ways.get(row["model"], {}))
+        what = next(
+            (what for what, value in then.items() if None not in (value, now[what]) and now[what] != value), None
+        )
         if what is not None:
             differing.append(Change(row, what, then[what], now[what]))
     return differing
 
 
-def _put(question: Question) -> dict[str, Any]:
-    """What every model is put, as changes name it."""
+def _told(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says of who was asked what, and a record of how, as changes name it; None for what is not told."""
     return {
-        "system message of digest": question.system_digest,
-        "question (its choices and template included) of digest": question.digest,
-    }
-
-
-def _way(asked: Asked, questions: Sequence[Question]) -> dict[str, Any]:
-    """Who is asked, and how, as changes name it."""
-    record = json.loads(asked.record(questions[0]))
-    return {
-        "served model": asked.respondent.settings.served,
-        "signal": record["signal"],
+        "served model": row.get("served"),
+        "system message of digest": row.get("system_digest"),
+        "question (its choices and template included) of digest": row.get("question_digest"),
+        "signal": record.get("signal"),
         "check of digest": record.get("check"),
-        "options": record["options"],
-        "other options of digest": record.get("others", ""),
+        "options": record.get("options"),
+        "other options of digest": None if record.get("options") is None else record.get("others", ""),
     }
 
 

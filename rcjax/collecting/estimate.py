@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -33,9 +33,9 @@ class Estimate:
     """Still to be asked, once at least."""
     calls: int
     """For them: one for each answer that is missing."""
-    likely: float
+    likely_cost: float
     """Money for them, judges and failures included: as is usual, and the more calls there are, as theirs was."""
-    most: float
+    most_cost: float
     """Money for them and their judges, at the worst."""
     requests: int = 0
     """That the calls consist of, where none fails: two of each whose signal asks a second question."""
@@ -120,7 +120,7 @@ class Forecast:
         """
         if ended and min(ended) >= self._next:
             self._next = 2 * min(ended)
-            left = (estimate(one, self._questions, answers, self._judge).likely for one in self._models)
+            left = (estimate(one, self._questions, answers, self._judge).likely_cost for one in self._models)
             self._whole = spent + Decimal(str(sum(left)))
         return self._whole
 
@@ -154,18 +154,3 @@ def _judging(asked: Asked, question: Question, judge: Callable[[Question], Respo
     else:
         read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
     return price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
-
-
-def as_document(estimates: Iterable[Estimate]) -> list[Mapping[str, Any]]:
-    """The estimates as JSON values."""
-    return [
-        {
-            "model": one.model,
-            "questions": one.questions,
-            "calls": one.calls,
-            "requests": one.requests,
-            "likely_cost": one.likely,
-            "most_cost": one.most,
-        }
-        for one in estimates
-    ]

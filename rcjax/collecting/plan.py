@@ -251,24 +251,19 @@ async def probe_all(crew: Crew) -> list[Abilities]:
 
 def assume_signals(crew: Crew, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
     """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
-    asked = []
-    for name in crew.respondents:
-        able = Abilities(name, logprobs=True, top=20)
-        before = _asked_before(answers, name)
-        signal = _named_signal(crew, name, before)
-        if signal is None:
-            signal = "votes" if _samples(crew, name) > 1 else default_signal(able, _with_choices(questions))
-        asked.append(_asked(crew, name, signal, before, crew.options(name, questions)))
-    return asked
+    usual = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
+    return [
+        _asked(crew, name, _named_signal(crew, name, answers) or usual, questions, answers) for name in crew.respondents
+    ]
 
 
-def _asked(crew: Crew, name: str, signal: str, before: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Asked:
-    """How a model is asked. Raises ValueError where its answers `before` are several as one, and samples are not."""
-    samples, before = _samples(crew, name), before or {}
+def _asked(crew: Crew, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
+    """How a model is asked. Raises ValueError where its answers that there are are several as one, and samples not."""
+    samples, before = _samples(crew, name), _asked_before(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
-    apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
+    apart, options = signal == "votes" and (samples > 1 or bool(before.get("apart"))), crew.options(name, questions)
     return Asked(crew.respondents[name], signal, options, crew.checks, samples, apart, crew.check(signal))
 
 
@@ -293,16 +288,12 @@ async def choose_signals(crew: Crew, questions: Sequence[Question], file: Answer
 
 async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: AnswerFile) -> tuple[Asked, str | None]:
     """(how one model is asked, why where nobody said it)."""
-    respondent, options, why = crew.respondents[name], crew.options(name, questions), None
-    before = _asked_before(file.answers, name)
-    signal = _named_signal(crew, name, before)
-    if signal is None and _samples(crew, name) > 1:
-        signal = "votes"  # of all answers together: nothing needs to be told with each
-    elif signal is None:
-        signal, why = await _suited(respondent, options, questions, file)
+    respondent, signal, why = crew.respondents[name], _named_signal(crew, name, file.answers), None
+    if signal is None:
+        signal, why = await _suited(respondent, crew.options(name, questions), questions, file)
         if signal == "stated" and respondent.stopped is None:
             why = f"{why}; --samples 5 has the share of five answers that agree, and costs five"
-    return _asked(crew, name, signal, before, options), why
+    return _asked(crew, name, signal, questions, file.answers), why
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:
@@ -310,16 +301,19 @@ def _with_choices(questions: Sequence[Question]) -> bool:
     return bool(questions) and all(question.choices for question in questions)
 
 
-def _named_signal(crew: Crew, name: str, before: Mapping[str, Any] | None) -> str | None:
-    """The signal that the model's settings, the command, or the answers that there are tell, in this order."""
-    return crew.respondents[name].settings.signal or crew.plan.signal or (None if before is None else before["signal"])
+def _named_signal(crew: Crew, name: str, answers: AnswerRows) -> str | None:
+    """The signal that the model's settings, the command, or the answers that there are tell, in this order.
+
+    Where several samples are asked for and none is told, their votes: nothing needs to be told with each.
+    """
+    told = crew.respondents[name].settings.signal or crew.plan.signal or _asked_before(answers, name).get("signal")
+    return told or ("votes" if _samples(crew, name) > 1 else None)
 
 
-def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any] | None:
-    """How a model was asked that has answered already."""
-    rows = (row for (_, name, _), row in answers.answered.items() if name == model)
-    row = next(rows, None)
-    return None if row is None else json.loads(row["asked"])
+def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any]:
+    """How a model was asked that has answered already; nothing of another."""
+    row = next((row for (_, name, _), row in answers.answered.items() if name == model), None)
+    return {} if row is None else json.loads(row["asked"])
 
 
 async def _suited(

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,21 @@ from rcjax.logs.checked_rows import load, require_file
 from rcjax.logs.dialects import SEPARATED, open_text, plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.text_files import find_damage
+from rcjax.serving.call_log import Call
 from rcjax.serving.prompts import check_question
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 
 #: Columns of the log itself, which those of the questions must not be called.
-TAKEN = (
-    *("call_log", "query", "model", "logprob", "correct", "answer", "cost", "at_most", "input_tokens", "output_tokens"),
-    *(
-        "estimated",
-        "shadow",
-        "error",
-        "served",
-        "attempts",
-        "seconds",
-        "latency_ms",
-        "time",
-        "text",
-        "reference",
-        "choices",
-        "grade",
-    ),
-    *("asked", "confidence", "calibrated", "graded_by", "sample", "answer_key", "question_digest", "system_digest"),
-    *("likeliest", "prompt_digest"),
-)
+TAKEN = {one.name for one in fields(Call)} - {"segment", "added", "billed"} | {
+    "call_log",
+    "latency_ms",
+    "calibrated",
+    "answer_key",
+    "prompt_digest",
+}
+TAKEN |= {"correct", "graded_by", "grading_cost", "at_most", "call", "sample", "reference", "choices", "grade"}
+TAKEN |= {"question_digest", "system_digest"}
 
 _SYSTEM = ("system", "developer")
 
@@ -80,17 +71,9 @@ class Question:
         return _digest(system) if system else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """What is put around each question."""
-
-    system: str | None = None
-    """The system's message."""
-    template: str | None = None
-    """The prompt, with `{prompt}` and the names of other columns in braces."""
-
-
-def read_questions(path: str | os.PathLike[str], sheet: Sheet | None = None) -> list[Question]:
+def read_questions(
+    path: str | os.PathLike[str], system: str | None = None, template: str | None = None
+) -> list[Question]:
     """The questions of a CSV, JSON Lines or Parquet file.
 
     Columns: `prompt`, or `messages` as in the API; and, where they are there, `query` (an id; else a hash of the
@@ -98,16 +81,20 @@ def read_questions(path: str | os.PathLike[str], sheet: Sheet | None = None) -> 
     `Mars|Jupiter|Venus`) and `grade`. Choices of more than one word or letter are named A, B, … and written under the
     question. Other columns are kept.
 
+    Args:
+        path: of the file.
+        system: the system's message, which goes before each question.
+        template: the prompt, with `{prompt}` and the names of other columns in braces.
+
     Raises LogError for what cannot be asked, with its row.
     """
     path = Path(path)
     require_file(path, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
-    sheet = sheet or Sheet()
     questions: dict[str, Question] = {}
     rows: dict[str, int] = {}
     for number, row in enumerate(_rows(path), start=1):
         where = f"{path.name}, row {number}"
-        question = _question(row, sheet, where)
+        question = _question(row, system, template, where)
         if question.query in questions:
             if questions[question.query] == question:
                 continue  # the same question twice is one
@@ -212,13 +199,14 @@ def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
     return (row for frame in table.frames for row in frame.iter_rows(named=True))
 
 
-def _question(row: Mapping[str, Any], sheet: Sheet, where: str) -> Question:
+def _question(row: Mapping[str, Any], system: str | None, template: str | None, where: str) -> Question:
     others = {name: _plain_value(value) for name, value in row.items() if name not in _OURS}
     taken = [name for name in others if name in TAKEN]
     if taken:
         raise LogError(f"{where}: column {taken[0]} is one of the log's own: call it otherwise")
     names, words = _choices(row.get("choices"), where)
-    messages = _messages(row, sheet, words, where)
+    messages = _messages(row, template, words, where)
+    messages = (*([{"role": "system", "content": system}] if system else []), *messages)
     reference = tuple(_as_name(text, words) for text in _texts(row.get("answer"), f"{where}: answer"))
     if names and any(text not in names for text in reference):
         wrong = next(text for text in reference if text not in names)
@@ -237,7 +225,7 @@ def _digest(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], where: str) -> tuple[Any, ...]:
+def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, str], where: str) -> tuple[Any, ...]:
     prompt, messages = row.get("prompt"), row.get("messages")
     if isinstance(messages, str):  # in a cell of CSV
         try:
@@ -252,7 +240,7 @@ def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], wh
     except (TypeError, ValueError) as error:
         raise LogError(f"{where}: {error}") from None
     if messages is None:
-        messages = [{"role": "user", "content": _filled(sheet.template, str(prompt), row)}]
+        messages = [{"role": "user", "content": _filled(template, str(prompt), row)}]
     asked = [dict(message) for message in messages]
     if words:
         asked = _with_choices(asked, words, where)
@@ -261,7 +249,7 @@ def _messages(row: Mapping[str, Any], sheet: Sheet, words: Mapping[str, str], wh
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
         raise LogError(f"{where}: half of a pair of surrogates, {half}, cannot be sent: correct the text") from None
-    return tuple([{"role": "system", "content": sheet.system}] if sheet.system else []) + tuple(asked)
+    return tuple(asked)
 
 
 def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:

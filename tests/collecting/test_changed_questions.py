@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from chat_server import served
+from collecting_runs import answers
 from command_line import run
 from models_of_a_test import Models, questions, write_models, write_questions
 
@@ -25,10 +26,6 @@ def collect(place, *options, rows=None, served_as="org/", more=""):
         models.write_text(models.read_text().replace('model = "org/', f'model = "{served_as}'))
         line = ["collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice"]
         return run(*line, *options), server
-
-
-def answers(path):
-    return [row for row in map(json.loads, path.read_text().splitlines()) if row["error"] is None]
 
 
 def reworded(row):
@@ -63,12 +60,12 @@ def test_what_is_asked_otherwise_is_refused_and_both_are_named(place):
 
 def test_again_asks_anew_for_what_differs_alone(place):
     collect(place)
-    spent = sum(row["at_most"] for row in answers(place / "answers.jsonl"))
+    spent = sum(row["at_most"] for row in answers(place))
     how = OTHERWISE["question"][0]
     result, server = collect(place, "--again", "--json", **how)
     assert result.exit_code == 0, result.stderr
     assert [request["messages"][-1]["content"][:19] for request in server.requests] == ["Question 3? B or A."] * 2
-    rows = answers(place / "answers.jsonl")
+    rows = answers(place)
     assert Counter((row["query"], row["model"]) for row in rows) == Counter(
         (f"q{i}", name) for i in range(N) for name in NAMES
     )
@@ -80,12 +77,12 @@ def test_again_asks_anew_for_what_differs_alone(place):
 
 def test_a_right_answer_that_changed_is_graded_anew(place):
     collect(place)
-    then = {(row["query"], row["model"]): row["correct"] for row in answers(place / "answers.jsonl")}
+    then = {(row["query"], row["model"]): row["correct"] for row in answers(place)}
     turned = [row | {"answer": "AB"[row["answer"] == "A"]} for row in questions(N)]
     result, server = collect(place, rows=turned)
     assert result.exit_code == 0
     assert server.requests == []
-    now = {(row["query"], row["model"]): row["correct"] for row in answers(place / "answers.jsonl")}
+    now = {(row["query"], row["model"]): row["correct"] for row in answers(place)}
     assert {key: not right for key, right in then.items()} == {key: bool(right) for key, right in now.items()}
     words = " ".join(result.stdout.split())
     assert "the right answer of 6 questions has changed (query q" in words
@@ -93,7 +90,7 @@ def test_a_right_answer_that_changed_is_graded_anew(place):
     # The same where answers are graded by hand of another command.
     asked = write_questions(place / "questions.jsonl", questions(N))
     assert run("grade", place / "answers.jsonl", "--questions", asked).exit_code == 0
-    assert {(row["query"], row["model"]): row["correct"] for row in answers(place / "answers.jsonl")} == then
+    assert {(row["query"], row["model"]): row["correct"] for row in answers(place)} == then
 
 
 def test_answers_to_other_questions_are_counted(place):

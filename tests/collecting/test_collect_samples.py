@@ -2,15 +2,14 @@
 
 import json
 import math
-import subprocess
-import sys
-import time
 from collections import Counter
 from decimal import Decimal
 
+import collecting_runs
 import pytest
 import tiers
 from chat_server import served, sure
+from collecting_runs import answers, lines, start, wait_for
 from command_line import run
 from models_of_a_test import Models, lot, questions, write_models, write_questions
 
@@ -30,22 +29,8 @@ class Varied(Models):
         return sure(letter, math.log(0.8), counts)
 
 
-def collect(place, behave, *options, n=20, names=("tiny", "large"), more="", signal="choice"):
-    """(the result, the server) of a run in this process."""
-    asked = write_questions(place / "questions.jsonl", questions(n))
-    with served(behave) as (server, url):
-        models = write_models(place / "models.toml", url, names, more)
-        out = "--out", place / "answers.jsonl", "--signal", signal
-        result = run("collect", asked, "--models", models, *out, *options)
-    return result, server
-
-
-def lines(place):
-    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
-
-
-def answers(place):
-    return [row for row in lines(place) if row["error"] is None]
+def collect(place, behave, *options, n=20):
+    return collecting_runs.collect(place, behave, "--signal", "choice", *options, n=n, names=("tiny", "large"))
 
 
 def keys(rows):
@@ -91,25 +76,17 @@ def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
     assert rcjax.read_log(place / "answers.jsonl", task="choice").n_queries == 20
 
 
-def start(place, url):
-    write_models(place / "models.toml", url, ["tiny", "large"])
-    line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", place / "questions.jsonl"]
-    line += ["--models", place / "models.toml", "--out", place / "answers.jsonl", "--signal", "choice", "--samples", 3]
-    return subprocess.Popen([str(word) for word in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.thorough
 def test_after_kills_no_sample_is_missing_or_there_twice(place):
     behave = Varied(failures=0.05, delay=0.03)
     write_questions(place / "questions.jsonl", questions(60))
     with served(behave) as (_, url):
         for _ in range(4 if tiers.EVERYTHING[0] else 2):
-            process, goal = start(place, url), sum(behave.asked.values()) + 20
-            while sum(behave.asked.values()) < goal and process.poll() is None:
-                time.sleep(0.002)
+            process = start(place, url, "--samples", 3, names=("tiny", "large"))
+            wait_for(behave, 20, process)
             process.kill()
             process.communicate()
-        process = start(place, url)
+        process = start(place, url, "--samples", 3, names=("tiny", "large"))
         _, told = process.communicate(timeout=120)
     assert process.returncode == 0, told
     assert keys(answers(place)) == each(60, tiny=3, large=3)

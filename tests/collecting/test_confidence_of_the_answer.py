@@ -5,6 +5,7 @@ import math
 
 import pytest
 from chat_server import Response, completion, served
+from collecting_runs import answers
 from command_line import run
 from models_of_a_test import lot, questions, write_models, write_questions
 from server_replies import token
@@ -20,8 +21,7 @@ def collect(place, behave, n, *options):
         line = ("collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice", *options)
         result = run(*line, "--json")
         again = run(*line)
-    rows = [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
-    return again, json.loads(result.stdout), [row for row in rows if row["error"] is None]
+    return again, json.loads(result.stdout), answers(place)
 
 
 def probe(place, behave):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from chat_server import completion
-from collecting_runs import collect
+from collecting_runs import collect, lines
 from models_of_a_test import Models, lot, money, questions
 
 import rcjax.collecting.estimate
@@ -77,7 +77,7 @@ def test_twenty_answers_tell_what_a_run_costs_within_a_third(place, monkeypatch)
     how = ("--signal", "length", "--json")
     unseen, _ = collect(place, behave, *how, "--dry-run", rows=rows, names=("small", "large"))
     collect(place, behave, *how, rows=rows[:20], names=("small", "large"))
-    spent = sum(row["at_most"] for row in rows_of(place))
+    spent = sum(row["at_most"] for row in lines(place))
     result, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
     document, likely = before(result)
     came = float(document["spent"]) - spent
@@ -86,7 +86,7 @@ def test_twenty_answers_tell_what_a_run_costs_within_a_third(place, monkeypatch)
     run = SimpleNamespace(
         tallies={"small": Tally(to_do=80, done=20)}, file=SimpleNamespace(answers=None), purse=SimpleNamespace(spent=1)
     )
-    monkeypatch.setattr(rcjax.collecting.estimate, "estimate", lambda *_: SimpleNamespace(likely=0.5))
+    monkeypatch.setattr(rcjax.collecting.estimate, "estimate", lambda *_: SimpleNamespace(likely_cost=0.5))
     forecast = Forecast([None], [], None)
     assert forecast.whole(None, [19], Decimal(1)) is None
     assert "about $1.50 in all" in how_far(run, time.monotonic(), forecast)
@@ -105,14 +105,10 @@ def test_judges_are_counted_before_and_after_there_are_some(place):
             assert judged[name] > without[name]
         assert judged["likely_cost"] < judged["most_cost"]
     collect(place, behave, *how, rows=rows[:8], names=("small", "large"))
-    spent = sum(row["at_most"] + row["grading_cost"] for row in rows_of(place))
+    spent = sum(row["at_most"] + row["grading_cost"] for row in lines(place))
     result, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
     document, likely = before(result)
     assert likely == pytest.approx(float(document["spent"]) - spent, rel=0.35)
-
-
-def rows_of(place):
-    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
 
 
 def test_the_slowest_model_tells_how_long_a_run_still_takes():

@@ -7,6 +7,7 @@ import zlib
 
 import pytest
 from chat_server import Response, completion, raw_server, served, sure
+from collecting_runs import lines
 from command_line import run
 from models_of_a_test import Models, questions, write_models, write_questions
 
@@ -31,10 +32,6 @@ def collect(place, url, *options, n=2, more="", rows=None):
     models = write_models(place / "models.toml", url, ["tiny"], more)
     line = [asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice"]
     return run("collect", *line, *options)
-
-
-def lines(place):
-    return [json.loads(line) for line in (place / "answers.jsonl").read_text().splitlines()]
 
 
 GOOD = json.dumps(sure("A", -0.1)).encode()

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 
+import collecting_runs
 import pytest
 from chat_server import Response, completion, served
 from command_line import run
-from models_of_a_test import ENVIRONMENT, write_models, write_questions
+from models_of_a_test import write_models, write_questions
 
 from rcjax.collecting.graders import beside, registry
 from rcjax.collecting.graders.attempt import Attempt
@@ -20,6 +21,13 @@ from rcjax.collecting.graders.judge import Judge, verdict
 from rcjax.collecting.graders.registry import COMPARISONS, make_graders
 
 pytestmark = pytest.mark.usefixtures("own_settings")
+
+
+@pytest.fixture(autouse=True)
+def here(place, monkeypatch):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
 
 #: By name, what no grader was made for.
 HOSTILE = {
@@ -82,15 +90,6 @@ def test_every_grader_has_a_verdict_on_hostile_replies(text):
 COPY = 'import json, sys; print(json.dumps(len(json.load(sys.stdin)["text"]) % 2 == 0))'
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
-
-
 def says(texts):
     """A server whose models give the text of each question, by its prompt."""
 
@@ -115,8 +114,7 @@ def collect(place, texts, *options):
 
 
 def answers(place):
-    rows = map(json.loads, (place / "answers.jsonl").read_text().splitlines())
-    return {row["query"]: row for row in rows if row["error"] is None}
+    return {row["query"]: row for row in collecting_runs.answers(place)}
 
 
 BREAKING = """
@@ -146,7 +144,6 @@ def breaks(name, monkeypatch, place):
 @pytest.mark.parametrize("name", ["of ours", "pattern", "function", "program", "judge"])
 def test_a_reply_that_a_grader_fails_on_is_a_line_without_a_verdict(name, place, monkeypatch):
     """A ValueError of one ended every run, before anything was written; `^(a+)+$` stopped the clock."""
-    monkeypatch.chdir(place)
     grader, why = breaks(name, monkeypatch, place)
     texts = {"1?": "aaa", "2?": "a" * 60 + "wicked", "3?": "aa"}
     result, server = collect(place, texts, "--grade", grader)

@@ -5,24 +5,15 @@ import json
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
+from models_of_a_test import write_questions
 from tiers import examples
 
-from rcjax.collecting.questions import Question, Sheet, draw, read_questions
+from rcjax.collecting.questions import Question, draw, read_questions
 from rcjax.logs.errors import LogError
 
 
-@pytest.fixture
-def place(tmp_path):
-    return tmp_path
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def only(path, sheet=None):
-    (question,) = read_questions(path, sheet)
+def only(path, *around):
+    (question,) = read_questions(path, *around)
     return question
 
 
@@ -52,7 +43,7 @@ def test_names_of_columns_as_people_write_them(place):
 
 def test_choices_in_words_are_named_and_written_under_the_question(place):
     row = {"prompt": "Largest planet?", "choices": ["Mars", "Jupiter"], "answer": "Jupiter"}
-    question = only(write(place / "q.jsonl", [row]))
+    question = only(write_questions(place / "q.jsonl", [row]))
     assert question.choices == ("A", "B")
     assert question.reference == ("B",)
     assert question.messages[-1]["content"] == (
@@ -62,20 +53,20 @@ def test_choices_in_words_are_named_and_written_under_the_question(place):
 
 @pytest.mark.parametrize("choices", ["yes|no", ["Yes", "No"], "1|2|3", ["A", "B"]])
 def test_choices_that_are_names_stand_in_the_question_already(choices, place):
-    question = only(write(place / "q.jsonl", [{"prompt": "So?", "choices": choices}]))
+    question = only(write_questions(place / "q.jsonl", [{"prompt": "So?", "choices": choices}]))
     assert question.words == {}
     assert question.messages[-1]["content"] == "So?"
 
 
 def test_a_system_message_and_a_template(place):
-    path = write(place / "q.jsonl", [{"prompt": "Why {so}?", "subject": "law", "answer": "x"}])
-    question = only(path, Sheet("Be brief.", "On {subject}: {prompt} {unknown}"))
+    path = write_questions(place / "q.jsonl", [{"prompt": "Why {so}?", "subject": "law", "answer": "x"}])
+    question = only(path, "Be brief.", "On {subject}: {prompt} {unknown}")
     assert [message["content"] for message in question.messages] == ["Be brief.", "On law: Why {so}? {unknown}"]
 
 
 def test_messages_as_in_the_api(place):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
-    assert only(write(place / "q.jsonl", [{"messages": messages}])).messages == tuple(messages)
+    assert only(write_questions(place / "q.jsonl", [{"messages": messages}])).messages == tuple(messages)
     path = place / "q.csv"
     pl.DataFrame({"messages": [json.dumps(messages)]}).write_csv(path)
     assert only(path).messages == tuple(messages)
@@ -83,9 +74,9 @@ def test_messages_as_in_the_api(place):
 
 def test_an_id_is_made_of_the_content(place):
     rows = [{"prompt": "One?"}, {"prompt": "Two?"}, {"prompt": "One?"}]
-    first, second = read_questions(write(place / "q.jsonl", rows))
+    first, second = read_questions(write_questions(place / "q.jsonl", rows))
     assert len({first.query, second.query}) == 2
-    assert read_questions(write(place / "r.jsonl", rows[1:2]))[0].query == second.query
+    assert read_questions(write_questions(place / "r.jsonl", rows[1:2]))[0].query == second.query
 
 
 @pytest.mark.parametrize(
@@ -102,7 +93,7 @@ def test_an_id_is_made_of_the_content(place):
     ],
 )
 def test_right_answers(answer, reference, place):
-    assert only(write(place / "q.jsonl", [{"prompt": "x", "answer": answer}])).reference == reference
+    assert only(write_questions(place / "q.jsonl", [{"prompt": "x", "answer": answer}])).reference == reference
 
 
 @pytest.mark.parametrize(
@@ -129,7 +120,7 @@ def test_right_answers(answer, reference, place):
 )
 def test_questions_that_cannot_be_put(row, says, place):
     with pytest.raises(LogError) as refused:
-        read_questions(write(place / "q.jsonl", [row]))
+        read_questions(write_questions(place / "q.jsonl", [row]))
     assert says in str(refused.value)
     assert str(refused.value).startswith("q.jsonl")
 
@@ -137,7 +128,7 @@ def test_questions_that_cannot_be_put(row, says, place):
 def test_two_questions_of_one_name(place):
     rows = [{"query": 1, "prompt": "One?"}, {"query": 1, "prompt": "Two?"}]
     with pytest.raises(LogError, match="row 2: query 1 is that of row 1 too"):
-        read_questions(write(place / "q.jsonl", rows))
+        read_questions(write_questions(place / "q.jsonl", rows))
 
 
 @given(st.integers(0, 40), st.integers(0, 5), st.integers(1, 50), st.integers(1, 50))

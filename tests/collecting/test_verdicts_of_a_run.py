@@ -4,8 +4,9 @@ import json
 
 import pytest
 from chat_server import Response, completion, served
+from collecting_runs import answers
 from command_line import run
-from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+from models_of_a_test import Models, questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -24,19 +25,8 @@ class Wavering(Models):
         return Response(completion("The answer is not right" if number % 2 == 0 else "no", None, (9, 1)))
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    write_questions(tmp_path / "questions.jsonl", questions(6))
-    return tmp_path
-
-
-def rows(place):
-    return [row for row in map(json.loads, (place / "answers.jsonl").read_text().splitlines()) if row["error"] is None]
-
-
 def test_verdicts_that_can_be_misread_are_none_and_told(place):
+    write_questions(place / "questions.jsonl", questions(6))
     behave = Wavering()
     with served(behave) as (_, url):
         models = write_models(place / "models.toml", url, ["tiny", "large"])
@@ -47,7 +37,7 @@ def test_verdicts_that_can_be_misread_are_none_and_told(place):
         shown = " ".join(result.stdout.split())
         assert "6 answers without a verdict" in shown
         assert "judge:large: asked twice, no verdict on 6 answers" in shown
-        assert [row["correct"] for row in rows(place)].count(None) == 6
+        assert [row["correct"] for row in answers(place)].count(None) == 6
         more = "--questions", *asked, "--grade", "judge:large", "--again", "--json"
         document = json.loads(run("grade", place / "answers.jsonl", *more).stdout)
     assert (document["graded"], document["without_verdict"]) == (6, 6)

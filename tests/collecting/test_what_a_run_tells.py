@@ -4,6 +4,7 @@ import json
 
 import pytest
 from chat_server import served
+from collecting_runs import answers
 from command_line import run
 from models_of_a_test import Models, questions, write_models, write_questions
 
@@ -44,13 +45,13 @@ def test_graders_and_what_they_left_are_told(place):
     asked = write_questions(place / "questions.jsonl", rows)
     with served(Models()) as (_, url):
         models = write_models(place / "models.toml", url, ["tiny", "large"])
-        told = in_words(run("collect", asked, "--models", models, "--out", place / "a.jsonl"))
+        told = in_words(run("collect", asked, "--models", models, "--out", place / "answers.jsonl"))
         assert "graded 16 answers by choice" in told
         assert "8 answers without a verdict; 8 of them to questions without a right answer" in told
-        judged = "grade", place / "a.jsonl", "--grade", "regex:^A", "--into", "judged"
+        judged = "grade", place / "answers.jsonl", "--grade", "regex:^A", "--into", "judged"
         told = in_words(run(*judged, "--questions", asked))
         assert "24 answers graded, 24 with a verdict that they had not before" in told
-        graded = [row for row in map(json.loads, (place / "a.jsonl").read_text().splitlines()) if row["error"] is None]
+        graded = answers(place)
         both = [row["judged"] == row["correct"] for row in graded if row["correct"] is not None]
         assert f"the grader agrees with {sum(both)} of the 16 labels in correct" in told
         assert 0 < sum(both) < 16
