@@ -60,15 +60,3 @@ class HandLabels(Cells):
     samples: np.ndarray | None = dataclasses.field(default=None, metadata=CELL)
     """(n, k) which of several samples each answer is, as the column `sample` says, and so its label; "" where there is
     no answer. None if the log has one answer of each model."""
-
-    def matrices(self) -> list[np.ndarray]:
-        """What a digest of the log is made from, one row per query."""
-        return [np.asarray(self.labelled), np.asarray(self.judged)]
-
-    def take(self, rows: np.ndarray) -> HandLabels:
-        """Those of some queries, by position."""
-        return self._along("query", np.arange(len(self.labelled))[rows])  # a mask and a slice, too
-
-    def select(self, columns: list[int]) -> HandLabels:
-        """Those of some models, by position."""
-        return self._along("model", np.arange(self.labelled.shape[1])[columns])

@@ -16,7 +16,7 @@ from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, num
 from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, judge_columns, tells_no_confidence
 from rcjax.logs.costs import cost_cells, describe_caches, describe_estimates, mend_all, tell_lost
 from rcjax.logs.errors import LogError, listed
-from rcjax.logs.labels import Labeller, UsableCalls, read_labels
+from rcjax.logs.labels import UsableCalls, read_labels
 from rcjax.logs.log import FailedCalls, LeftOutWarning, NoConfidenceWarning, PricesWarning
 from rcjax.logs.sameness import Sameness
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
@@ -223,11 +223,10 @@ def _usable_rows(
 
     `models` gets the names of all models of the source by first appearance, those with no row to use too.
     """
-    labels = None if beside.labels is None else read_labels(beside.labels, source, beside.scoring)
+    labeller = None if beside.labels is None else read_labels(beside.labels, source, beside.scoring)
     sameness = beside.sameness
-    needed_label = "answer" if labels and labels.by == "answer" else "correct"
-    needed = needed_label == "answer" or (labels is None and beside.needed and sameness is None)
-    labeller = labels and Labeller(labels)
+    needed_label = "answer" if labeller and labeller.by == "answer" else "correct"
+    needed = needed_label == "answer" or (labeller is None and beside.needed and sameness is None)
     read, usable, untold = 0, set[str](), False
     name, more = name_of(source), None if sameness is None else sameness.columns
     all_rows, cut = read_rows(source, priced, needed_label if needed else None, more, beside.scoring)

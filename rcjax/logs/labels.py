@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,17 +39,7 @@ _FEWEST = 6  # answers, of which one should be right: three queries of two model
 _SAMPLE = 1_000  # queries of a log that tell how it spells them
 
 
-class Labels(NamedTuple):
-    """Labels as they were read: of each query and model whether it was `correct`, or of each query right answers.
-
-    Rows that are not labelled yet are not among them.
-    """
-
-    by: str  # "correct" or "answer"
-    rows: Rows
-
-
-def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
+def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labeller:
     """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
     `correct` may be a score, as `scoring` says. Beside it, `sample` may say which of several answers it is; a cell of
@@ -81,7 +71,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     rows = Rows(table.name, table.source, frame, np.arange(frame.height), scoring)
     for column in ("query", "answer") if by == "answer" else ("query", "model"):
         rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
-    return Labels(by, rows if by == "answer" else _labelled(rows))
+    return Labeller(by, rows if by == "answer" else _labelled(rows))
 
 
 def _labelled(rows: Rows) -> Rows:
@@ -126,15 +116,19 @@ class Labeller:
 
     Right answers are compared exactly, but for case and white space; a query with several has any of them right.
     A row without an answer is wrong where its query has a right one.
+
+    Args:
+        by: "correct", whether each query and model was right, or "answer", right answers of each query.
+        rows: of the labels; those that are not labelled yet are not among them.
     """
 
-    def __init__(self, labels: Labels) -> None:
-        self.by, self._source = labels.by, labels.rows.name
+    def __init__(self, by: str, rows: Rows) -> None:
+        self.by, self._source = by, rows.name
         self._any_label = self._any_answer = False
         self._all_right = True
         self._queries: dict[str, None] = {}  # of the log, the first ones
         self._models: dict[str, None] = {}  # of the log
-        frame = labels.rows.frame
+        frame = rows.frame
         self._authors = {*frame["model"].drop_nulls()} if self.by == "answer" else set()
         self._key = [column for column in ("query", "model", SAMPLE) if column in frame.columns]
         self._right = frame.unique(self._key, maintain_order=True) if self.by == "correct" else frame.clear()

@@ -143,7 +143,8 @@ class Log(Cells):
         order = sorted(range(self.n_queries), key=lambda i: str(self.queries[i]))
         head = [self.task, self.models, [self.queries[i] for i in order]]
         cost = self.query_cost if self.money is None else self.money
-        matrices = [self.logprob, self.correct, cost, self.answered, *(self.hand.matrices() if self.hand else ())]
+        by_hand = () if self.hand is None else (self.hand.labelled, self.hand.judged)
+        matrices = [self.logprob, self.correct, cost, self.answered, *by_hand]
         content = b"".join(np.asarray(matrix)[order].astype("<f4").tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
 

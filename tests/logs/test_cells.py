@@ -67,13 +67,6 @@ def test_a_new_column_is_one_field(log):
     assert part.digest == log.take([3, 1]).select(["large"]).digest
 
 
-def test_hand_labels_take_what_a_log_takes(log):
-    hand = log.errors.hand
-    for rows in ([3, 1], np.arange(N) % 2 == 1, slice(1, 3), np.array([], int)):
-        np.testing.assert_array_equal(hand.take(rows).labelled, np.asarray(hand.labelled)[rows])
-    assert hand.select([]).labelled.shape == (N, 0)
-
-
 def test_errors_have_the_models_that_their_log_has(log):
     turned = dataclasses.replace(log, errors=log.errors.select(MODELS[::-1]))
     for models in (MODELS, MODELS[1:], MODELS[:1]):

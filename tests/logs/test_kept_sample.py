@@ -56,14 +56,6 @@ def test_a_small_log_comes_back():
     np.testing.assert_allclose(back.cost, log.cost, rtol=1e-3)
 
 
-def test_what_ties_in_a_log_ties_with_what_comes_back():
-    log = make_log()
-    back = np.asarray(again(log).logprob)
-    again_single = np.asarray(log.logprob, np.float32)
-    known = np.asarray(log.answered)
-    assert set(again_single[known].tolist()) == set(back[known].tolist())
-
-
 def test_calls_that_cost_nothing_cost_nothing():
     log = make_log()
     free = dataclasses.replace(log, query_cost=log.query_cost * 0, cost=log.cost * 0)

@@ -27,16 +27,6 @@ def codes(log):
     return None if log.answer is None else np.asarray(log.answer).tolist()
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
-def test_a_column_of_answers_in_every_format(tmp_path, suffix):
-    path = tmp_path / f"log{suffix}"
-    write = {".csv": "write_csv", ".tsv": "write_csv", ".parquet": "write_parquet", ".jsonl": "write_ndjson"}[suffix]
-    getattr(table(), write)(path, **({"separator": "\t"} if suffix == ".tsv" else {}))
-    log = read_log(path)
-    assert codes(log) == CODES
-    assert log.compare == "text"
-
-
 def test_a_log_without_answers_tells_none():
     for frame in (table(None), table([[None] * 3] * 4), table([["a", None, None]] * 4)):
         log = read_log(frame)

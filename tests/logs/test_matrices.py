@@ -11,12 +11,9 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
-from tiers import examples, thorough
+from tiers import examples
 
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
 
 
 @pytest.fixture
@@ -72,18 +69,6 @@ def test_the_batches_play_no_part(seed, size, tmp_path, batches):
         *(tmp_path / f"log.{k}" for k in ("csv", "parquet", "jsonl")),
     ):
         assert_same(quiet(source), whole)
-
-
-@needs_data
-@pytest.mark.parametrize("benchmark", thorough(["mmlu", "triviaqa", "gsm8k"], lambda name: name != "mmlu"))
-def test_real_logs_in_batches(benchmark, batches):
-    prices, paths = DATA / "prices.toml", [p for p in DATA.glob(f"{benchmark}_*_t*.csv") if "answers" not in p.name]
-    assert paths
-    for path in paths:
-        batches(10**6)
-        whole = read_log(path, prices=prices)
-        batches(97)
-        assert_same(read_log(path, prices=prices), whole)
 
 
 @pytest.mark.parametrize(

@@ -57,22 +57,6 @@ def test_verdicts_of_judges():
     np.testing.assert_array_equal(log.hand.judged[..., 1], [[1, 0]] * QUERIES)
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "pandas"])
-def test_every_source_gives_the_same_log(kind, tmp_path):
-    frame = table(judged_a=[0.5, None] * QUERIES, Judged=[True, None, False, None] * 4)
-    path = tmp_path / f"log.{kind}"
-    if kind == "csv":
-        frame.write_csv(path)
-    elif kind == "jsonl":
-        frame.write_ndjson(path)
-    elif kind == "parquet":
-        frame.write_parquet(path)
-    log = quiet(frame.to_pandas() if kind == "pandas" else path)
-    assert_same(log, quiet(frame))
-    assert log.hand is not None
-    assert log.hand.judges == ("judged_a", "judged")
-
-
 def test_a_judge_without_the_column_correct_and_no_label_at_all(tmp_path):
     frame = table(judged=[1] * 16).drop("correct")
     for source in (frame, table(), table(correct=[None] * 16)):

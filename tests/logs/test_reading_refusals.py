@@ -1,11 +1,9 @@
 """Logs: what cannot be used is refused, and the message says where, what and what to do."""
 
-import dataclasses
-
 import pandas as pd
 import polars as pl
 import pytest
-from command_line import rows_of, run, succeed, write_log
+from command_line import rows_of, write_log
 from log_samples import HEADER, PRICES, ROWS, costed, refusal, table, write
 
 import rcjax
@@ -223,27 +221,6 @@ def test_bad_prices(text, pieces, tmp_path):
 
 
 # --- too few queries, or none in common ---
-
-
-def _few(folder, n):
-    return write_log(folder / f"{n}.csv", rows_of(seed=0, n=n))
-
-
-@pytest.mark.thorough
-def test_too_few_queries_to_choose_by_are_told_with_a_count(tmp_path):
-    log = _few(tmp_path, 4)
-    policy = tmp_path / "policy.json"
-    succeed("tune", log, "--error-cost", 0.2, "--cascade", "full", "--no-bands", "--yes", "--out", policy)
-    dataclasses.replace(rcjax.load_policy(policy), provenance={}).save(policy)  # of the default search
-    for line in (("tune", log, "--error-cost", 0.2, "--yes"), ("report", log), ("retune", policy, log)):
-        result = run(*line)
-        assert result.exit_code == 1
-        message = result.stderr.splitlines()[-1]
-        assert message.startswith("error: ")
-        assert "4.csv: too few queries, 4: to choose cascades in 5 folds takes 5 at the least" in message
-    for n in (2, 3, 4):
-        with pytest.raises(LogError, match=f"too few queries, {n}"):
-            rcjax.tuning.select_frontier(read_log(_few(tmp_path, n)))
 
 
 def _overlap_refusal(path):
