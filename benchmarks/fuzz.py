@@ -32,7 +32,6 @@ from benchmarks import record
 from rcjax.serving.asked import digest_of_others, recorded_options
 from rcjax.serving.completions import CallError, read_completion, read_reply
 from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat import changed_options
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.responder import encoded
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
@@ -124,7 +123,6 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
     for judged in (False, True):
         options = read.options(judged=judged)
         json.dumps({"messages": read.messages, **options}, allow_nan=False).encode()
-        changed_options(options, [{"temperature": 0}])
         json.dumps([recorded_options(options), digest_of_others(options)], allow_nan=False)
     text_bytes(read.messages)
     sent_choices(read, Refusals(), _WHOLE, "A", judged=True)

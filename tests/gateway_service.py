@@ -104,6 +104,8 @@ class Service:
     """Where it runs in a process of its own."""
     said: dict = field(default_factory=dict)
     """The JSON that a process said first."""
+    forgotten: int = 0
+    """Lines of the log that `log_rows` leaves out."""
 
     def get(self, path, **headers):
         return self._request("GET", path, None, headers)
@@ -115,6 +117,12 @@ class Service:
 
     def ask(self, text="A or B?", **fields):
         return self.post({"model": "policy", "messages": [{"role": "user", "content": text}], **fields})
+
+    def forget(self):
+        """Leave out of `server.requests` and `log_rows` what was there before."""
+        self.settle()
+        self.server.requests.clear()
+        self.forgotten = len(self._lines())
 
     def settle(self):
         """Wait until no request is worked on: a second question may come after the end of a stream."""
@@ -132,8 +140,11 @@ class Service:
     def log_rows(self):
         if self.app is not None:
             self.settle()
+        return [json.loads(line) for line in self._lines()[self.forgotten :]]
+
+    def _lines(self):
         path = self.folder / "calls.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return path.read_text().splitlines() if path.exists() else []
 
     def _request(self, method, path, body, headers):
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)

@@ -1,8 +1,12 @@
-"""One walk: what becomes of a query by `policy.step`, by `replay` and by `Cascade` is the same, whatever the policy."""
+"""One walk: what becomes of a query by `policy.step`, by `replay` and by `Cascade` is the same, whatever the policy.
+
+And what a service logs of it, with labels that come later, is the log of the same queries.
+"""
 
 import asyncio
 
 import numpy as np
+import polars as pl
 import pytest
 from chat_server import Response, serving, sure
 from gateway_service import MODELS
@@ -14,6 +18,7 @@ import rcjax
 from rcjax import signals
 from rcjax.logs import Log
 from rcjax.policy import Agreement, Answer, Calibration, Policy, Rule
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -73,27 +78,40 @@ def bill_of(log, i, asked):
     return float(sum(log.query_cost[i, MODELS.index(name)] for name in asked))
 
 
-async def served(policy, log, tokens):
-    """By query: (who answers, the models asked, the bill) of a cascade."""
+async def served(policy, log, tokens, path):
+    """By query: (who answers, the models asked, the bill) of a cascade, which asks all models and logs them."""
 
     def behave(request, headers):
         i, j = int(request["messages"][-1]["content"]), MODELS.index(request["model"])
         return Response(sure(LETTERS[log.answer[i, j]], float(log.logprob[i, j]), tuple(tokens[i, j].tolist())))
 
-    async with (
-        serving(behave) as (_, client),
-        Cascade(policy, client, signal=signals.Choice()) as cascade,
-    ):
-        results = await asyncio.gather(*(cascade.ask(str(i), query) for i, query in enumerate(log.queries)))
+    with CallLog(path) as calls:
+        async with (
+            serving(behave) as (_, client),
+            Cascade(policy, client, signal=signals.Choice(), log=calls, shadow=1.0) as cascade,
+        ):
+            results = await asyncio.gather(*(cascade.ask(str(i), query) for i, query in enumerate(log.queries)))
+            await cascade.close()
     return [
         (one.model if one.status == "answered" else None, [call.model for call in one.calls], one.cost)
         for one in results
     ]
 
 
+def check_log(path, log):
+    """What was logged, by the right answers, is the log that was served."""
+    labels = {"query": list(log.queries), "answer": ["A"] * N}
+    logged = rcjax.read_log(path, labels=pl.DataFrame(labels), models=list(MODELS), task="choice")
+    order = np.array([logged.queries.index(query) for query in log.queries])
+    assert logged.models == MODELS
+    np.testing.assert_array_equal(logged.correct[order], log.correct)
+    np.testing.assert_allclose(logged.logprob[order], log.logprob, rtol=1e-6)
+    np.testing.assert_allclose(logged.query_cost[order], log.query_cost, rtol=1e-6)
+
+
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.4, 1.0]))
-def test_a_step_is_a_replay_is_what_is_served(seed, position):
+def test_a_step_is_a_replay_is_what_is_served(tmp_path_factory, seed, position):
     rng = np.random.default_rng(seed)
     (log, tokens), ladder = drawn_log(rng), drawn_ladder(rng, position)
     replayed, expected = rcjax.replay(ladder, log), dict.fromkeys(("error", "spent", "abstention"), 0.0)
@@ -105,6 +123,8 @@ def test_a_step_is_a_replay_is_what_is_served(seed, position):
             expected["abstention"] += weight / N * (who is None)
     for name, value in expected.items():
         assert float(getattr(replayed, name)) == pytest.approx(value, abs=1e-12), name
-    for i, (who, asked, bill) in enumerate(asyncio.run(served(ladder, log, tokens))):
+    path = tmp_path_factory.mktemp("served") / "calls.jsonl"
+    for i, (who, asked, bill) in enumerate(asyncio.run(served(ladder, log, tokens, path))):
         assert (who, asked) in [fates[i] for fates in walks]
         assert bill == pytest.approx(bill_of(log, i, asked), rel=1e-9)
+    check_log(path, log)

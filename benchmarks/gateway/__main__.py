@@ -37,7 +37,7 @@ _DELAY = 0.5  # seconds of the model, in the mean
 _FULL = 64  # in flight, where the model takes no time
 _MODEL, _POLICY = "`rcjax serve`, a model", "`rcjax serve`, a policy of one, logged"
 _LITELLM = "LiteLLM, a model"
-_PACKAGES = ("openai", "aiohttp", "uvicorn", "httptools", "uvloop", "starlette")
+_PACKAGES = ("openai", "aiohttp", "uvicorn", "uvloop", "starlette")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 from rcjax.collecting.purse import Purse, most_input_tokens, most_output_tokens, usual_input_tokens
 from rcjax.serving.clients import Part, certificates, environment_for
-from rcjax.serving.completions import CallError, Failure
-from rcjax.serving.endpoint import TIMED_OUT, openai, request
+from rcjax.serving.completions import CallError, Failure, read_reply
+from rcjax.serving.endpoint import TIMED_OUT, complete, openai
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import Usage
 from rcjax.signals import Reply
@@ -209,7 +209,7 @@ class Respondent:
         limit = options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                reply = await request(self.client, self.settings.served, messages, options, usage)
+                reply = read_reply(await complete(self.client, self.settings.served, messages, options, usage))
         except TimeoutError:
             usage.attempts += 1
             raise CallError(TIMED_OUT, Failure(passing=True, charged=True)) from None

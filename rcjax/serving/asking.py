@@ -18,9 +18,9 @@ from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.answer_keys import CascadeWarning, votes_apart
+from rcjax.serving.check_worker import in_short
 from rcjax.serving.endpoint import openai
 from rcjax.serving.running_checks import prepared, without_schemas
-from rcjax.serving.streams import in_short
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Reading, Reply, Signal, SignalError
 from rcjax.signals.checks import is_check
@@ -134,35 +134,19 @@ class Endpoint:
         What no reply has counted is estimated: by price, a token for four bytes of what was sent and said; and at least
         the mean of the log, where a reply came. Of votes the mean is of all: those that never came have no part in it.
         """
-        missing, told = usage.replies - usage.counted, self._told(usage)
-        if not usage.replies and not usage.waiting:
-            return _account(None, 0.0, estimated=False)
-        if told is not None and not missing and not usage.waiting:
-            return _account(usage.tokens, told, estimated=False)
-        estimates = [0.0 if told is None else told]
-        if self.price is not None:
-            read, written = _tokens(usage.uncounted_read + usage.waiting), _tokens(usage.uncounted_written)
-            estimates.append(estimates[0] + float(self.price.money(Tokens(read, written))))
-        if self.mean is not None and (missing or self.price is None):
-            estimates.append(self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
-        counts = usage.tokens if not missing and not usage.waiting else None
-        return _account(counts, max(estimates), estimated=True)
-
-    def _told(self, usage: Usage) -> float | None:
-        """Money for the replies that tell their tokens, or what they cost; None where there is no price for them."""
-        money = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
-        return None if money is None else float(money)
-
-
-def _tokens(size: int) -> int:
-    """About so many tokens a text of this many bytes has."""
-    return -(-size // _BYTES)
-
-
-def _account(tokens: Tokens | None, cost: float, *, estimated: bool) -> dict[str, Any]:
-    read, written, cached, stored = tokens or (None, None, 0, 0)
-    counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
-    return {**counts, "cost": cost, "estimated": estimated}
+        told = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
+        missing, cost = usage.replies - usage.counted, 0.0 if told is None else float(told)
+        whole = not missing and not usage.waiting
+        estimated = (told is None or not whole) and bool(usage.replies or usage.waiting)
+        if estimated and self.price is not None:
+            sizes = usage.uncounted_read + usage.waiting, usage.uncounted_written
+            read, written = (-(-size // _BYTES) for size in sizes)
+            cost += float(self.price.money(Tokens(read, written)))
+        if estimated and self.mean is not None and (missing or self.price is None):
+            cost = max(cost, self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
+        read, written, cached, stored = usage.tokens if whole and usage.replies else (None, None, 0, 0)
+        counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
+        return {**counts, "cost": cost, "estimated": estimated}
 
 
 @contextmanager

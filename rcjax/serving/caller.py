@@ -15,12 +15,13 @@ from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.asked import record_endpoint
 from rcjax.serving.asking import Endpoint
 from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.check_worker import in_short
 from rcjax.serving.completions import CallError, Failure, choice_text, joined, read_reply
-from rcjax.serving.endpoint import TIMED_OUT, complete, openai, request, stream_lines
+from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.prompts import Prompt, request_bytes
 from rcjax.serving.running_checks import Checks
-from rcjax.serving.streams import Assembly, Delivery, Piece, in_short, read_chunks
+from rcjax.serving.streams import Assembly, Delivery, Piece, read_chunks
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Reply
 
@@ -119,7 +120,7 @@ class Caller:
     ) -> Reply:
         """The reply to the second question of a signal."""
         async with self._slots:
-            return await request(*_request(exchange, messages, options))
+            return read_reply(await complete(*_request(exchange, messages, options)))
 
     async def close(self) -> None:
         """End what runs checks."""

@@ -66,7 +66,7 @@ def said(call: str) -> dict[str, Any]:
         verdict = _LOADED["check"](json.loads(call))
         verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
     except BaseException as error:  # an exit too
-        return {"failed": _in_short(error)}
+        return {"failed": in_short(error)}
     try:
         text = json.dumps(verdict, default=_plain)
     except Exception:
@@ -99,7 +99,7 @@ def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]
             raise _RefusedError(f"the module {name} fails as it is imported: AttributeError") from None
         raise _RefusedError(f"the module {name} has no {attribute}") from None
     except BaseException as error:  # the user's own module
-        raise _RefusedError(f"the module {name} fails as it is imported: {_in_short(error)}") from None
+        raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
     if not callable(function):
         raise _RefusedError(f"{attribute} is no function: give one of a dictionary, with the question and the reply")
     path = getattr(module, "__file__", None)
@@ -158,6 +158,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else dict(value)
 
 
-def _in_short(error: BaseException) -> str:
-    last = extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+def in_short(problem: BaseException) -> str:
+    """The kind of an error and where it was raised, without its message, which may quote a prompt or a reply."""
+    last = extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"

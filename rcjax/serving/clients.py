@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any
 
 from rcjax._base.extras import how_to_install
-from rcjax.serving.completions import CallError
 
 try:
     import openai
@@ -25,13 +24,9 @@ except ImportError:
 RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
 
-_RETRIES = RETRIES.encode()
+_SENT_AGAIN = RETRIES.encode()
 
-_VARY = (_RETRIES, b"content-length")
-
-#: Arguments of `chat.completions.create` that are not sent in the body, as `post` has them.
-_OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
-
+_VARY = (_SENT_AGAIN, b"content-length")
 
 #: HTTPX, or the successor that newer clients have.
 HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
@@ -89,33 +84,11 @@ class DirectClient(openai.AsyncOpenAI):
             self._requests[options.url] = super()._build_request(options, **retries)
         first = self._requests[options.url]
         headers = [header for header in first.headers.raw if header[0].lower() not in _VARY]
-        headers.append((_RETRIES, str(retries.get("retries_taken", 0)).encode()))
+        headers.append((_SENT_AGAIN, str(retries.get("retries_taken", 0)).encode()))
         body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return HTTP.Request(
             first.method, first.url, headers=headers, content=body.encode(), extensions=dict(first.extensions)
         )
-
-    async def completion(self, model: str, messages: Sequence[Any], options: Mapping[str, Any]) -> tuple[bytes, int]:
-        """(the JSON of a completion, how many requests were sent).
-
-        Args:
-            model: its name at the endpoint.
-            messages: the conversation.
-            options: of `chat.completions.create`.
-
-        Raises what `chat.completions.create` raises, and CallError for a reply of which not all is read.
-        """
-        body = {name: value for name, value in options.items() if name not in _OPTIONS}
-        settings: Any = {_OPTIONS[name]: value for name, value in options.items() if name in _OPTIONS}
-        response: Any = await self.post(
-            "/chat/completions",
-            cast_to=HTTP.Response,
-            body={"model": model, "messages": messages, **body},
-            options=settings,
-        )
-        if _NOT_READ in response.extensions:
-            raise CallError(f"malformed answer: {response.extensions[_NOT_READ]}")
-        return response.content, int(_header(response.request, _RETRIES) or 0) + 1
 
 
 def direct_client(
@@ -164,10 +137,10 @@ LARGEST = 32_000_000  # bytes of a reply
 _RAW = b"x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
 
 
-_NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
+NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
 
 
-def _header(message: Any, name: bytes) -> bytes:
+def header(message: Any, name: bytes) -> bytes:
     """A request's or a response's header of a name, which is in lower case; empty if there is none.
 
     HTTPX decodes all headers to look for one.
@@ -178,13 +151,13 @@ def _header(message: Any, name: bytes) -> bytes:
 async def _limit(response: Any) -> None:
     """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
     request = response.request
-    streams = _header(request, _RAW) == b"stream"
+    streams = header(request, _RAW) == b"stream"
     most = LARGEST * (8 if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
-    packed = _header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
+    packed = header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
     if packed:  # a few bytes of it may be as many as there is memory for
         del response.headers["content-encoding"]
-        response.extensions[_NOT_READ] = "compressed, which was not asked for"
+        response.extensions[NOT_READ] = "compressed, which was not asked for"
         most = 0
     response.stream = Part(response, most, seconds)
 
@@ -209,7 +182,7 @@ class Part(HTTP.AsyncByteStream):
 
     def exceed(self) -> None:
         """Note that there is more."""
-        self._response.extensions.setdefault(_NOT_READ, f"larger than {self._most:,} bytes")
+        self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
 
     async def aclose(self) -> None:
         """Close the connection, if something is left on it."""

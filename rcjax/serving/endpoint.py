@@ -6,41 +6,25 @@ from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from rcjax.serving.clients import LARGEST, RETRIES, DirectClient, openai
+from rcjax.serving.clients import HTTP, LARGEST, NOT_READ, RETRIES, header, openai
 from rcjax.serving.completions import (
     CallError,
     Failure,
     Usage,
     error_word,
     read_completion,
-    read_reply,
     read_wait,
 )
 from rcjax.serving.prompts import request_bytes
-from rcjax.signals import Reply
 
 TIMED_OUT = "timed out"
+
+#: Arguments of `chat.completions.create` that are not sent in the body, as `post` has them.
+_BESIDE = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
 
 #: Errors of HTTPX, then of aiohttp, of a connection that was not made.
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
-
-
-async def request(
-    client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: Usage
-) -> Reply:
-    """The texts of a completion, and its tokens, with the client's own retries.
-
-    Args:
-        client: of the endpoint.
-        model: its name there.
-        messages: the conversation.
-        options: of the request.
-        usage: what is used is added to it, also where the call fails.
-
-    Raises CallError where no text came back.
-    """
-    return read_reply(await complete(client, model, messages, options, usage))
 
 
 async def complete(
@@ -60,12 +44,14 @@ async def complete(
     problem, sent = None, request_bytes(messages, options)
     usage.waiting += sent
     try:
-        if isinstance(client, DirectClient):
-            content, attempts = await client.completion(model, messages, options)
-        else:
-            raw = await client.chat.completions.with_raw_response.create(model=model, messages=messages, **options)
-            content, attempts = raw.content, raw.retries_taken + 1
-        usage.attempts += attempts
+        body = {name: value for name, value in options.items() if name not in _BESIDE}
+        beside: Any = {_BESIDE[name]: value for name, value in options.items() if name in _BESIDE}
+        asked = {"model": model, "messages": messages, **body}
+        response = await client.post("/chat/completions", cast_to=HTTP.Response, body=asked, options=beside)
+        if NOT_READ in response.extensions:
+            raise CallError(f"malformed answer: {response.extensions[NOT_READ]}")
+        content = response.content
+        usage.attempts += int(header(response.request, RETRIES.encode()) or 0) + 1
     except CallError as error:
         usage.attempts, problem = usage.attempts + 1, error
         usage.add(None, sent)

@@ -132,63 +132,55 @@ SETTINGS = ("model", "base_url", "key_env", *PRICES, "options", "signal", "sampl
 
 
 def _settings(name: str, entry: Any, where: str) -> ModelSettings:
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"{where}: give a table with input and output, its price")
-    for key in ("input", "output"):
-        if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
-            advice = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
-            raise ValueError(f"{where}: no {key} price: {advice}")
-    for key in entry:
-        if key not in SETTINGS:
-            close = difflib.get_close_matches(key, SETTINGS, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
-            raise ValueError(f"{where}: {key} is no setting of a model: {meant}")
-    base_url = _text(entry, "base_url", where)
-    if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
-        raise ValueError(f"{where}: base_url must begin with http:// or https://, such as http://localhost:8000/v1")
-    options = entry.get("options", {})
-    if not isinstance(options, Mapping):
-        raise ValueError(f"{where}: options must be a table, such as {{ max_tokens = 1 }}")
-    _check_headers(options.get("extra_headers", {}), f"{where}: options: extra_headers")
-    signal = _text(entry, "signal", where)
-    if signal is not None:
-        _require_signal(signal, where)
-    price = Price(**{name: _price(entry[name], f"{where}: {name}") for name in PRICES if name in entry})
-    served = _text(entry, "model", where) or name
-    reached = base_url, _text(entry, "key_env", where), _samples(entry.get("samples"), where)
-    return ModelSettings(name, served, price, dict(options), signal, *reached)
-
-
-def _require_signal(name: str, where: str) -> None:
     try:
-        require_signal_name(name)
+        return _read_settings(name, entry)
     except ValueError as problem:
         raise ValueError(f"{where}: {problem}") from None
 
 
-def _check_headers(headers: Any, where: str) -> None:
+def _read_settings(name: str, entry: Any) -> ModelSettings:
+    if not isinstance(entry, Mapping):
+        raise ValueError("give a table with input and output, its price")
+    for key in ("input", "output"):
+        if key not in entry:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
+            advice = "give input and output (0 for what costs nothing), and put a name with a dot in quotes"
+            raise ValueError(f"no {key} price: {advice}")
+    for key in entry:
+        if key not in SETTINGS:
+            close = difflib.get_close_matches(key, SETTINGS, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(SETTINGS)}"
+            raise ValueError(f"{key} is no setting of a model: {meant}")
+    base_url, signal, samples = _text(entry, "base_url"), _text(entry, "signal"), entry.get("samples")
+    if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
+        raise ValueError("base_url must begin with http:// or https://, such as http://localhost:8000/v1")
+    options = entry.get("options", {})
+    if not isinstance(options, Mapping):
+        raise ValueError("options must be a table, such as { max_tokens = 1 }")
+    headers = options.get("extra_headers", {})
     for header, value in headers.items() if isinstance(headers, Mapping) else [("extra_headers", headers)]:
         if not (isinstance(value, str) and sendable(header) and sendable(value)):
-            raise ValueError(f"{where}: the header {header!r} cannot be sent: give one line of ASCII signs, in quotes")
+            advice = "give one line of ASCII signs, in quotes"
+            raise ValueError(f"options: extra_headers: the header {header!r} cannot be sent: {advice}")
+    if signal is not None:
+        require_signal_name(signal)
+    if samples is not None and not (type(samples) is int and 1 <= samples <= MOST_SAMPLES):
+        raise ValueError(f"samples must be a whole number from 1 to {MOST_SAMPLES:,}, not {shown(samples)}")
+    price = Price(**{name: _price(entry[name], name) for name in PRICES if name in entry})
+    reached = base_url, _text(entry, "key_env"), samples
+    return ModelSettings(name, _text(entry, "model") or name, price, dict(options), signal, *reached)
 
 
-def _samples(value: Any, where: str) -> int | None:
-    if value is not None and not (type(value) is int and 1 <= value <= MOST_SAMPLES):
-        raise ValueError(f"{where}: samples must be a whole number from 1 to {MOST_SAMPLES:,}, not {shown(value)}")
-    return value
-
-
-def _text(entry: Mapping[str, Any], key: str, where: str) -> str | None:
+def _text(entry: Mapping[str, Any], key: str) -> str | None:
     value = entry.get(key)
     if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise ValueError(f"{where}: {key} must be a text that is not empty")
+        raise ValueError(f"{key} must be a text that is not empty")
     return value
 
 
-def _price(value: Any, where: str) -> Decimal:
+def _price(value: Any, name: str) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where} must be a number, money per million tokens, not {shown(value)}")
+        raise ValueError(f"{name} must be a number, money per million tokens, not {shown(value)}")
     price = Decimal(str(value))
     if not price.is_finite() or not 0 <= price <= _DEAREST:
-        raise ValueError(f"{where} must be money per million tokens, from 0 to {_DEAREST:g}")
+        raise ValueError(f"{name} must be money per million tokens, from 0 to {_DEAREST:g}")
     return price

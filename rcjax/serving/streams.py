@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 from rcjax.serving.call_log import Call
+from rcjax.serving.check_worker import in_short
 from rcjax.serving.completions import CallError, choice_text, read_json, said_bytes, unusable
 from rcjax.serving.usage import Usage
 
@@ -216,9 +215,3 @@ class Delivery:
             await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)
-
-
-def in_short(problem: Exception) -> str:
-    """The kind of an error and where it was raised, without its message, which may quote a prompt."""
-    last = extract_tb(problem.__traceback__)[-1]
-    return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"

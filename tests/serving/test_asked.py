@@ -15,7 +15,7 @@ from scripted_cascade import POLICY, PRICES
 import rcjax
 from rcjax import signals
 from rcjax._base.tokens import Price
-from rcjax.serving.asked import record_asked
+from rcjax.serving.asked import digest_of_others, record_asked, recorded_options
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.signals.records import LetterOf, contradiction, signal_from_record
@@ -147,3 +147,56 @@ def test_a_call_that_failed_tells_it_too(tmp_path):
     asyncio.run(main())
     rows = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert [json.loads(row["asked"])["signal"] for row in rows] == ["Own"] * 3
+
+
+#: Where a client, or a file of models, may put what was asked, or a key.
+HIDDEN = {
+    "documents": {"documents": [{"text": "s3cret"}]},
+    "metadata": {"metadata": {"note": "s3cret"}},
+    "session": {"extra_body": {"session": "s3cret"}},
+    "api base": {"extra_body": {"api_base": "http://s3cret"}},
+    "a key in a list": {"extra_body": {"models": [{"api_key": "s3cret"}]}},
+    "tools": {"tools": [{"type": "mcp", "headers": {"Authorization": "s3cret"}}]},
+    "the name of a field": {"extra_body": {"s3cret": 1}},
+    "a schema": {"response_format": {"type": "json_schema", "json_schema": {"description": "s3cret"}}},
+    "text for a number": {"temperature": "s3cret: a text with spaces"},
+    "text in a template": {"extra_body": {"chat_template_kwargs": {"enable_thinking": False, "persona": "s3cret"}}},
+    "long ends": {"stop": ["s3cret" * 10]},
+    "biases by text": {"logit_bias": {"s3cret": 1}},
+    "a prediction": {"prediction": {"type": "content", "content": "s3cret"}},
+    "numbers that are large": {"seed": 10**4000},
+    "many biases": {"logit_bias": {str(i): 1 for i in range(30_000)}},
+    "many ends": {"stop": ["s3cret"] * 100},
+    "nested": {"extra_body": {"options": {"top_k": 1, "deep": {"options": {"x": "s3cret"}}}}},
+}
+
+#: What is kept as it is: by it a policy is asked again.
+KEPT = [
+    {"max_tokens": 1, "temperature": 0, "top_p": 0.5, "seed": 7, "stop": ["\n", "##"], "n": 1},
+    {"reasoning_effort": "low", "response_format": {"type": "json_object"}, "logit_bias": {"17": -100}},
+    {"extra_body": {"top_k": 2, "think": False, "chat_template_kwargs": {"enable_thinking": False}}},
+    {"extra_body": {"options": {"num_ctx": 4096}, "reasoning": {"effort": "low", "exclude": True}}},
+    {"extra_body": {"thinking": {"type": "enabled", "budget_tokens": 100}, "stop_token_ids": [1, 2]}},
+]
+
+
+def test_what_is_not_in_the_list_is_a_digest():
+    for name, options in HIDDEN.items():
+        text = record_asked(signals.Choice(), {"max_tokens": 1, **options}, PRICE)
+        assert ("s3cret" in text, len(text) < 1000) == (False, True), name
+        record = json.loads(text)
+        assert (len(record["others"]), record["options"]["max_tokens"]) == (16, 1), name
+        assert signal_from_record(record) == signals.Choice()
+        assert recorded_options(record["options"]) == record["options"]
+
+
+def test_how_an_answer_is_drawn_is_kept():
+    assert [recorded_options(options) for options in KEPT] == KEPT
+    assert {digest_of_others(options) for options in KEPT} == {None}
+
+
+def test_other_ways_of_asking_have_other_digests_and_another_key_is_no_other_way():
+    one, other = ({"documents": [text], "extra_headers": {"a": text}} for text in "ab")
+    assert digest_of_others(one) != digest_of_others(other)
+    assert digest_of_others(one) == digest_of_others({"documents": ["a"]})
+    assert digest_of_others({"extra_body": {"api_key": "k"}}) is None

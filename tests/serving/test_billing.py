@@ -125,3 +125,11 @@ def test_the_traffic_of_a_log(tmp_path, clock):
         clock.now = START + 3 * DAY * query / 300
         worker.answer(query)
     assert queries_per_day(tmp_path / "calls.jsonl") == pytest.approx(100)
+
+
+def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
+    follows = Ladder(LADDER.rungs, LADDER.position, budget=0.1)
+    before, after = Billing(follows, "policy", None), Billing(follows, "policy", None)
+    before.pay([SimpleNamespace(cost=50.0, seconds=1.0)], expected=0.3)
+    after.go_on(before)
+    assert (after.balance, after.position) == (pytest.approx(0.1 - 50.0), 0.0)

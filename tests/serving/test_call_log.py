@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from bare_python import run_bare
-from call_samples import CALL, both, call, write
+from call_samples import both, call, write
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
@@ -35,13 +34,6 @@ def path(tmp_path):
 
 
 # Writing
-
-
-def test_values_that_json_has_no_number_for(path):
-    write(path, call(1, "größe\n", logprob=-math.inf, answer='a "b" \n\u2028 \ud800'), call(2, "x", logprob=None))
-    first, second = (json.loads(line) for line in path.read_bytes().split(b"\n")[:2])
-    assert (first["logprob"], first["model"], second["logprob"]) == ("-inf", "größe\n", None)
-    assert len(path.read_bytes().split(b"\n")) == 3
 
 
 def test_threads_write_whole_lines(path):
@@ -71,20 +63,6 @@ def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
     assert [json.loads(line)["query"] for line in lines[2:4]] == ["1", "1"]
     write(path, call(2, "small"))
     assert b"\n\n" not in path.read_bytes()
-
-
-def test_a_call_after_a_full_disk_is_on_a_line_of_its_own(path, monkeypatch):
-    with CallLog(path) as log:
-        log.write(call(0, "small"))
-        really = os.write
-        monkeypatch.setattr(os, "write", lambda file, line: really(file, line[:30]))
-        with pytest.raises(OSError, match="only 30 of"):
-            log.write(call(1, "small"))
-        monkeypatch.setattr(os, "write", really)
-        log.write(call(2, "small"))
-    first, cut, last = path.read_bytes().splitlines()
-    assert [json.loads(line)["query"] for line in (first, last)] == ["0", "2"]
-    assert len(cut) == 30
 
 
 KILLED = """
@@ -137,21 +115,6 @@ def test_a_file_that_is_taken_away_gets_no_line_more(path, away):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600  # as the one before
 
 
-def test_a_folder_that_is_taken_away_is_an_error_until_it_is_back(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "logs" / "calls.jsonl"
-    path.parent.mkdir()
-    with CallLog("logs/calls.jsonl") as log:
-        monkeypatch.chdir("/")
-        path.parent.rename(tmp_path / "old")
-        for _ in range(2):
-            with pytest.raises(FileNotFoundError):
-                log.write(call(1))
-        path.parent.mkdir()
-        log.write(call(2))
-    assert json.loads(path.read_text())["query"] == "2"
-
-
 def test_what_is_no_call_is_not_written(path):
     with CallLog(path) as log:
         for bad, error in ((None, TypeError), ({"query": 1}, TypeError), (call(1, "a", cost=math.nan), ValueError)):
@@ -162,16 +125,6 @@ def test_what_is_no_call_is_not_written(path):
     assert path.read_bytes() == b""
 
 
-def test_writing_needs_only_the_standard_library(path):
-    program = f"""
-from rcjax.serving.call_log import Call, CallLog
-with CallLog(sys.argv[1]) as log:
-    log.write({CALL!r})
-"""
-    run_bare(program, path)
-    assert json.loads(path.read_text())["model"] == "small"
-
-
 # Reading
 
 
@@ -180,16 +133,6 @@ def read(path, labels, **options):
         warnings.simplefilter("always")
         log = read_log(path, labels=labels, **options)
     return log, [str(each.message) for each in caught if each.category is LeftOutWarning]
-
-
-def test_labels_by_the_right_answer(path):
-    write(path, *both(0), *both(1), *both(2))
-    log, left_out = read(path, answers("B", " c ", "neither"))
-    assert log.models == ("small", "large")
-    assert log.correct.tolist() == [[True, False], [False, True], [False, False]]
-    np.testing.assert_allclose(log.logprob, [[-0.1, -0.01]] * 3, rtol=1e-6)
-    np.testing.assert_allclose(log.query_cost, [[1e-5, 2e-4]] * 3, rtol=1e-6)
-    assert left_out == []
 
 
 def test_failed_calls_do_not_break_the_log(path):
@@ -221,13 +164,6 @@ def test_frames_of_call_logs_are_read_like_their_files(path):
         log, (message,) = read(frame, labels)
         assert log.digest == read(path, labels)[0].digest
         assert "1 of queries that did not go to all models; 1 repeated answers" in message
-
-
-def test_of_repeated_answers_the_first_counts(path):
-    write(path, call(0, "small", error="timed out", logprob=None), *both(0), *both(1), call(0, "small", logprob=-3.0))
-    log, (message,) = read(path, answers("B", "C"))
-    assert float(log.logprob[0, 0]) == pytest.approx(-0.1)
-    assert message.endswith("1 calls that failed; 1 repeated answers")
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -268,12 +204,3 @@ def test_other_damage_is_an_error(path):
     path.write_text('{"call_log": 1, "que')
     with pytest.raises(LogError, match="no rows: its 1 lines are cut off"):
         read_log(path, labels=answers("B"))
-
-
-@pytest.mark.thorough
-def test_a_log_without_answers_needs_labels_by_model(path):
-    write(path, *both(0), *both(1), answers=False)
-    with pytest.raises(LogError, match=r"no row has an answer to compare with .*: give labels by query, model"):
-        read_log(path, labels=answers("B", "C"))
-    labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [1, 1, 0, 1]})
-    assert read_log(path, labels=labels).n_queries == 2

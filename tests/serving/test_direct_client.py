@@ -21,7 +21,7 @@ BODY = json.dumps(completion("A")).encode()
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY)
 CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "A"}}]}\n\n'
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-LOST, BUSY = Failure(passing=True, charged=True), Failure(429, None, 7.0, passing=True)
+LOST = Failure(passing=True, charged=True)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def make_client(kind, base_url, monkeypatch):
 async def serving(kind, way, monkeypatch, retries=0, timeout=None):
     """(the server, a client of it), whose time is short only where the server goes on saying nothing."""
     if timeout is None:
-        timeout = 30.0 if way is None or way.ends else 0.3
+        timeout = 30.0 if way is None or way.ends else 1.0
     server = Server(way)
     listening = await asyncio.start_server(server, "127.0.0.1", 0, backlog=1024)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
@@ -87,13 +87,6 @@ async def serving(kind, way, monkeypatch, retries=0, timeout=None):
 
 
 every_client = pytest.mark.parametrize("kind", ["usual", "direct, HTTPX", "direct"])
-
-
-def test_the_client_of_a_gateway_is_one_of_aiohttp():
-    pytest.importorskip("aiohttp")
-    client = clients.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0)
-    assert type(client._client).__mro__[1].__name__.endswith("AiohttpClient")
-    assert isinstance(client.with_options(timeout=1.0), clients.DirectClient)
 
 
 @every_client
@@ -141,39 +134,26 @@ def test_every_option_is_sent(kind, monkeypatch):
         (Way(b"\xff\xfe no HTTP\r\n\r\n"), "no connection", LOST),
         (Way(b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"), "no connection", LOST),
         (
-            Way(b"HTTP/1.1 429 x\r\ncontent-length: 0\r\nretry-after: 7\r\n\r\n"),
+            Way(b"HTTP/1.1 429 x\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n"),
             "HTTP 429",
-            Failure(429, None, 7.0, True),
+            Failure(429, None, 1.0, True),
         ),
         (Way(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n"), "HTTP 404", Failure(404)),
     ],
 )
 def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
     async def main():
-        async with serving(kind, way, monkeypatch) as (_, client):
+        async with serving(kind, way, monkeypatch, retries=1) as (server, client):
             usage = Usage()
             with pytest.raises(CallError) as problem:
                 await complete(client, "m", MESSAGES, {}, usage)
-        return problem.value, usage
+        return problem.value, usage, [headers[clients.RETRIES] for _, headers, _ in server.requests]
 
-    problem, usage = asyncio.run(main())
-    assert (str(problem), problem.failure, usage.attempts) == (words, failure, 1)
+    problem, usage, sent = asyncio.run(main())
+    assert (str(problem), problem.failure) == (words, failure)
+    assert sent == ([] if way is None else ["0", "1"][: usage.attempts])
+    assert usage.attempts == 2 or not failure.passing or b"no HTTP" in way.said or b"length: x" in way.said
     assert problem.__context__ is None
-
-
-@every_client
-@pytest.mark.parametrize("way", [Way(), Way(resets=True), Way(HEAD + BODY[:9]), Way(ends=False)])
-def test_retries_are_sent_and_counted(kind, way, monkeypatch):
-    async def main():
-        async with serving(kind, way, monkeypatch, retries=1) as (server, client):
-            usage = Usage()
-            with pytest.raises(CallError):
-                await complete(client, "m", MESSAGES, {}, usage)
-        return server.requests, usage
-
-    requests, usage = asyncio.run(main())
-    assert [headers[clients.RETRIES] for _, headers, _ in requests] == ["0", "1"]
-    assert usage.attempts == 2
 
 
 @every_client
@@ -233,7 +213,7 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
 
 @pytest.mark.parametrize("kind", ["direct, HTTPX", "direct"])
 def test_as_many_requests_are_in_flight_as_there_are(kind, monkeypatch):
-    count = 600  # more than the libraries' own limit of 100
+    count = 150  # more than the libraries' own limit of 100
 
     class Patient(Server):
         waiting, everyone = 0, asyncio.Event()

@@ -2,20 +2,18 @@
 
 import json
 import math
-import time
 
 import pytest
 from chat_server import Response
 from gateway_service import gateway, make_policy
 from server_replies import FAMILIES, QUESTION, token, total
 
-import rcjax
 from rcjax.collecting.graders.attempt import Attempt
 from rcjax.collecting.graders.texts import right_choice
 from rcjax.policy import Rule
 from rcjax.policy.answers import comparable
 from rcjax.serving.completions import read_reply
-from rcjax.signals import Choice, MeanLogprob, SignalError, Verification
+from rcjax.signals import Choice, MeanLogprob, SignalError
 
 CHOICE = Choice(("A", "B"))
 
@@ -46,16 +44,6 @@ def test_signals_read_every_family():
         return reading.answer, reading.logprob, mean.logprob, reading.likeliest
 
     assert misses(read, lambda right: near(right.answer, right.logprob, right.mean, right.likeliest)) == {}
-
-
-def test_a_verification_reads_every_family():
-    def read(expected):
-        return Verification(yes=("A",), no=("B",)).read(read_reply(expected.body), read_reply(expected.body)).logprob
-
-    def wanted(right):
-        return pytest.approx(right.logprob if right.answer == "A" else -0.4, abs=1e-12)
-
-    assert misses(read, wanted) == {}
 
 
 def test_a_client_that_asks_for_log_probabilities_gets_those_that_there_are():
@@ -89,32 +77,6 @@ def test_the_gateway_reads_every_family(stream):
             got[expected.body["model"]] = (row["answer"], row["logprob"], row.get("likeliest"))
     assert got == {
         right.body["model"]: near(right.answer, right.logprob, right.likeliest) for right in FAMILIES.values()
-    }
-
-
-def test_inspect_keeps_every_family_as_it_came(tmp_path):
-    samples = [
-        {
-            "id": name,
-            "epoch": 1,
-            "choices": ["the Sun", "the Moon"],
-            "target": "A",
-            "output": {
-                "choices": expected.body["choices"],
-                "completion": expected.body["choices"][0]["message"]["content"],
-            },
-            "scores": {"choice": {"value": "C" if expected.answer == "A" else "I", "answer": expected.answer}},
-            "model_usage": {"m/small": {"input_tokens": 30, "output_tokens": 1}},
-        }
-        for name, expected in FAMILIES.items()
-    ]
-    log = {"version": 2, "status": "success", "eval": {"task": "letters", "model": "m/small"}, "samples": samples}
-    (tmp_path / "log.json").write_text(json.dumps(log))
-    frame = rcjax.importing.read_evaluations(tmp_path / "log.json", prices={"small": (1, 1)})
-    got = dict(zip(frame["query"], zip(frame["answer"], frame["logprob"], strict=True), strict=True))
-    alone = {"vLLM": total(-0.1, -4.0)}  # of the letter by itself
-    assert got == {
-        f"letters/{name}": near(right.answer, alone.get(name, right.logprob)) for name, right in FAMILIES.items()
     }
 
 
@@ -157,23 +119,6 @@ def test_tokens_are_those_of_the_text():
             if read != wanted or (wanted is None) != (reply.without_tokens is not None):
                 got[text, *tokens] = read
     assert got == {}
-
-
-@pytest.mark.thorough
-def test_time_grows_with_the_number_of_tokens_alone():
-    """A model that replies with blanks without end took minutes, in which a service did nothing else."""
-    many, slow = 30_000, {}
-    cases = {
-        "blanks": ("A", [" "] * many),
-        "blanks and marks": ("A", [" ", "</s>"] * many),
-        "marks": ("x" + "</s>" * many, ["</s>"] * many),
-        "one long token": ("A", [" " * many + "x"]),
-    }
-    for name, (text, tokens) in cases.items():
-        start = time.process_time()
-        assert reply_of(text, *((one, -0.5) for one in tokens)).tokens is None
-        slow |= {name: time.process_time() - start} if time.process_time() - start > 5.0 else {}
-    assert slow == {}
 
 
 def test_halves_of_a_character_are_told_by_bytes():

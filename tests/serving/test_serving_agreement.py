@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 from chat_server import Response, completion, serving, sure
-from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
+from gateway_service import MODELS, UNSURE, gateway, make_policy
 from policy_samples import make_ladder
 
 from rcjax import signals
-from rcjax.policy import Agreement, Rule
+from rcjax.policy import Agreement
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.cascade import Cascade
 
@@ -36,37 +36,6 @@ def ask(replies, policy, signal=None, **options):
             return result, [request["model"] for request in server.requests]
 
     return asyncio.run(main())
-
-
-def letters(**by_model):
-    return {model: Response(sure(*reply)) for model, reply in by_model.items()}
-
-
-FAILED = Response({"error": {"message": "broken"}}, status=500)
-
-
-@pytest.mark.parametrize(
-    ("replies", "asked", "answer"),
-    [
-        (letters(small=("A", SURE)), ["small"], "A"),
-        (letters(small=("A", UNSURE), middle=("A", UNSURE)), ["small", "middle"], "A"),  # though it is unsure
-        (letters(small=("A", UNSURE), middle=("B", SURE), large=("C", UNSURE)), [*MODELS], "C"),  # though it is sure
-        ({"small": FAILED} | letters(middle=("B", SURE)), ["small", "middle"], "B"),
-        ({"small": FAILED} | letters(middle=("B", UNSURE), large=("B", UNSURE)), [*MODELS], "B"),
-    ],
-)
-def test_who_is_asked(replies, asked, answer):
-    """Where the first model did not answer, the confidence of the second decides."""
-    result, models = ask(replies, comparing())
-    assert models == asked
-    assert (result.answer, result.model) == (answer, asked[-1])
-
-
-def test_a_model_that_compares_does_not_always_answer():
-    """Its one rule is to answer, and yet the answer of the first model decides."""
-    rules = {**make_policy().rules, "middle": (Rule(1.0, "answer"),)}
-    replies = letters(small=("A", UNSURE), middle=("B", SURE), large=("C", SURE))
-    assert ask(replies, comparing(rules=rules))[1] == [*MODELS]
 
 
 # -- keys of the user's own
@@ -105,12 +74,6 @@ def test_a_key_that_cannot_be_made_leaves_the_decision_to_the_confidence(broken)
         result, models = ask(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=broken)
     assert models == [*MODELS]
     assert result.model == "large"
-
-
-def test_no_key_is_no_answer():
-    assert ask(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=lambda answer: None)[1] == [
-        *MODELS
-    ]
 
 
 # -- the gateway

@@ -13,7 +13,7 @@ import pytest
 from chat_server import KEY, Response, completion, serving, sure
 from gateway_service import MODELS, SURE, UNSURE
 from policy_samples import make_ladder
-from scripted_cascade import POLICY, PRICES, QUICK, ask, broken, cascade_policy, good, script
+from scripted_cascade import POLICY, QUICK, ask, broken, cascade_policy, good, script
 
 import rcjax
 from rcjax import signals
@@ -34,20 +34,6 @@ def asked(server):
 # Who is asked
 
 
-def test_a_sure_model_answers_alone():
-    result, server = ask(script(small=good("B", SURE)))
-    assert asked(server) == ["small"]
-    assert (result.status, result.text, result.answer, result.model) == ("answered", "B", "B", "small")
-    assert result.confidence == POLICY.calibrate("small", logprob=SURE)
-    assert result.problem == ""
-
-
-def test_a_policy_that_skips_ahead():
-    rules = {**POLICY.rules, "small": (Rule(0.9, "ask", "large"), Rule(1.0, "answer"))}
-    _, server = ask(script(small=good("A", UNSURE), large=good("B", SURE)), policy=cascade_policy(rules=rules))
-    assert asked(server) == ["small", "large"]
-
-
 def test_a_ladder_gives_each_query_to_one_rung():
     shared = (POLICY.calibrations, POLICY.rules, POLICY.cost, POLICY.prices)
     large = Policy(("large",), *({"large": by_model["large"]} for by_model in shared))
@@ -57,15 +43,15 @@ def test_a_ladder_gives_each_query_to_one_rung():
     async def main():
         async with serving(behave) as (_, client):
             cascade = Cascade(ladder, client, signal=signals.Choice(), shadow=0.5)
-            pairs = [(i, "?") for i in range(60)]
-            many = [await cascade.ask_all(each) for each in (pairs, pairs, [("session-1", f"{i}?") for i in range(60)])]
+            pairs = [(i, "?") for i in range(40)]
+            many = [await cascade.ask_all(each) for each in (pairs, pairs, [("session-1", f"{i}?") for i in range(40)])]
             return [[(result.model, result.calls[0].shadow) for result in results] for results in many]
 
     lots, again, one_id = asyncio.run(main())
     assert lots == again  # retries go by the same rung
     for drawn in (lots, one_id):  # a client that gives one id to all that it asks does not choose
-        assert 15 < sum(model == "large" for model, _ in drawn) < 45
-        assert 15 < sum(shadow for _, shadow in drawn) < 45
+        assert 8 < sum(model == "large" for model, _ in drawn) < 32
+        assert 8 < sum(shadow for _, shadow in drawn) < 32
 
 
 def test_requests_hold_what_signal_and_options_ask_for():
@@ -154,11 +140,11 @@ def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
 
 
 def test_retries_wait_as_long_as_the_server_says_and_are_counted():
-    limited = Response({"error": {}}, status=429, headers={"retry-after-ms": "150"})
+    limited = Response({"error": {}}, status=429, headers={"retry-after-ms": "1200"})
     result, server = ask(script(small=[limited, broken(503), good("A", SURE)]))
     (call,) = result.calls
     assert (call.attempts, call.error, len(server.requests)) == (3, None, 3)
-    assert call.seconds > 0.15
+    assert call.seconds > 1.2
     result, server = ask(script(small=broken(500), middle=good("A", SURE)), retries=1)
     assert [call.attempts for call in result.calls] == [2, 1]
     assert result.calls[0].error == "HTTP 500"
@@ -190,12 +176,6 @@ def test_a_model_that_always_answers_needs_no_confidence():
         result, _ = ask(script(small=good("A", UNSURE), middle=good("A", UNSURE), large=Response(completion("C"))))
     assert (result.status, result.text, result.confidence) == ("answered", "C", None)
     assert result.answer is None
-
-
-def test_a_text_without_a_confidence_is_better_than_nothing():
-    with pytest.warns(CascadeWarning):
-        result, _ = ask(script(small=Response(completion("A")), middle=broken(400), large=broken(400)))
-    assert (result.status, result.text, result.confidence) == ("best so far", "A", None)
 
 
 def test_an_answer_without_a_confidence_goes_by_the_rules_and_is_learnt_from(tmp_path):
@@ -258,17 +238,6 @@ def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
 # Money
 
 
-def test_costs_are_tokens_times_prices():
-    usages = [(123, 7), (1_000_003, 9), (456, 1)]
-    letters = dict(zip(MODELS, (good("A", UNSURE, usage) for usage in usages), strict=True))
-    result, _ = ask(script(**letters))
-    exact = [u[0] * p["input"] * 10 + u[1] * p["output"] * 10 for u, p in zip(usages, PRICES.values(), strict=True)]
-    assert result.cost == pytest.approx(sum(exact) / 1e7, rel=1e-15)
-    assert not any(call.estimated for call in result.calls)
-    twice = {name: {kind: 2 * price for kind, price in each.items()} for name, each in PRICES.items()}
-    assert ask(script(**letters), prices=twice)[0].cost == pytest.approx(2 * result.cost, rel=1e-15)
-
-
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": "3"}, 7])
 def test_without_token_counts_a_call_costs_the_mean(usage):
     result, _ = ask(script(small=Response(sure("A", SURE) | {"usage": usage})))
@@ -276,26 +245,79 @@ def test_without_token_counts_a_call_costs_the_mean(usage):
     assert (call.cost, call.estimated, call.input_tokens) == (1e-5, True, None)
 
 
-def test_without_prices_a_call_costs_the_mean():
-    result, _ = ask(script(small=good("A", SURE)), policy=cascade_policy(prices=None))
-    assert (result.calls[0].cost, result.calls[0].estimated, result.calls[0].input_tokens) == (1e-5, True, 100)
-
-
-def test_what_never_arrived_costs_nothing_and_what_arrived_malformed_costs():
-    paid = Response(completion(None, usage=(50, 5)))
-    result, _ = ask(script(small=broken(400), middle=paid, large=good("A", SURE)))
-    assert [call.cost for call in result.calls[:2]] == [0.0, pytest.approx((50 * 0.5 + 5 * 1.5) / 1e6)]
-
-
-def test_running_needs_neither_jax_nor_numpy():
-    heavy = ("jax", "jaxlib", "numpy", "polars", "narwhals")
-    program = f"import sys, rcjax.serving.cascade; print(*[name for name in {heavy} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == ""
-
-
 def test_without_the_client_the_error_says_what_to_install():
     program = "import sys; sys.modules['openai'] = None\nimport rcjax.serving.cascade"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     said = result.stderr.strip()
     assert said.endswith(f"running a cascade needs the client of OpenAI: {how_to_install('run')}")
+
+
+# Programs of the user's: what they raise costs no answer and no line of the log
+
+
+def run(tmp_path, behave, **asked):
+    """(the result, the rows of the log) of one question; `observe` is one of the cascade's arguments."""
+    observe = asked.pop("observe", None)
+
+    async def main():
+        async with serving(behave) as (_, client):
+            with CallLog(tmp_path / "calls.jsonl") as log:
+                cascade = Cascade(POLICY, client, signal=signals.Choice(("A", "B")), log=log, observe=observe)
+                return await cascade.ask("A or B?", "q", **asked)
+
+    result = asyncio.run(main())
+    return result, [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+
+
+def fail(_):
+    raise RuntimeError("s3cret")
+
+
+async def fail_to_deliver(_):
+    fail(_)
+
+
+def test_an_observer_that_fails(tmp_path):
+    with pytest.warns(CascadeWarning, match="observe= failed, .* RuntimeError in test_serving_cascade.py") as told:
+        result, rows = run(tmp_path, lambda request, headers: Response(sure("A", -0.01)), observe=fail)
+    assert (result.status, result.text, len(rows)) == ("answered", "A", 1)
+    assert "s3cret" not in str([one.message for one in told])
+
+
+def test_an_observer_hears_which_calls_a_shadow_query_adds():
+    calls = []
+
+    async def main():
+        async with (
+            serving(lambda request, headers: good("A", -0.01)) as (_, client),
+            Cascade(POLICY, client, signal=signals.Choice(("A", "B")), shadow=1.0, observe=calls.append) as cascade,
+        ):
+            await cascade.ask("A or B?", "q")
+
+    asyncio.run(main())
+    assert all(call.shadow for call in calls)
+    assert {call.model: call.added for call in calls} == {"small": False, "middle": True, "large": True}
+
+
+def test_whoever_takes_the_pieces_fails(tmp_path):
+    unsure = Response(sure("B", -0.7))
+
+    def behave(request, headers):
+        return Response(completion("one two three")) if request["model"] == "large" else unsure
+
+    with pytest.warns(CascadeWarning, match="deliver= failed: RuntimeError in test_serving_cascade.py"):
+        result, rows = run(tmp_path, behave, deliver=fail_to_deliver)
+    assert (result.status, result.text) == ("answered", "one two three")
+    assert [row["model"] for row in rows] == ["small", "middle", "large"]
+
+
+def test_where_no_model_was_asked_the_error_says_so(tmp_path):
+    late = Response(sure("A", -0.01), delay=30)
+
+    async def main():
+        async with serving(lambda request, headers: late) as (_, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(("A", "B")), retries=0)
+            await cascade.ask("A or B?", "q", deadline=1e-9)
+
+    with pytest.raises(CascadeError, match=r"^query q: no model could answer in time$"):
+        asyncio.run(main())

@@ -1,22 +1,16 @@
 """A query with options and a deadline of its own, and an answer that comes in pieces."""
 
 import asyncio
-import contextlib
-import json
 import math
 import time
 
 import pytest
 from chat_server import Response, completion, events_of, serving, sure
-from gateway_service import MODELS, SURE, UNSURE
-from hypothesis import given, strategies as st
+from gateway_service import SURE, UNSURE
 from scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax import signals
 from rcjax.serving.cascade import Cascade, CascadeError
-from rcjax.serving.completions import CallError, read_reply
-from rcjax.serving.streams import Assembly, Delivery, Piece, read_chunks
-from rcjax.serving.usage import Usage
 
 
 def ask(behave, *, signal=None, policy=POLICY, **own):
@@ -50,12 +44,6 @@ def test_a_querys_options_go_before_the_cascades_and_after_the_signals():
     (request,) = server.requests
     sent = {name: request[name] for name in ("max_tokens", "seed", "top_logprobs", "logprobs", "top_k")}
     assert sent == {"max_tokens": 9, "seed": 3, "top_logprobs": 20, "logprobs": True, "top_k": 1}
-
-
-def test_of_two_names_of_one_option_the_querys_own_is_sent():
-    _, server, _ = ask(script(small=good("A", SURE)), options={"max_completion_tokens": 7})
-    assert "max_tokens" not in server.requests[0]
-    assert server.requests[0]["max_completion_tokens"] == 7
 
 
 # Deadlines
@@ -118,14 +106,6 @@ def test_the_answer_of_the_last_model_comes_in_pieces():
     assert result.usage == {"prompt_tokens": 400, "completion_tokens": 9, "total_tokens": 409}
 
 
-def test_votes_come_whole_as_no_draft_may_be_seen():
-    body = completion("Lyon")
-    body["choices"] = [{**body["choices"][0], "index": i, "message": {"content": "Lyon"}} for i in range(3)]
-    behave = script(**dict.fromkeys(MODELS, Response(body)))
-    result, server, pieces = ask(behave, pieces=True, signal=signals.Votes(samples=3))
-    assert (result.text, pieces, server.requests[-1].get("stream")) == ("Lyon", [], None)
-
-
 def test_an_answer_that_breaks_off_once_it_has_begun_is_a_failure():
     events = events_of(completion("one two three"))[:2]
     behave = script(small=good("A", UNSURE), middle=good("B", UNSURE), large=Response(events, hang=True))
@@ -133,63 +113,3 @@ def test_an_answer_that_breaks_off_once_it_has_begun_is_a_failure():
     assert isinstance(error, CascadeError)
     assert len(pieces) == 2
     assert error.result.calls[-1].cost == pytest.approx(3e-4)  # the policy's mean: it was worked on
-
-
-def test_one_that_breaks_off_before_costs_nothing_but_time():
-    behave = script(small=good("A", SURE - 1), middle=good("B", UNSURE), large=Response([], hang=True))
-    result, _, pieces = ask(behave, pieces=True)
-    assert (result.status, pieces) == ("best so far", [])
-
-
-LINES = st.one_of(
-    st.text(max_size=20),
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["choices", "delta", "content", "error", "index", "usage"]), inner)
-        ),
-        max_leaves=12,
-    ).map(lambda value: f"data: {json.dumps(value)}"),
-    st.just("data: [DONE]"),
-)
-
-
-@given(st.lists(LINES, max_size=6))
-def test_any_lines_are_chunks_or_one_error(lines):
-    async def main():
-        async def source():
-            for line in lines:
-                yield line
-
-        whole, chunks = Assembly(), []
-
-        async def deliver(piece):
-            chunks.append(piece.chunk)
-
-        delivery = Delivery(deliver, Piece("small", ()))
-        with contextlib.suppress(CallError):
-            async for chunk in read_chunks(source()):
-                whole.add(chunk)
-                await delivery.hand_on(chunk)
-            read_reply(whole.completion(Usage()))
-        assert all(isinstance(chunk, dict) for chunk in chunks)
-
-    asyncio.run(main())
-
-
-@given(st.lists(st.text(max_size=5), min_size=1, max_size=8))
-def test_pieces_make_the_whole(texts):
-    async def main():
-        async def source():
-            for text in texts:
-                yield f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text}}]})}"
-                yield ": a comment"
-            yield "data: [DONE]"
-
-        whole = Assembly()
-        async for chunk in read_chunks(source()):
-            whole.add(chunk)
-        return whole.completion(Usage())
-
-    assert asyncio.run(main())["choices"][0]["message"]["content"] == "".join(texts)

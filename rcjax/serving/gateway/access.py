@@ -65,7 +65,8 @@ class _Guard:
             if index is not None:
                 values[index].append(value.decode("latin-1"))
         hosts, origins, kinds = values
-        if self._access.hosts is not None and not all(map(self._knows, hosts)):
+        known = (local or name in self._hosts for name, local in map(_named, hosts))
+        if self._access.hosts is not None and not all(known):
             what = "the service is not known by the name in Host: --allow-host adds names"
             return ApiError(421, what, "unknown_host")
         if not self._access.guarded:
@@ -73,13 +74,10 @@ class _Guard:
         allowed = self._access.origins
         if origins and "*" not in allowed and not all(origin in allowed for origin in origins):
             return ApiError(403, "web pages of this origin may not call: --cors adds origins", "foreign_origin")
-        if scope["method"] == "POST" and (not kinds or _kind(kinds[0]) != "application/json"):
+        kind = kinds[0].partition(";")[0].strip().lower() if kinds else ""
+        if scope["method"] == "POST" and kind != "application/json":
             return ApiError(415, "send Content-Type: application/json", "unsupported_media_type")
         return None
-
-    def _knows(self, host: str) -> bool:
-        name, local = _named(host)
-        return local or name in self._hosts
 
 
 @lru_cache(maxsize=256)
@@ -87,11 +85,6 @@ def _named(host: str) -> tuple[str, bool]:
     """(a host without its port, whether only this machine can call it), found out once for each."""
     name = _name_of(host)
     return name, is_local(name)
-
-
-def _kind(content_type: str) -> str:
-    """A content type without its parameters."""
-    return content_type.partition(";")[0].strip().lower()
 
 
 def _name_of(host: str) -> str:

@@ -9,13 +9,12 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.datastructures import Headers
 
-from rcjax.serving.asked import NEUTRAL
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.exchange import Exchange
 from rcjax.serving.gateway.api_errors import ApiError, upstream_error
@@ -144,14 +143,16 @@ class Conversation:
             raise ApiError(404, message, "model_not_found", "model")
         judged = served is not None and served.checked.issuperset(self.request.unjudged)
         options = self.request.options(judged=judged, checked=served.checked if served else ())
-        trace = self._trace(served, options, judged=judged)
+        trace = self._trace(served, judged=judged)
         sending = Sending(self.request, self.settings.refusals, self.responder, trace)
         if served is not None and judged:
             result = await self._by_policy(served, options, sending)
         else:
             result = await self._by_model(served, options, sending)
         if self.metrics is not None:
-            self.metrics.ended(name, result, time.perf_counter() - self.start, judged=judged)
+            rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
+            tuned = None if rung is None else rung.expected.get("cost")
+            self.metrics.ended(name, result, time.perf_counter() - self.start, judged=judged, tuned=tuned)
             if served is not None:
                 self.metrics.followed(name, served.cascade.billing)
         if result.status == "failed":
@@ -163,17 +164,14 @@ class Conversation:
         """Seconds that it may still take."""
         return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
-    def _trace(self, served: ServedPolicy | None, options: Mapping[str, Any], *, judged: bool) -> Trace:
+    def _trace(self, served: ServedPolicy | None, *, judged: bool) -> Trace:
         """What is known before any model is asked."""
         if served is None:
             return Trace(self.query, "passed on", self.request.model)
         trace = Trace(self.query, "answered", None, policy=served.name, digest=served.digest)
-        if not judged:
-            return replace(trace, status="not judged", model=served.unjudged, not_judged=self.request.unjudged)
-        replaced = replaced_options(options, served.needed)
-        recorded = [served.options[model] for model in served.policy.models if model in served.options]
-        changed = tuple(name for name in changed_options(options, recorded) if name not in replaced)
-        return replace(trace, changed=changed, replaced=replaced)
+        if judged:
+            return trace
+        return replace(trace, status="not judged", model=served.unjudged, not_judged=self.request.unjudged)
 
     async def _by_policy(self, served: ServedPolicy, options: Mapping[str, Any], sending: Sending) -> Result:
         try:
@@ -217,38 +215,3 @@ def _problem(result: Result) -> str:
     """What failed, for the client: by model, without the query's id."""
     failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
     return f"no model answered: {failures}"
-
-
-def changed_options(options: Mapping[str, Any], recorded: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The options that are not those of the log that a policy was tuned on, as far as it tells them.
-
-    Args:
-        options: of a request.
-        recorded: of the log, by model.
-
-    >>> changed_options({"temperature": 1, "user": "me"}, [{"temperature": 0}, {}])
-    ('temperature',)
-    """
-    records = [_flat(one) for one in recorded]
-    relevant = {name: value for name, value in _flat(options).items() if name not in NEUTRAL}
-    return tuple(name for name, value in relevant.items() if any(record.get(name) != value for record in records))
-
-
-def replaced_options(options: Mapping[str, Any], needed: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The options for which a signal needs others, so that they are not sent.
-
-    Log-probabilities are none of them: a client gets as many as it asked for.
-
-    >>> replaced_options({"temperature": 0}, [{"n": 5, "temperature": 0.7}])
-    ('temperature',)
-    """
-    signals = [*needed]
-    relevant = {name: value for name, value in options.items() if name not in NEUTRAL}
-    return tuple(name for name, value in relevant.items() if any(value != one.get(name, value) for one in signals))
-
-
-def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by the names that they have in a request."""
-    others = options.get("extra_body")
-    named = {name: value for name, value in options.items() if name != "extra_body"}
-    return {**named, **others} if isinstance(others, Mapping) else named

@@ -66,10 +66,6 @@ class ServedPolicy:
     cascade: Cascade
     unjudged: str
     """The model of requests that cannot be judged."""
-    options: Mapping[str, Mapping[str, Any]]
-    """By which the models were asked for its log, by model."""
-    needed: tuple[Mapping[str, Any], ...] = ()
-    """Options that the signals of its models need."""
     checked: frozenset[str] = frozenset()
     """Fields of a request that the checks of its models judge an answer to, and other signals do not."""
 
@@ -239,12 +235,10 @@ class _Cascades:
             salt=self.settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
-        options = {model: record["options"] for model, record in records.items() if "options" in record}
         used = [cascade.signal_of(model) for model in policy.models]
-        needed = tuple(one.options for one in used)
         judged = [one.judges if isinstance(one, Check) else frozenset() for one in used]
         checked = frozenset.intersection(*judged)
-        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, options, needed, checked)
+        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, checked)
 
     def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later

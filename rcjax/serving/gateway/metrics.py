@@ -115,6 +115,8 @@ class Ended(NamedTuple):
     model: str
     status: str
     cost: float
+    tuned: float | None
+    """What the rung that it went by was tuned to cost; None where it went by none."""
 
 
 class Metrics:
@@ -168,7 +170,9 @@ class Metrics:
         """A new file for a name was broken, and was refused; the policy before goes on."""
         self._of("reloads", name, "refused").inc()
 
-    def ended(self, name: str, result: Result, seconds: float, *, judged: bool = True) -> None:
+    def ended(
+        self, name: str, result: Result, seconds: float, *, judged: bool = True, tuned: float | None = None
+    ) -> None:
         """A request has ended.
 
         Args:
@@ -176,9 +180,10 @@ class Metrics:
             result: what became of it.
             seconds: how long the whole request took.
             judged: it went through a policy.
+            tuned: what its rung was tuned to cost, where that is known.
         """
         model = result.model or ""
-        self.recent.append(Ended(name, model, result.status, result.cost))
+        self.recent.append(Ended(name, model, result.status, result.cost, tuned))
         self._of("requests", name, model, result.status).inc()
         self._of("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():

@@ -5,6 +5,7 @@ It tells of the last requests of the worker that draws it, and shows no prompt, 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
 from rcjax.serving.gateway.metrics import Ended
 
 _POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
+_FEWEST = 20  # requests whose mean cost says something
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -28,15 +30,15 @@ body {{ font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: va
 h1 {{ font-size: 1.3rem }} h2 {{ font-size: 1.1rem; margin: 2rem 0 .2rem; overflow-wrap: anywhere }}
 p {{ margin: .3rem 0; color: var(--soft); overflow-wrap: anywhere }} strong {{ color: var(--ink) }}
 svg {{ width: 100%; max-width: 38rem; height: auto; font-size: 11px; fill: var(--soft) }}
-td:first-child {{ overflow-wrap: anywhere }}
+td {{ overflow-wrap: anywhere }}
 polyline {{ fill: none; stroke: var(--mark); stroke-width: 2 }} circle {{ fill: var(--mark) }}
 line {{ stroke: var(--soft); stroke-dasharray: 5 4 }}
 table {{ border-collapse: collapse; width: 100%; margin: .8rem 0; font-variant-numeric: tabular-nums }}
 caption {{ text-align: left; font-weight: 600; padding-bottom: .2rem }}
 th, td {{ text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line) }}
-th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right; white-space: nowrap }}
+th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right }}
 .here td {{ font-weight: 600 }}
-</style><h1>rcjax serve</h1><p>{worker}</p>{policies}</html>
+</style><main><h1>rcjax serve</h1><p>{worker}</p>{policies}</main></html>
 """
 
 
@@ -71,11 +73,23 @@ def _policy(served: ServedPolicy, requests: Sequence[Ended]) -> str:
     money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
     parts = [f"<h2>{escape(served.name)}</h2><p>{escape(about)}</p><p>{' · '.join(money)}</p>"]
     if len(requests) > 1:
-        parts.append(
-            _chart([one.cost * unit.scale for one in requests], None if budget is None else budget * unit.scale)
-        )
-    parts.append(_ladder(served, billing.position))
+        aim = None if budget is None else budget * unit.scale
+        parts.append(_chart([one.cost * unit.scale for one in requests], aim))
+    parts += [_check(requests), _ladder(served, billing.position)]
     return "".join(parts) + (_answering("Who answers", requests) if requests else "")
+
+
+def _check(requests: Sequence[Ended]) -> str:
+    """What `rcjax check` would say of the requests, as far as no label is needed: their money against the tuning's."""
+    pairs = [(one.cost, one.tuned) for one in requests if one.tuned]
+    if len(pairs) < _FEWEST:
+        return ""
+    paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+    spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
+    off = "as much as tuned" if abs(paid - tuned) <= spread else f"{'more' if paid > tuned else 'less'} than tuned"
+    share = f"{percent(paid / tuned - 1)} ± {percent(spread / tuned)}"
+    said = f"would say of the last {count(len(pairs), 'judged request')}: they cost {off} ({share})"
+    return f"<p>What <code>rcjax check</code> {said}; whether they are right, it tells by labels.</p>"
 
 
 def _chart(costs: Sequence[float], budget: float | None) -> str:
@@ -95,27 +109,21 @@ def _chart(costs: Sequence[float], budget: float | None) -> str:
     if budget is not None:
         y = place(0, budget)[1]
         marks += f'<line x1="0" y1="{y:.1f}" x2="{_WIDTH}" y2="{y:.1f}"/><text x="2" y="{y - 5:.1f}">budget</text>'
-    marks += (
-        f'<text x="0" y="{_HEIGHT - 4}">older</text><text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">now</text>'
-    )
+    marks += f'<text x="0" y="{_HEIGHT - 4}">older</text>'
+    marks += f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">now</text>'
     label = f"money per request, the last {len(costs)} requests in turn"
     return f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{label}">{marks}</svg>'
 
 
 def _ladder(served: ServedPolicy, position: float) -> str:
     """What each rung costs and errs, and which the next request goes by."""
-    told = [rung.expected for rung in served.policy.rungs]
-    if any(one.get("cost") is None or one.get("error") is None for one in told):
+    told = [(rung, rung.expected.get("cost"), rung.expected.get("error")) for rung in served.policy.rungs]
+    if any(None in (cost, error) for _, cost, error in told):
         return ""
-    unit = choose_unit([one["cost"] or 0.0 for one in told])
+    unit = choose_unit([cost or 0.0 for _, cost, _ in told])
     rows = [
-        (
-            str(number),
-            " → ".join(rung.models),
-            f"${unit.show(rung.expected['cost'] or 0.0)}",
-            percent(rung.expected["error"]),
-        )
-        for number, rung in enumerate(served.policy.rungs)
+        (str(number), " → ".join(rung.models), f"${unit.show(cost or 0.0)}", percent(error))
+        for number, (rung, cost, error) in enumerate(told)
     ]
     heads = ("rung", "asks", f"costs per {unit.name}", "errs")
     where = f"The ladder, as it was tuned: the next request at {position:.3g}"
@@ -130,7 +138,7 @@ def _answering(caption: str, requests: Sequence[Ended]) -> str:
     drawn = []
     for title, counts in tables:
         rows = [(name, f"{number:,}", percent(number / len(requests))) for name, number in counts.most_common()]
-        drawn.append(_table(title, ("", "requests", "share"), rows) if rows else f"<p>{title}</p>")
+        drawn.append(_table(title, ("which", "requests", "share"), rows) if rows else f"<p>{title}</p>")
     return "".join(drawn)
 
 

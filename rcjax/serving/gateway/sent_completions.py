@@ -48,10 +48,6 @@ class Trace:
     """By which rung it went, from 0 on; None for a policy of one rung."""
     not_judged: tuple[str, ...] = ()
     """Why the answer is not judged."""
-    changed: tuple[str, ...] = ()
-    """Options that are not those of the log that the policy was tuned on."""
-    replaced: tuple[str, ...] = ()
-    """Options for which the signal needs others, so that they were not sent."""
 
     def headers(self, *, ended: bool = True) -> dict[str, str]:
         """Headers of the answer, one for each field of `to_json` that says something; its cost once it has ended."""
@@ -76,8 +72,6 @@ class Trace:
             "rung": self.rung,
             "cost": math.fsum(call.cost for call in self.calls),
             "not_judged": list(self.not_judged),
-            "changed": list(self.changed),
-            "replaced": list(self.replaced),
         }
 
 
@@ -89,7 +83,8 @@ _FORMATS = {"confidence": ".6f", "position": ".4g", "rung": "d", "cost": ".12g"}
 def _header(name: str, value: Any) -> str:
     if name in _FORMATS:
         return format(value, _FORMATS[name])
-    return ",".join(quote(one, safe=_SAFE) for one in (value if isinstance(value, list) else [value]))
+    texts = [quote(one, safe=_SAFE) for one in (value if isinstance(value, list) else [value])]
+    return ",".join(texts).strip()  # as no header may begin or end with a space
 
 
 def sent_choices(

@@ -280,13 +280,13 @@ def build_app(settings: Settings) -> Starlette:
 
 
 @asynccontextmanager
-async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[dict[str, Gateway]]:
+async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
     with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.asked.set)
     watching = asyncio.create_task(gateway.watch())
     gateway.ready = True
     gateway.metrics.began(logging=gateway.log is not None)
-    yield {"gateway": gateway}  # for connections, which refuse heads before there is a request
+    yield
     gateway.ready = False
     watching.cancel()
     await gateway.close()
@@ -294,21 +294,13 @@ async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[dict[str, Ga
 
 def _model_list(lineup: Lineup) -> dict[str, Any]:
     """The body of GET /v1/models: the policies, then the models that can be named too."""
-    policies = [
-        {"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": _description(served)}
-        for name, served in lineup.policies.items()
-    ]
-    models = [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in lineup.models]
-    return {"object": "list", "data": policies + models}
-
-
-def _description(served: Any) -> dict[str, Any]:
-    policy = served.policy
-    return {
-        "models": list(policy.models),
-        "policy_hash": served.digest,
-        "expected": dict(policy.expected),
-    }
+    data: list[dict[str, Any]] = []
+    for name, served in lineup.policies.items():
+        policy = served.policy
+        told = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
+        data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": told})
+    data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in lineup.models]
+    return {"object": "list", "data": data}
 
 
 async def _models(gateway: Gateway, request: Request) -> Response:

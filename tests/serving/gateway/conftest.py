@@ -1,11 +1,11 @@
-"""A gateway before models that act as those of OpenAI, which the tests of a module share."""
+"""A gateway before models that act as those of OpenAI, which the tests of the session share."""
 
 import pytest
 from acting_models import ActingModels
 from gateway_service import gateway
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running():
     with gateway(behave=ActingModels(), limits={"retries": 0}) as service:
         yield service
@@ -14,4 +14,5 @@ def running():
 @pytest.fixture
 def service(running):
     running.server.behave = ActingModels()
+    running.forget()
     return running

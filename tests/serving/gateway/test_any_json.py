@@ -8,6 +8,7 @@ from chat_server import Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE, gateway
 from hypothesis import HealthCheck, given, settings, strategies as st
 from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
 from test_reply_fields import WHOLE
 from tiers import examples
 
@@ -110,6 +111,7 @@ def test_any_completion(service, path, value, stream, model):
     """Of the model that is named, or of the last one of the policy, which may be asked for a stream and send none."""
     service.server.behave.last = Response(json.dumps(edited(WHOLE, path, value)).encode())
     check(service.ask(model=model, stream=stream), (200, 502))
+    check_response(asked(service, model=model, stream=stream, top_logprobs=2), (502,))
 
 
 EVENTS = events_of(completion("So it is."), counted=True)[:-1]
@@ -125,3 +127,63 @@ EVENTS = events_of(completion("So it is."), counted=True)[:-1]
 def test_any_event(service, path, value, counted, model):
     service.server.behave.last = Response([*edited(EVENTS, path, value), b"data: [DONE]\n\n"])
     check(service.ask(model=model, stream=True, stream_options={"include_usage": counted}), (200, 502))
+    check_response(asked(service, model=model, stream=True, top_logprobs=2), (502,))
+
+
+# Responses
+
+RESPONSE_FIELDS = sorted(
+    {*response_create_params.ResponseCreateParamsBase.__annotations__, "stream", "messages", "n", "top_k"}
+)
+KINDS = ["input_text", "output_text", "refusal", "input_image", "input_file", "input_audio", ["input_text"], {}]
+RESPONSE_PARTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(KINDS) | VALUES},
+    optional=dict.fromkeys(("text", "refusal", "image_url", "file_data", "input_audio"), VALUES),
+)
+CONTENTS = st.lists(RESPONSE_PARTS, min_size=1, max_size=2) | st.text("ab é", max_size=5) | VALUES
+ITEMS = st.fixed_dictionaries(
+    {"content": CONTENTS, "role": st.sampled_from(["user", "assistant", "tool", ["user"]])},
+    optional={"type": st.sampled_from(["message", "function_call", "function_call_output", "reasoning"]) | VALUES}
+    | {name: VALUES | st.just("x") for name in ("call_id", "name", "arguments")}
+    | {"output": CONTENTS},
+)
+TOOLS = st.lists(
+    st.fixed_dictionaries({"type": st.sampled_from(["function", "web_search"]) | VALUES, "name": VALUES}), max_size=2
+)
+RESPONSE_BODIES = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["policy", "large"]) | VALUES,
+        "input": st.lists(ITEMS, min_size=1, max_size=3) | st.text("ab é", max_size=5) | VALUES,
+    },
+    optional={name: VALUES for name in RESPONSE_FIELDS if name not in ("model", "input", "tools")}
+    | {"tools": TOOLS | VALUES},
+)
+
+
+def check_response(reply, statuses):
+    """A response, or an error in the form of OpenAI that is not the gateway's own."""
+    if reply.status != 200:
+        check(reply, statuses)
+    elif reply.headers["content-type"] == "application/json":
+        assert reply.json["object"] == "response"
+    else:
+        *_, last = [json.loads(block.partition(b"data: ")[2]) for block in reply.body.split(b"\n\n") if block]
+        assert last["type"] == f"response.{last['response']['status']}"
+
+
+def asked(service, **fields):
+    return service.post({"model": "policy", "input": "A or B?", **fields}, "/v1/responses")
+
+
+@often
+@given(body=RESPONSE_BODIES)
+def test_any_request_for_a_response(service, body):
+    service.server.behave.last = Response(sure("B", SURE))
+    check_response(service.post(body, "/v1/responses"), (400, 404, 502))
+
+
+@often
+@given(item=ITEMS)
+def test_any_item_of_an_input(service, item):
+    service.server.behave.last = Response(sure("B", SURE))
+    check_response(asked(service, input=[item]), (400,))

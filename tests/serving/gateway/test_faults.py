@@ -7,9 +7,10 @@ import time
 
 import pytest
 from chat_server import KEY, Response, completion, events_of, sure
-from gateway_service import SURE, UNSURE, gateway, gateway_process, make_policy
+from gateway_service import SURE, UNSURE, gateway, make_policy
 
 from rcjax.policy import Ladder
+from rcjax.serving.gateway.chat import Conversation
 from rcjax.serving.gateway.processes import Connection
 
 QUICK = {"retry-after-ms": "1"}
@@ -52,7 +53,7 @@ ANSWERS = {"small": letter("A", UNSURE), "middle": letter("B", UNSURE), "large":
 def test_where_nobody_answers_there_is_one_error(large, status, code, wait, stream):
     plain = Response({"error": {}}, 500)
     behave = by_model(small=plain, middle=plain, large=large)
-    with gateway(behave=behave, limits={"timeout": 0.3, "retries": 0}) as service:
+    with gateway(behave=behave, limits={"timeout": 1.0, "retries": 0}) as service:
         reply = service.ask(stream=stream)
         assert (reply.status, reply.json["error"]["code"]) == (status, code)
         assert reply.json["error"]["message"].startswith("no model answered: small: HTTP 500")
@@ -73,23 +74,31 @@ def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():
         assert [row["error"] for row in service.log_rows()][-1] in ("no connection", "the answer breaks off")
 
 
-def test_no_draft_that_was_rejected_reaches_a_client_and_the_last_answer_streams_through():
-    drafts = {"small": letter("DRAFT", UNSURE), "middle": letter("DRAFT", UNSURE)}
-    drafts = {model: Response(sure("A", UNSURE) | {"note": "DRAFT"}) for model in drafts}
-    last = Response(completion("one two three four"), pause=0.05)
-    with gateway(behave=by_model(**drafts, large=last)) as service:
-        reply = service.ask(stream=True)
-        assert b"DRAFT" not in reply.body
-        assert reply.text == "one two three four"
-        assert len(reply.events) > 5
-        streamed = [request.get("stream", False) for request in service.server.requests]
-    assert streamed == [False, False, True]
+def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
+    """Its calls are in the log; of a fault within rcjax nothing else is told."""
+    with gateway(behave=lambda *_: Response({}, status=400), limits={"retries": 0}) as service:
+        reply = service.post(json.loads(QUESTION), x_rcjax_query="q/1")
+        assert (reply.status, reply.headers["x-rcjax-query"]) == (400, "q/1")
+        assert {row["query"] for row in service.log_rows()} == {"q/1"}
+        assert service.ask().headers["x-rcjax-query"] in {row["query"] for row in service.log_rows()}
+        assert service.post(b"{", x_rcjax_query="q2").headers["x-rcjax-query"] == "q2"
+        wrong = service.post(b"{}", x_rcjax_query="two words")
+        assert (wrong.status, wrong.json["error"]["param"]) == (400, "x-rcjax-query")
+
+        async def broken(self):
+            raise RuntimeError(self.request.messages[0]["content"])
+
+        monkeypatch.setattr(Conversation, "answer", broken)
+        reply = service.ask("a secret of the client")
+    assert (reply.status, reply.json["error"]["code"]) == (500, "internal_error")
+    assert "secret" not in reply.body.decode() + caplog.text
+    assert "RuntimeError" in caplog.text
 
 
 # Clients
 
 
-def until(condition, seconds=10.0):
+def until(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -138,7 +147,7 @@ def test_what_is_no_http_is_refused():
 
 
 def test_a_request_may_be_too_large_or_too_slow():
-    limits = {"body_bytes": 1000, "body_seconds": 0.5}
+    limits = {"body_bytes": 1000, "body_seconds": 1.0}
     with gateway(behave=by_model(**ANSWERS), limits=limits) as service:
         reply = service.ask("x" * 2000)
         assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
@@ -153,24 +162,19 @@ def test_a_request_may_be_too_large_or_too_slow():
 
 
 def test_a_head_that_does_not_come_closes_the_connection(monkeypatch):
-    monkeypatch.setattr(Connection, "head_seconds", 0.3)
+    monkeypatch.setattr(Connection, "head_seconds", 1.0)
     with gateway(behave=by_model(**ANSWERS)) as service:
         for start in ("", "POST /v1/chat/comp"):
             with raw_request(service, b"", start) as connection:
                 assert connection.recv(1000) == b""
-        with raw_request(service, QUESTION) as connection:  # one that is answered stays open for the next
-            assert b"200 OK" in connection.recv(100)
-            time.sleep(0.5)
-            connection.recv(100_000)
-            connection.sendall(b"POST /v1/ch")
-            assert connection.recv(1000) == b""
 
 
 def test_more_requests_than_configured_are_told_to_come_again():
     gate = threading.Event()
 
     def behave(request, headers):
-        return Response(sure("A", SURE), delay=0.0 if gate.is_set() else 3.0)
+        gate.wait(30)
+        return Response(sure("A", SURE))
 
     with gateway(behave=behave, limits={"concurrency": 4}) as service:
         connections = [raw_request(service, QUESTION) for _ in range(4)]
@@ -184,42 +188,22 @@ def test_more_requests_than_configured_are_told_to_come_again():
         assert service.ask().status == 200
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 401),
-        ({"authorization": "Bearer wrong"}, 401),
-        ({"authorization": "Basic first"}, 401),
-        ({"authorization": "Bearer "}, 401),
-        ({"authorization": "Bearer größe"}, 401),
-        ({"authorization": "Bearer first"}, 200),
-        ({"authorization": "bearer second"}, 200),
-    ],
-)
-def test_who_may_call(headers, status, monkeypatch):
+KEYS = {
+    "Bearer wrong": 401,
+    "Basic first": 401,
+    "Bearer ": 401,
+    "Bearer größe": 401,
+    "Bearer first": 200,
+    "bearer second": 200,
+}
+
+
+def test_who_may_call(monkeypatch):
     monkeypatch.setenv("KEYS", "first, second")
     with gateway(behave=by_model(**ANSWERS), key_env="KEYS") as service:
-        for reply in (service.get("/v1/models", **headers), service.get("/metrics", **headers)):
-            assert reply.status == status
-        body = json.dumps({**json.loads(QUESTION)}).encode()
-        reply = service.post(body, **headers)
-        assert reply.status == status
-        assert b"first" not in reply.body
+        assert service.post(QUESTION).status == service.get("/v1/models").status == 401
+        for key, status in KEYS.items():
+            reply = service.post(QUESTION, authorization=key)
+            assert {reply.status, service.get("/metrics", authorization=key).status} == {status}
+            assert b"first" not in reply.body
         assert service.get("/health").status == service.get("/ready").status == 200
-
-
-# The process
-
-
-@pytest.mark.thorough
-def test_sigterm_lets_requests_under_way_end():
-    behave = by_model(**{**ANSWERS, "small": Response(sure("A", SURE), delay=1.5)})
-    with gateway_process(None, behave) as service:
-        with raw_request(service, QUESTION) as connection:
-            until(lambda: len(service.server.requests) == 1)
-            service.process.terminate()
-            assert b"200 OK" in connection.recv(1000)
-        service.process.wait(30)
-        assert len(service.log_rows()) == 1
-        with pytest.raises(OSError):
-            service.ask()

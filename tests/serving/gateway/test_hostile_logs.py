@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 from chat_server import Response, completion, sure
-from gateway_service import SURE, UNSURE, gateway, make_policy
+from gateway_service import SURE, gateway, make_policy
 
 from rcjax.serving.answer_keys import CascadeWarning
 from rcjax.serving.call_log import LONGEST
@@ -33,18 +33,33 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("model", ["policy", "large"])
-def test_no_field_of_a_request_is_content_in_the_log(field, model):
-    with gateway(behave=answers) as service:
-        assert service.ask(model=model, temperature=0.5, **{field: FIELDS[field]}).status == 200
-        service.settle()
-        text = (service.folder / "calls.jsonl").read_text()
-    assert "s3cret" not in text
-    assert max(map(len, text.splitlines())) < 2_000
-    asked = [json.loads(json.loads(line)["asked"]) for line in text.splitlines() if '"asked"' in line]
-    assert all(one["options"]["temperature"] == 0.5 for one in asked)
-    assert len(asked) == (1 if model == "policy" else 0)
+def test_no_field_of_a_request_is_content_in_the_log(service, model):
+    for name, value in FIELDS.items():
+        service.forget()
+        assert service.ask(model=model, temperature=0.5, **{name: value}).status == 200
+        rows = service.log_rows()
+        text = json.dumps(rows)
+        assert "s3cret" not in text
+        assert len(text) < 2_000
+        asked = [json.loads(row["asked"]) for row in rows if "asked" in row]
+        assert [one["options"]["temperature"] for one in asked] == [0.5] * (model == "policy")
+
+
+def test_no_options_make_a_line_long(service):
+    """Options of sampling within each other made lines of any length; each is another way of asking."""
+    stop = ["x" * 32] * 64
+    nested = {"stop": stop}
+    for _ in range(30):
+        nested = {"options": nested, "stop": stop}
+    wide = {name: ["A" * 32] * 64 for name in ("effort", "min_p", "priority", "seed", "top_k", "type", "verbosity")}
+    for fields in (nested, wide, {**wide, "seed": 1}, {"top_k": 4}):
+        assert service.ask(**fields).status == 200
+    rows = service.log_rows()
+    assert max(len(json.dumps(row)) for row in rows) < 16_000
+    told = [json.loads(row["asked"]) for row in rows]
+    assert told[-1]["options"]["extra_body"] == {"top_k": 4}
+    assert len({one.get("others") for one in told}) == 4
 
 
 def test_an_answer_that_is_long_is_a_digest_and_counted():
@@ -102,11 +117,10 @@ def drawn(service, query, questions):
 
 @pytest.mark.parametrize("query", ["q1", "q4"])  # by their names alone one would always be drawn, the other never
 def test_a_client_cannot_choose_its_share_of_shadow_queries(query):
-    behave = Response(sure("A", UNSURE))
-    with gateway(behave=lambda request, headers: behave, shadow=0.5) as service:
-        shares = drawn(service, query, [f"question {i}" for i in range(60)])
-        assert 10 < sum(shares) < 50
-        again = drawn(service, query, ["the same"] * 6)[60:]
-        assert len({*again}) == 1
-    with gateway(behave=lambda request, headers: behave, shadow=0.5) as service:
-        assert drawn(service, query, [f"question {i}" for i in range(60)]) != shares
+    shares = []
+    for _ in range(2):
+        with gateway(behave=answers, shadow=0.5) as service:
+            shares.append(drawn(service, query, [f"question {i}" for i in range(30)]))
+            assert 4 < sum(shares[-1]) < 26
+            assert len({*drawn(service, query, ["the same"] * 4)[30:]}) == 1
+    assert shares[0] != shares[1]  # each service draws by a salt of its own

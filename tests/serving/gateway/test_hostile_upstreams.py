@@ -1,10 +1,11 @@
 """Upstreams at their worst: odd numbers, answers without text, redirects, cookies, replies without an end."""
 
+import asyncio
 import gzip
 import json
 
 import pytest
-from chat_server import Response, completion, events_of, served, sure
+from chat_server import Response, completion, events_of, raw_server, served, sure
 from gateway_service import MODELS, SURE, gateway
 
 from rcjax.serving import clients
@@ -30,7 +31,7 @@ ODD = {
 
 @pytest.mark.parametrize("number", list(ODD.values()), ids=list(ODD))
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_client_gets_is_json(number, stream):
+def test_what_a_client_gets_is_json(service, number, stream):
     """In a field, in the usage, in a log-probability: of a judged answer, and of one that is passed on."""
     body = json.dumps(completion("A", [("A", {"A": -0.1, "B": -3.5})]))
     body = body.replace("-3.5", "@").replace('"total_tokens": 101', '"total_tokens": 101, "other": @, "d": {"x": @}')
@@ -40,13 +41,13 @@ def test_what_a_client_gets_is_json(number, stream):
         texts = [text.replace("777", "@") for text in texts]
     sent = [text.replace("@", number.decode()).encode() for text in texts]
     events = [*(b"data: " + one + b"\n\n" for one in sent), b"data: [DONE]\n\n"]
-    with gateway(behave=lambda request, headers: Response(events if request.get("stream") else sent[0])) as service:
-        for model in ("policy", "large"):
-            asked = {"stream_options": {"include_usage": True}} if stream else {}
-            reply = service.ask(model=model, stream=stream, logprobs=True, top_logprobs=2, **asked)
-            assert reply.status == 200
-            for text in reply.body.split(b"data: ") if stream else [reply.body]:
-                assert not text.strip() or text.strip() == b"[DONE]" or strict(text)
+    service.server.behave = lambda request, headers: Response(events if request.get("stream") else sent[0])
+    for model in ("policy", "large"):
+        asked = {"stream_options": {"include_usage": True}} if stream else {}
+        reply = service.ask(model=model, stream=stream, logprobs=True, top_logprobs=2, **asked)
+        assert reply.status == 200
+        for text in reply.body.split(b"data: ") if stream else [reply.body]:
+            assert not text.strip() or text.strip() == b"[DONE]" or strict(text)
 
 
 TEXTLESS = {
@@ -62,59 +63,88 @@ TEXTLESS = {
 
 @pytest.mark.parametrize("choice", list(TEXTLESS.values()), ids=list(TEXTLESS))
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_without_text_is_an_answer(choice, stream):
+def test_an_answer_without_text_is_an_answer(service, choice, stream):
     """With its finish reason, from the policy as by the model's name; and no model is asked twice."""
     body = completion("") | {"choices": [{"index": 0, "logprobs": None, **choice}]}
-    with gateway(behave=lambda request, headers: Response(body)) as service:
-        reply = service.ask(stream=stream)
-        assert reply.status == 200
-        assert [request["model"] for request in service.server.requests] == [f"org/{model}" for model in MODELS]
-        if stream:
-            assert reply.events[-1] == "[DONE]"
-            last = [one for event in reply.events[:-1] for one in event["choices"] if one.get("finish_reason")]
-        else:
-            last = reply.json["choices"]
-            assert last[0]["message"].get("reasoning_content") == choice["message"].get("reasoning_content")
-            assert reply.json["rcjax"]["model"] == "large"
-        assert last[-1]["finish_reason"] == choice["finish_reason"]
-        assert 'model="large",policy="policy",status="answered"} 1.0' in service.get("/metrics").body.decode()
-        assert service.ask(model="large", stream=stream).status == 200
+    service.server.behave = lambda request, headers: Response(body)
+    reply = service.ask(stream=stream)
+    assert (reply.status, reply.headers["x-rcjax-status"]) == (200, "answered")
+    assert [request["model"] for request in service.server.requests] == [f"org/{model}" for model in MODELS]
+    if stream:
+        assert reply.events[-1] == "[DONE]"
+        last = [one for event in reply.events[:-1] for one in event["choices"] if one.get("finish_reason")]
+    else:
+        last = reply.json["choices"]
+        assert last[0]["message"].get("reasoning_content") == choice["message"].get("reasoning_content")
+        assert reply.json["rcjax"]["model"] == "large"
+    assert last[-1]["finish_reason"] == choice["finish_reason"]
+    assert service.ask(model="large", stream=stream).status == 200
 
 
-def test_a_redirect_takes_a_prompt_nowhere():
+def test_a_redirect_takes_a_prompt_nowhere(service):
     with served(lambda request, headers: Response(sure("A", SURE))) as (other, url):
         here = {"location": f"{url}/chat/completions"}
-        with gateway(behave=lambda request, headers: Response({}, 307, here), limits={"retries": 0}) as service:
-            for fields in ({}, {"stream": True}, {"model": "large"}):
-                reply = service.ask(**fields)
-                assert (reply.status, "HTTP 307" in reply.json["error"]["message"]) == (502, True)
+        service.server.behave = lambda request, headers: Response({}, 307, here)
+        for fields in ({}, {"stream": True}, {"model": "large"}):
+            reply = service.ask(**fields)
+            assert (reply.status, "HTTP 307" in reply.json["error"]["message"]) == (502, True)
         assert other.requests == []
 
 
-def test_cookies_of_upstreams_are_not_kept():
-    sent = []
+def test_neither_cookies_are_kept_nor_a_query_lost_nor_openai_s_own_headers_told(monkeypatch):
+    """Organisation and headers of OpenAI's went to every endpoint, and the path of the interface behind a query."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "s3cret-org")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: s3cret\nAuthorization: Bearer s3cret")
 
-    def behave(request, headers):
-        sent.append(headers.get("cookie"))
-        return Response(sure("A", SURE), headers={"set-cookie": "session=1; path=/"})
+    async def answer(head, reader, writer):
+        body = json.dumps(sure("B", SURE)).encode()
+        cookie = b"set-cookie: session=1; path=/\r\n"
+        writer.write(b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%s" % (cookie, len(body), body))
 
-    with served(behave) as (server, url), gateway(base_url=url.replace("127.0.0.1", "localhost")) as service:
-        assert [service.ask().status for _ in range(3)] == [200] * 3
-    assert sent == [None] * 3
-    assert len(server.requests) == 3
+    with raw_server(answer) as (came, url), gateway(base_url=f"{url}?api-version=1") as service:
+        assert [service.ask(model=model).status for model in ("policy", "large", "policy")] == [200] * 3
+    heads = [head.lower() for head, _ in came]
+    assert {head.split()[1] for head in heads} == {"/v1/chat/completions?api-version=1"}
+    assert not any(word in head for head in heads for word in ("s3cret", "cookie"))
 
 
-def test_an_event_of_several_lines_is_one():
+@pytest.mark.parametrize("value", ['"é"', '"one\\ntwo"', "3"])
+def test_a_header_that_cannot_be_sent_is_told_at_the_start(value):
+    tables = dict.fromkeys(MODELS, f'options = {{ extra_headers = {{ "X-Own" = {value} }} }}')
+    says = "model small: options: extra_headers: the header 'X-Own' cannot be sent"
+    with pytest.raises(ValueError, match=says), gateway(tables=tables):
+        pass
+
+
+def test_an_attempt_has_an_end_whatever_drips_in():
+    """The limit was one of each read: all of --deadline went by."""
+
+    async def drips(head, reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        for _ in range(1000):
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.1)
+
+    limits = {"timeout": 1.0, "deadline": 60.0, "retries": 1}
+    with raw_server(drips) as (came, url), gateway(base_url=url, limits=limits) as service:
+        reply = service.ask(model="large")
+        assert (reply.status, reply.json["error"]["code"]) == (504, "upstream_timed_out")
+        assert len(came) == 2
+        assert [(row["error"], row["attempts"]) for row in service.log_rows()] == [("timed out", 2)]
+
+
+def test_an_event_of_several_lines_is_one(service):
     def lines(event):
         return b"".join(b"data: " + line + b"\n" for line in json.dumps(event, indent=1).encode().split(b"\n")) + b"\n"
 
     events = [one if isinstance(one, bytes) else lines(one) for one in events_of(completion("one two three"))]
-    with gateway(behave=lambda request, headers: Response(events)) as service:
-        reply = service.ask(model="large", stream=True)
-        assert (reply.text, reply.events[-1]) == ("one two three", "[DONE]")
+    service.server.behave = lambda request, headers: Response(events)
+    reply = service.ask(model="large", stream=True)
+    assert (reply.text, reply.events[-1]) == ("one two three", "[DONE]")
     half = [b'data: {"choices": [\n\n', b"data: [DONE]\n\n"]
-    with gateway(behave=lambda request, headers: Response(half)) as service:
-        assert "malformed" in service.ask(model="large", stream=True).json["error"]["message"]
+    service.server.behave = lambda request, headers: Response(half)
+    assert "malformed" in service.ask(model="large", stream=True).json["error"]["message"]
 
 
 BOMB = gzip.compress(json.dumps(completion("A" * 10_000_000)).encode())
@@ -130,27 +160,24 @@ LARGE = {
 
 
 @pytest.mark.parametrize("reply", list(LARGE.values()), ids=list(LARGE))
-def test_a_reply_without_an_end_is_read_no_further(reply, monkeypatch):
+def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
     """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
     monkeypatch.setattr(clients, "LARGEST", 200_000)
     monkeypatch.setattr("rcjax.serving.completions._MOST_PARTS", 40_000)
-
-    def behave(request, headers):
-        return Response(sure("B", SURE)) if request["model"] == "org/large" else reply
-
-    with gateway(behave=behave, limits={"retries": 0}) as service:
-        answer = service.ask()
-        assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "B")
-        errors = [row["error"] for row in service.log_rows()]
-    assert errors[:2] == [errors[0]] * 2
-    assert errors[0] == "HTTP 400" or errors[0].startswith("malformed answer: ")
+    good = Response(sure("B", SURE))
+    service.server.behave = lambda request, headers: good if request["model"] == "org/large" else reply
+    answer = service.ask()
+    assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "B")
+    first, second, _ = (row["error"] for row in service.log_rows())
+    assert first == second
+    assert first == "HTTP 400" or first.startswith("malformed answer: ")
     assert len(service.server.requests) == 3
 
 
-def test_a_line_of_a_stream_has_an_end(monkeypatch):
+def test_a_line_of_a_stream_has_an_end(service, monkeypatch):
     monkeypatch.setattr("rcjax.serving.endpoint.LARGEST", 200_000)
     monkeypatch.setattr(clients, "LARGEST", 1_000_000)
     endless = [b"data: ", *[b"x" * 65_536] * 20]
-    with gateway(behave=lambda request, headers: Response(endless, hang=True), limits={"retries": 0}) as service:
-        reply = service.ask(model="large", stream=True)
+    service.server.behave = lambda request, headers: Response(endless, hang=True)
+    reply = service.ask(model="large", stream=True)
     assert (reply.status, "a line of more than" in reply.json["error"]["message"]) == (502, True)

@@ -1,6 +1,8 @@
 """What a service says of itself, with a key and without: at /v1/models, and on its page."""
 
 import base64
+import itertools
+import shutil
 
 import pytest
 from chat_server import Response, sure
@@ -8,6 +10,7 @@ from gateway_service import MODELS, SURE, gateway, make_policy
 
 from rcjax.policy import Ladder
 
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 KEY = {"authorization": "Bearer key-of-a-client"}
 
 
@@ -60,3 +63,37 @@ def test_the_page_tells_of_money_the_ladder_and_who_answers_and_of_nothing_that_
     for part in ("<h2>&lt;b&gt;</h2>", told, rung, answered, "Passed on, by the name of a model", "<polyline"):
         assert part in page, part
     assert not [part for part in ("<script", "key-of-a-client", "a secret", "<b>") if part in page]
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, which is not installed")
+@pytest.mark.usefixtures("_key")
+def test_the_page_in_a_browser():
+    """On a phone and on a screen, light and dark: all is there, nothing scrolls sideways, axe is content."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 9e-6}),), 0.0, budget=2e-4)
+    behave = Response(sure("A", SURE))
+    with gateway({"a-policy-of-a-long-name " * 4: ladder}, lambda *_: behave, key_env="KEYS_OF_CLIENTS") as service:
+        for _ in range(25):
+            body = {"model": "a-policy-of-a-long-name " * 4, "messages": [{"role": "user", "content": "a secret"}]}
+            assert service.post(body, **KEY).status == 200
+        with playwright.sync_playwright() as started:
+            browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+            for width, scheme in itertools.product((390, 1280), ("light", "dark")):
+                troubles, key = [], {"username": "me", "password": "key-of-a-client"}
+                tab = browser.new_page(
+                    viewport={"width": width, "height": 844}, color_scheme=scheme, http_credentials=key
+                )
+                tab.on("console", lambda message: troubles.append(message.text))  # noqa: B023
+                tab.goto(service.url)
+                text = tab.inner_text("body")
+                said = "the last 25 judged requests: they cost more than tuned (15.6 % ± 0.0 %)"
+                for part in (said, "paid", "budget", "small → middle → large", "Who answers", "Failures: none"):
+                    assert part in text
+                assert tab.locator("svg polyline").count() == 1
+                assert tab.evaluate("document.documentElement.scrollWidth") <= width
+                assert [(one["id"], one["nodes"][0]["html"][:90]) for one in axe.run(tab).response["violations"]] == []
+                assert [one for one in troubles if "401" not in one] == []
+                tab.close()
+            browser.close()

@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -118,6 +117,12 @@ def test_clients_that_ask_again_and_again_are_not_reset_at_the_end():
         assert stop_while_asked(SimpleNamespace(port=port, process=service.process), 100, 1.0) == 0
 
 
+def refuses(host, port):
+    with socket.socket() as trial:
+        return trial.connect_ex((host, int(port))) != 0
+
+
+@pytest.mark.thorough
 def test_a_request_that_is_on_its_way_at_the_end_is_answered():
     """On a connection that is idle when the signal comes, as a client's that keeps its connections."""
     body = json.dumps(QUESTION).encode()
@@ -129,7 +134,7 @@ def test_a_request_that_is_on_its_way_at_the_end_is_answered():
             connection.sendall(sent)
             assert b" 200 OK" in connection.recv(65_536)
             service.process.send_signal(signal.SIGTERM)
-            time.sleep(0.4)
+            until(lambda: refuses(host, port))  # it has heard
             connection.sendall(sent)
             said = b""
             while data := connection.recv(65_536):

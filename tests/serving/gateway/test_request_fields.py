@@ -4,7 +4,7 @@ import itertools
 from typing import get_args, get_type_hints
 
 import pytest
-from chat_server import Response, completion, sure
+from chat_server import Response, sure
 from gateway_service import SURE, gateway
 from openai.types import chat
 from openai.types.chat import completion_create_params
@@ -268,56 +268,16 @@ def test_parts_that_are_no_text_are_not_judged(service, kind):
     assert requests == [{"model": "org/large", "messages": messages}]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b'"policy"',
-        b"\xff\xfe{",
-        b'{"model": "policy", "messages": [{"role": "user", "content": "\xff"}]}',
-        b'{"model": "policy", "messages": [{"role": "user", "content": "?"}], "temperature": NaN}',
-        b'{"model": "policy", "messages": [{"role": "user", "content": "?"}], "temperature": -Infinity}',
-        b'{"model": "policy", "messages": [{"role": "user", "content": "?"}], "temperature": 1e999}',
-        b'{"model": "policy", "messages": [{"role": "user", "content": "\\ud800"}]}',
-        b'{"model": "policy", "messages": [{"role": "user", "content": "?"}], "\\uDC00": 1}',
-        b"[" * 100_000,
-        b'{"model": "policy", "messages": [{"role": "user", "content": "\xed\xa0\x80"}]}',
-    ],
-    ids=lambda body: repr(body[-30:]),
-)
+BODIES = [b"", b"{", b"null", b"[]", b'"policy"', b"\xff\xfe{", b"[" * 100_000]
+BODIES += [
+    b'{"model": "policy", "messages": [{"role": "user", "content": "?"}], "x": %s}' % value
+    for value in (b"NaN", b"-Infinity", b"1e999", b'"\xff"', b'"\\ud800"', b'"\xed\xa0\x80"', b'{"\\uDC00": 1}')
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[-30:]))
 def test_a_body_that_is_no_json_is_refused(service, body):
     before = len(service.server.requests)
     reply = service.post(body)
-    assert reply.status == 400
-    assert reply.json["error"]["code"] == "invalid_json"
+    assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_json")
     assert len(service.server.requests) == before
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\x00\x1f\x7f",
-        "é\u0301 λ 你好 🙂 \u2028\u2029 \ufeff",
-        '"\\/{}<>&%',
-        "data: [DONE]\n\ndata: x",
-        "long " * 200_000,
-    ],
-    ids=lambda text: repr(text[:20]),
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_any_text_goes_to_and_fro_unchanged(service, monkeypatch, text, stream):
-    said = f"B\n{text}"  # of which the letter is judged
-    if text:
-        body = completion(said, [("B", {"B": SURE, "A": -9.0}), (f"\n{text}", {f"\n{text}": -0.1})])
-        monkeypatch.setattr(service.server, "behave", lambda request, headers: Response(body))
-    messages = [{"role": "user", "content": text}]
-    reply, requests = sent(service, messages=messages, stream=stream, user=text)
-    assert requests[0]["messages"] == messages
-    assert requests[0]["user"] == text
-    if text:
-        assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == said
-        assert reply.headers["x-rcjax-model"] == "small"

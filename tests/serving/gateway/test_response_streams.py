@@ -6,7 +6,7 @@ import json
 import openai
 import pytest
 from acting_models import ActingModels, said
-from chat_server import Response, completion, sure
+from chat_server import Response, sure
 from gateway_service import UNSURE, gateway, make_policy
 from openai.types import responses
 from response_clients import EVENTS, QUESTION, Sync, check_events, events_of, sent
@@ -77,12 +77,6 @@ def test_the_protocol_of_a_stream(service):
         reply, _ = sent(service, stream=True, **fields)
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert check_events(events_of(reply))["usage"]["total_tokens"] >= 101
-
-
-def test_text_comes_while_a_model_says_it(service):
-    service.server.behave = lambda *_: Response(completion("So it is B."), pause=0.02)
-    events = events_of(sent(service, model="large", stream=True)[0])
-    assert [event["delta"] for event in events if event["type"].endswith("text.delta")] == ["So ", "it ", "is ", "B."]
 
 
 def test_text_and_calls_in_one_answer(service):

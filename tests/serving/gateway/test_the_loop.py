@@ -1,7 +1,6 @@
 """The loop closes: a service's log, labels, check, retune in place, and the service answers by the new policy."""
 
 import json
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pytest
 from chat_server import Response, completion, sure
 from command_line import run
 from gateway_service import PRICES, gateway_process
+from test_faults import until
 
 import rcjax
 from rcjax.policy import Defer, Policy
@@ -116,13 +116,6 @@ def shadows_are_whole(service):
     """Whether every query that goes to all models has been answered by all of them."""
     calls = Counter(row["query"] for row in service.log_rows() if row["shadow"])
     return {*calls.values()} == {len(NAMES)}
-
-
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def as_json(*arguments):
