@@ -120,8 +120,7 @@ class Diagnosis:
     @property
     def verdict(self) -> verdicts.Verdict:
         """The worst verdict of all checks."""
-        grades = {check.verdict for check in self.checks}
-        return "bad" if "bad" in grades else "doubtful" if "doubtful" in grades else "fine"
+        return verdicts.worst(self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values; what is not a number (NaN) becomes None."""

@@ -28,7 +28,7 @@ from rcjax.diagnostics.policy_verdicts import (
     tell_seconds,
 )
 from rcjax.diagnostics.replacement import judge_answers, judge_labels
-from rcjax.diagnostics.verdicts import Check, Verdict
+from rcjax.diagnostics.verdicts import Check, Verdict, worst
 from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
@@ -105,8 +105,7 @@ class PolicyCheck:
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all checks."""
-        verdicts = {check.verdict for check in self.checks}
-        return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
+        return worst(self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values, without what does not apply; what is not a number becomes None."""
@@ -165,7 +164,8 @@ def check_policy(
     (False, 9, 300)
     """
     permutations = _permutations(policy, alarm, permutations)
-    shared = _overlap(policy, log, tuned_on)
+    carried = overlap(log, policy)
+    shared = carried if tuned_on is None or carried.whole else overlap(log, tuned_on)
     if shared.whole:
         raise LogError(f"{log.source}: the policy was tuned on this very log: check it on fresh queries")
     everyone = _reference(policy, tuned_on)
@@ -211,12 +211,6 @@ def check_policy(
         counted=log.counted,
         remarks=(*_remarks(policy, new, shared, gain, retuning), *money, *tell_seconds(seconds)),
     )
-
-
-def _overlap(policy: AnyPolicy, log: Log, tuned_on: Log | None) -> Overlap:
-    """What of a log the policy was tuned on: by all of the log that it was tuned on, or by what the policy carries."""
-    carried = overlap(log, policy)
-    return carried if tuned_on is None or carried.whole else overlap(log, tuned_on)
 
 
 def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:

@@ -79,44 +79,26 @@ def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0, n: int = 
 def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[Check]:
     """Do the confidences of each model still mean what they did, and are they distributed as they were?"""
     for row in rows:
-        yield from (_brier_score(row, counted), _calibration_error(row, counted), _confidences(row))
+        name, excess, error = row["model"], row["brier_excess"], row["calibration_error"]
+        accuracy, before, confidence = (percent(row[of]) for of in ("accuracy", "accuracy_tuned", "confidence"))
+        means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
+        squared = f"{abs(excess):.3f} {'more' if excess > 0 else 'less'} than it promises (z {row['z']:+.1f})"
+        advice = f"the squared error of the confidence of {name} is {squared}: {means}; {_RETUNE}"
+        yield _check("Brier score", name, abs(excess), row["excess_p"], advice)
+        off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} when tuned"
+        advice = f"the calibration error of {name} is {off}: {means}; {_RETUNE}"
+        yield _check("calibration error", name, error, row["curve_p"], advice)
+        median, tuned = figure(row["median"]), figure(row["median_tuned"])
+        advice = (
+            f"the raw confidences of {name} have moved by {row['distance']:.3f} (their median is {median}, {tuned} "
+            f"when tuned): has the model, its prompt or the kind of question changed? If it is to stay so, {_RETUNE}"
+        )
+        yield _check("confidences", name, row["distance"], row["distance_p"], advice)
 
 
 def _check(name: str, subject: str, figure: float, p_value: float, advice: str) -> Check:
     unit = "number" if name in ("Brier score", "confidences") else "share"
     return Check(name, subject, figure, p_value, DRIFT_LIMITS[name], unit, "fine", advice)
-
-
-def _brier_score(row: Mapping[str, Any], counted: Counted) -> Check:
-    name, excess = row["model"], row["brier_excess"]
-    way = "more" if excess > 0 else "less"
-    advice = (
-        f"the squared error of the confidence of {name} is {abs(excess):.3f} {way} than it promises "
-        f"(z {row['z']:+.1f}): {_means(row, counted)}; {_RETUNE}"
-    )
-    return _check("Brier score", name, abs(excess), row["excess_p"], advice)
-
-
-def _calibration_error(row: Mapping[str, Any], counted: Counted) -> Check:
-    name = row["model"]
-    now, before = percent(row["calibration_error"]), percent(row["calibration_error_tuned"])
-    advice = f"the calibration error of {name} is {now}, {before} when tuned: {_means(row, counted)}; {_RETUNE}"
-    return _check("calibration error", name, row["calibration_error"], row["curve_p"], advice)
-
-
-def _means(row: Mapping[str, Any], counted: Counted) -> str:
-    accuracy, before, confidence = (percent(row[name]) for name in ("accuracy", "accuracy_tuned", "confidence"))
-    return f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
-
-
-def _confidences(row: Mapping[str, Any]) -> Check:
-    name = row["model"]
-    advice = (
-        f"the raw confidences of {name} have moved by {row['distance']:.3f} (their median is "
-        f"{figure(row['median'])}, {figure(row['median_tuned'])} when tuned): has the model, its prompt or the kind of "
-        f"question changed? If it is to stay so, {_RETUNE}"
-    )
-    return _check("confidences", name, row["distance"], row["distance_p"], advice)
 
 
 def judge_policy(

@@ -6,7 +6,7 @@ are too few to tell.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -49,6 +49,12 @@ class Check:
     """Which policies it says something of, in words."""
 
 
+def worst(checks: Iterable[Check]) -> Verdict:
+    """The worst verdict of some checks."""
+    verdicts = {check.verdict for check in checks}
+    return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
+
+
 #: Every threshold of every check: the table in the README is made of these.
 LIMITS: Mapping[str, Limits] = {
     "queries": Limits(200, 50),
@@ -64,29 +70,21 @@ LIMITS: Mapping[str, Limits] = {
 }
 
 
-#: Of which policies a check says something. Those of the default search are chosen by the labels: single models are
-#: counted, pairs rest on the confidences that decide in them; the model's marginals and copulas are for `--cascade`.
-Scope = Literal["all", "asked", "weighed", "deciding", "modelled"]
+#: What a check affects that is about the fitted model alone: those of the default search are chosen by the labels.
+MODELLED = "only policies found with --cascade"
 
-SCOPES: Mapping[str, Scope] = {
-    "queries": "all",
-    "accuracy": "asked",
-    "calibration error": "weighed",
-    "separation": "deciding",
-    "certain answers": "deciding",
-    "marginal": "modelled",
-    "copula": "modelled",
-    "Markov property": "modelled",
-    "predicted error": "all",
-    "predicted cost": "all",
-}
-
-_WORDS: Mapping[Scope, str] = {
-    "all": "every policy",
-    "asked": "policies that ask the model",
-    "weighed": "policies that ask the model and another one",
-    "deciding": "policies that pass queries on from the model",
-    "modelled": "only policies found with --cascade",
+#: Which policies each check says something of: single models are counted, pairs rest on the confidences that decide.
+AFFECTS: Mapping[str, str] = {
+    "queries": "every policy",
+    "accuracy": "policies that ask the model",
+    "calibration error": "policies that ask the model and another one",
+    "separation": "policies that pass queries on from the model",
+    "certain answers": "policies that pass queries on from the model",
+    "marginal": MODELLED,
+    "copula": MODELLED,
+    "Markov property": MODELLED,
+    "predicted error": "every policy",
+    "predicted cost": "every policy",
 }
 
 
@@ -117,25 +115,22 @@ def _check(
     name: str,
     subject: str,
     figure: float,
-    advice: Callable[[Verdict], str],
+    advice: str,
     *,
     p_value: float | None = None,
     by_chance: bool | None = None,
-    unit: Literal["share", "number"] = "share",
     verdict: Verdict | None = None,
 ) -> Check:
+    """A check, whose advice is dropped if all is fine."""
     verdict = verdict or judge(name, figure, p_value, by_chance=by_chance)
-    said = "" if verdict == "fine" else advice(verdict)
-    return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, said)
+    unit = "number" if name in ("queries", "marginal", "Markov property") else "share"
+    return Check(name, subject, figure, p_value, LIMITS[name], unit, verdict, "" if verdict == "fine" else advice)
 
 
 def judge_size(n: int) -> Iterator[Check]:
     """Are there enough queries?"""
-
-    def advice(verdict: str) -> str:
-        return f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
-
-    yield _check("queries", "", float(n), advice, unit="number")
+    rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
+    yield _check("queries", "", float(n), rough)
 
 
 def judge_calibration(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -> Iterator[Check]:
@@ -147,29 +142,20 @@ def judge_calibration(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRO
 
 def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
     name, gap = row["model"], row["accuracy"] - row["expected_accuracy"]
-
-    def advice(_) -> str:
-        return (
-            f"the {noun} of {name} is {percent(1 - row['accuracy'])} here, and "
-            f"{percent(1 - row['expected_accuracy'])} on the queries fitted to: this log is "
-            f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
-        )
-
+    advice = (
+        f"the {noun} of {name} is {percent(1 - row['accuracy'])} here, and {percent(1 - row['expected_accuracy'])} on "
+        f"the queries fitted to: this log is {'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
+    )
     return _check("accuracy", name, abs(gap), advice, p_value=row["accuracy_p"])
 
 
 def _judge_error(row: Mapping[str, Any]) -> Check:
-    name, error, chance = row["model"], row["held_out_error"], row["by_chance"]
-
-    def advice(verdict: str) -> str:
-        if row["p_value"] >= SIGNIFICANT:
-            return (
-                f"the calibration error of {name} is {percent(error)}, but so few queries give {percent(chance)} to "
-                "a perfect calibration: label more before you trust its confidence"
-            )
-        more = f"more than the {percent(chance)} that chance explains"
-        return f"the calibration error of {name} is {percent(error)}, {more}: label more queries, or drop the model"
-
+    name, error, chance = row["model"], row["held_out_error"], percent(row["by_chance"])
+    if row["p_value"] >= SIGNIFICANT:
+        why = f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
+    else:
+        why = f"more than the {chance} that chance explains: label more queries, or drop the model"
+    advice = f"the calibration error of {name} is {percent(error)}, {why}"
     return _check("calibration error", name, error, advice, p_value=row["p_value"])
 
 
@@ -178,30 +164,25 @@ def _judge_separation(row: Mapping[str, Any]) -> Check:
     verdict = judge("separation", figure)
     if row["slope"] < 0 or not slope_p < SIGNIFICANT:
         verdict = "bad"
-
-    def advice(_) -> str:
-        if np.isnan(figure):
-            return (
-                f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
-            )
-        if row["slope"] < 0 and slope_p < SIGNIFICANT:
-            return f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
-        finding = f"{percent(figure, 0)} of the time {name} is surer of the better of two answers (a coin: 50 %)"
-        return f"{finding}: deferring by its confidence gains little; get it another signal, or leave it out"
-
+    if np.isnan(figure):
+        advice = f"no answer of {name} is better than another here: its confidence cannot be judged; label more queries"
+    elif row["slope"] < 0 and slope_p < SIGNIFICANT:
+        advice = f"the surer {name} is, the worse it answers: are its log-probabilities and labels not mixed up?"
+    else:
+        advice = (
+            f"{percent(figure, 0)} of the time {name} is surer of the better of two answers (a coin: 50 %): deferring "
+            "by its confidence gains little; get it another signal, or leave it out"
+        )
     return _check("separation", name, figure, advice, p_value=slope_p, verdict=verdict)
 
 
 def _judge_certain(row: Mapping[str, Any]) -> Check:
     name, share = row["model"], row["certain"]
     remedy = "use another signal, such as votes" if row["states"] else "log more digits, or use another signal"
-
-    def advice(_) -> str:
-        return (
-            f"{percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can "
-            f"part those: {remedy}"
-        )
-
+    advice = (
+        f"{percent(share, 0)} of the answers of {name} are given as certain (probability 1), and no threshold can part "
+        f"those: {remedy}"
+    )
     return _check("certain answers", name, share, advice)
 
 
@@ -209,51 +190,39 @@ def judge_marginals(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """Are the confidences distributed as the mixtures say?"""
     for row in rows:
         name, figure = row["model"], row["trained"]
-
-        def advice(_, row: Mapping[str, Any] = row, name: str = name) -> str:
-            if np.isnan(row["trained"]):
-                return f"no distribution can be fitted to the confidences of {name}: they hardly vary"
-            why = "its confidences have moved since the training log: fit again on recent queries"
-            if row["refitted"] >= LIMITS["marginal"].doubtful:
-                why = "two betas do not fit; where confidences are rounded to a few values that is harmless"
-            elif row["trained"] == row["refitted"]:
-                why = "two betas do not fit them"
-            return f"the confidences of {name} stray from their fitted distribution by {row['trained']:.3f}: {why}"
-
-        yield _check("marginal", name, figure, advice, p_value=row["trained_p"], unit="number")
+        why = "its confidences have moved since the training log: fit again on recent queries"
+        if row["refitted"] >= LIMITS["marginal"].doubtful:
+            why = "two betas do not fit; where confidences are rounded to a few values that is harmless"
+        elif figure == row["refitted"]:
+            why = "two betas do not fit them"
+        advice = f"the confidences of {name} stray from their fitted distribution by {figure:.3f}: {why}"
+        if np.isnan(figure):
+            advice = f"no distribution can be fitted to the confidences of {name}: they hardly vary"
+        yield _check("marginal", name, figure, advice, p_value=row["trained_p"])
 
 
 def judge_copulas(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """Does the family describe how two models' confidences go together?"""
     for row in rows:
-        subject = " & ".join(row["pair"])
-
-        def advice(_, row: Mapping[str, Any] = row, subject: str = subject) -> str:
-            if np.isnan(row["distance"]):
-                return f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
-            return (
-                f"{row['family']} misses how {subject} go together, by {percent(row['distance'])} of probability on "
-                "average: try --copula auto (Python: fit(log, copula='auto'))"
-            )
-
-        yield _check("copula", subject, row["distance"], advice, p_value=row["process_p"])
+        subject, figure = " & ".join(row["pair"]), row["distance"]
+        advice = (
+            f"{row['family']} misses how {subject} go together, by {percent(figure)} of probability on average: try "
+            "--copula auto (Python: fit(log, copula='auto'))"
+        )
+        if np.isnan(figure):
+            advice = f"{row['family']} cannot be fitted to {subject}: one of them hardly varies; leave it out"
+        yield _check("copula", subject, figure, advice, p_value=row["process_p"])
 
 
 def judge_markov(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """Do earlier confidences say more than the one just before?"""
     for row in rows:
         first, middle, last = row["models"]
-
-        def advice(_, row: Mapping[str, Any] = row, names: tuple[str, ...] = (first, middle, last)) -> str:
-            first, middle, last = names
-            return (
-                f"{first} still tells of {last} once {middle} is known (rank correlation {row['tau']:+.2f}, where "
-                "the fit takes 0): what is predicted for cascades that ask all three is less sure; "
-                "go by what rcjax evaluate shows"
-            )
-
-        subject = f"{first} | {middle} | {last}"
-        yield _check("Markov property", subject, abs(row["tau"]), advice, p_value=row["p_value"], unit="number")
+        advice = (
+            f"{first} still tells of {last} once {middle} is known (rank correlation {row['tau']:+.2f}, where the fit "
+            "takes 0): what is predicted for cascades that ask all three is less sure; go by what rcjax evaluate shows"
+        )
+        yield _check("Markov property", f"{first} | {middle} | {last}", abs(row["tau"]), advice, p_value=row["p_value"])
 
 
 def judge_promise(
@@ -269,19 +238,14 @@ def judge_promise(
     """
     for name in ("error", "cost"):
         gap = _gap(promise, name)
-
-        def advice(_, name: str = name, gap: _Gap = gap) -> str:
-            of = _of(name, "policies tuned in this way", gap, counted)
-            what = f"on queries not seen, {of} than promised, mean over λ"
-            if gap.by_chance:
-                return (
-                    f"{what}: chance alone can make that with {n:,} queries; label more before you rely on the promise"
-                )
+        what = f"the {counted.noun if name == 'error' else 'cost'} of policies tuned in this way is"
+        off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
+        if gap.by_chance:
+            why = f": chance alone can make that with {n:,} queries; label more before you rely on the promise"
+        else:
             why = ": the models do worse here than on the log tuned on" if harder else ""
-            return (
-                f"{what}{why}: go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
-            )
-
+            why += ": go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
+        advice = f"on queries not seen, {what} {off} {gap.way} than promised, mean over the curve{why}"
         yield _check(f"predicted {name}", "", gap.figure, advice, by_chance=gap.by_chance)
 
 
@@ -315,13 +279,6 @@ def _gap(frontier: Mapping[str, Any], name: str) -> _Gap:
     return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
 
 
-def _of(name: str, whose: str, gap: _Gap, counted: Counted) -> str:
-    """A gap in words: "the error of policies is 1.2 points higher"."""
-    if name == "cost":
-        return f"the cost of {whose} is {percent(gap.figure)} {gap.way}"
-    return f"the {counted.noun} of {whose} is {100 * gap.figure:.1f} points {gap.way}"
-
-
 def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Iterator[str]:
     """What the check of the promise leaves open."""
     if promise is None:
@@ -335,7 +292,6 @@ def remarks_on_promise(promise: Mapping[str, Any] | None, held_out: bool) -> Ite
 
 def affects(check: Check, by_model: bool) -> str:
     """Which policies a check says something of, in words. `by_model`: all of them were found by the model alone."""
-    scope = SCOPES[check.name]
-    if scope == "modelled" and by_model:
+    if AFFECTS[check.name] == MODELLED and by_model:
         return "policies that ask these models" if check.subject else "every policy"
-    return _WORDS[scope]
+    return AFFECTS[check.name]

@@ -1,8 +1,8 @@
-"""What a report says, as figures: the frontier with its intervals, single models beside it, and the checks."""
+"""What a report is made of: the frontier with its intervals, single models beside it, and the checks."""
 
 import dataclasses
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,12 @@ import numpy as np
 from rcjax._base.files import write_atomically
 from rcjax._core.threads import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
-from rcjax.diagnostics.promise import held_out, is_training_log, try_promise
-from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
-from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
-from rcjax.report.findings import Findings, compare, starting_point
+from rcjax.report.findings import Findings, compare
 from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.searches import bootstrap
 from rcjax.tuning.select import select_frontier
@@ -47,7 +44,6 @@ def make_report(
     copula: str = "gumbel",
     baseline: str | None = None,
     replicates: int = 200,
-    seed: int = 0,
     budget: float | None = None,
     max_error: float | None = None,
     error_cost: float | None = None,
@@ -63,7 +59,6 @@ def make_report(
         copula: as `fit` takes it.
         baseline: the model that is in use today; by default the one that errs least.
         replicates: of the bootstraps, of intervals and tests alike.
-        seed: of folds and bootstraps.
         budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; the page opens at its
             policy.
         draw: draw the figures meanwhile, in another thread, so that the page is there sooner.
@@ -84,25 +79,30 @@ def make_report(
     aim = Spec(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam).target
     target = Target.of(**aim) if aim else None
     judged = log if test is None else test.select(log.models)
-    # Side by side, as all of these spend most of their first run in XLA's compiler.
-    with ThreadPoolExecutor(3) as beside:
-        model = fit(log, copula=copula)
-        options: dict[str, Any] = {"training": log, "replicates": replicates, "seed": seed, "search": None}
-        checked = beside.submit(as_here(diagnose), model, judged, **options)
-        kind = "budget" if target is None else target.name
-        selection = select_frontier(log, model=model, seed=seed, target=kind)
-        alone = describe_models(log, model)
-        comparisons = tuple(compare(selection.frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
-        baseline = baseline or min(comparisons, key=lambda one: one.error).model
-        # Refuses what cannot be met.
-        starting_point(selection.frontier, target, 0.0)
-        promise = beside.submit(as_here(_promise), selection.frontier, model, judged, log, seed)
-        whole = beside.submit(as_here(_diagnosis), checked, promise, model, judged, draw)
-        bands = bootstrap(selection.frontier, log, replicates=replicates, seed=seed)
+    model = fit(log, copula=copula)
+    selection = select_frontier(log, model=model, target="budget" if target is None else target.name)
+    if target is not None:
+        selection.frontier.policy(**aim)  # refuses what cannot be met
+
+    def checked() -> tuple[Diagnosis, list[dict[str, Any]] | None]:
+        frontier = selection.frontier
+        diagnosis = diagnose(model, judged, training=log, replicates=replicates, frontier=frontier)
+        if not draw:
+            return diagnosis, None
+        from rcjax.report.drawings import draw_checks
+
+        return diagnosis, draw_checks(diagnosis, model, judged)
+
+    # Side by side, as both spend most of their first run in XLA's compiler.
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(as_here(checked))
+        bands = bootstrap(selection.frontier, log, replicates=replicates)
         frontier = with_seconds(selection.frontier.with_bands(bands), log)
         replayed = None if test is None else replay(frontier, judged)
         shares = (replayed or replay(frontier, log)).share
-        diagnosis, drawn = whole.result()
+        alone = describe_models(log, model)
+        comparisons = tuple(compare(frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
+        diagnosis, drawn = checks.result()
     return Report(
         log=log,
         model=model,
@@ -110,28 +110,10 @@ def make_report(
         selection=selection,
         shares=np.asarray(shares, float),
         comparisons=comparisons,
-        baseline=baseline,
+        baseline=baseline or min(comparisons, key=lambda one: one.error).model,
         diagnosis=diagnosis,
         judged=judged,
         seen=replayed,
         target=target,
         drawn=drawn,
     )
-
-
-def _promise(frontier: Frontier, model: CascadeModel, log: Log, training: Log, seed: int) -> dict[str, Any]:
-    """The promise of a frontier, tried on a log of other queries, or in folds of the log that it was tuned on."""
-    held = held_out(model, log, folds=is_training_log(model, log), seed=seed)
-    return try_promise(frontier, held, training.n_queries, seed)
-
-
-def _diagnosis(
-    checked: Future[Diagnosis], promise: Future[dict[str, Any]], model: CascadeModel, log: Log, draw: bool
-) -> tuple[Diagnosis, list[dict[str, Any]] | None]:
-    """The diagnosis with the promise, and its figures if wanted."""
-    diagnosis = dataclasses.replace(checked.result(), promise=promise.result())
-    if not draw:
-        return diagnosis, None
-    from rcjax.report.drawings import draw_checks
-
-    return diagnosis, draw_checks(diagnosis, model, log)

@@ -92,8 +92,6 @@ _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
 _CAPTIONS = {
     "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
-    "accuracy_above": "{success} of the most confident answers: a line that does not rise towards few answers is of a "
-    "model whose confidence tells little.",
     "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
     "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
     "They should look alike.",

@@ -1,6 +1,7 @@
-"""A frontier against one model that answers everything."""
+"""What a report says: the policies of a log beside single models, in words, and how far to trust them."""
 
 import dataclasses
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,10 @@ from rcjax.tuning.select import Selection
 _TIES = 1e-9  # sums of money this close are one
 
 _NEARLY = 0.05  # of the queries, up to which a cascade nearly answers as a model that is trusted
+
+_SAME = 5e-4  # of errors, below which they are printed alike
+
+_FREE = 1e-12  # a budget for a policy that costs nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +76,27 @@ class Findings:
     """The target as options of that command, where they tell more than `target`: money for a period."""
 
     @property
-    def chosen(self) -> int:
-        """The point to start with: that for the target; without one, the cheapest as good as the baseline, or where
-        there is none, that which errs least."""
-        return starting_point(self.frontier, self.target, self.against.error)
+    def start(self) -> Target:
+        """The target of the policy that the page starts with: the one asked for; else money enough to do as well as the
+        baseline, or if no policy does, the target of the point with the least error."""
+        if self.target is not None:
+            return self.target
+        same = expected_for(self.frontier, "max_error", _NEARLY if self._is_reference else self.against.error)
+        if same is None:
+            return self.target_of(int(np.asarray(self.frontier.error, float).argmin()))
+        return Target("budget", _rounded(max(same["cost"], _FREE)))
+
+    def target_of(self, point: int) -> Target:
+        """The target by which `rcjax tune` comes to a point of the curve, of the kind that errors are corrected for."""
+        frontier, kind = self.frontier, self.selection.target
+        cost, error, lam = (float(np.asarray(of)[point]) for of in (frontier.cost, frontier.penalty, frontier.lam))
+        values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
+        return Target(kind, _rounded(values[kind]) if kind in ("budget", "max_error") else values[kind])
+
+    @cached_property
+    def expected(self) -> Mapping[str, Any]:
+        """The figures of the policy that the page starts with."""
+        return self.frontier.policy(**self.start.to_json()).expected
 
     @property
     def against(self) -> Against:
@@ -87,18 +109,14 @@ class Findings:
         return choose_unit([comparison.cost for comparison in self.comparisons])
 
     def headline(self) -> str:
-        """What the frontier is worth against the baseline, with intervals, and what the policy for the target is."""
-        against = self.against
-        start = f"Asking {against.model} for everything {self._does(percent(against.error))}"
-        start += f", at {self.money.full(against.cost)}."
-        if self._is_reference:
-            start = f"Asking {against.model} for everything costs {self.money.full(against.cost)}."
-        aim = [] if self.target is None else [self._for_target(self.target)]
-        besides = self._nearly() if self._is_reference else self._to_be_had()
-        return " ".join([start, *aim, besides])
+        """What the policy that the page starts with is worth beside the baseline, with its interval."""
+        does = "" if self._is_reference else f" {self._does(percent(self.against.error))}, at"
+        cost = f"{does or ' costs'} {self.money.full(self.against.cost)}"
+        return f"Asking {self.baseline} for everything{cost}. {self._worth()}"
 
     @property
-    def _noun(self) -> str:
+    def noun(self) -> str:
+        """What is counted."""
         return self.log.counted.noun
 
     def _does(self, share: str) -> str:
@@ -110,55 +128,33 @@ class Findings:
         reference = self.log.reference
         return reference is not None and reference.counts == "differences" and reference.model == self.baseline
 
-    def _nearly(self) -> str:
-        """What it costs to answer nearly as the baseline does, in a sentence."""
-        errors, costs = np.asarray(self.frontier.error, float), np.asarray(self.frontier.cost, float)
-        near = np.where((errors <= _NEARLY) & (costs < 0.995 * self.against.cost), costs, np.inf)
-        if not np.isfinite(near).any():
-            return f"No cascade of these models is expected to cost less at {percent(_NEARLY, 0)} {self._noun} or less."
-        point = np.eye(len(costs))[near.argmin()]
-        share = percent(float(point @ costs) / self.against.cost, 0)
-        return f"A cascade that {self._does(self._wrong(point))} costs {share} of that: {self._costs(point)}."
-
     @cached_property
     def beside(self) -> str | None:
         """What the policy that the page starts with does by a reference and by labels, both; None without one."""
-        beside = beside_reference(self.frontier.point(self.chosen), self.judged)
+        beside = beside_reference(self.frontier.policy(**self.start.to_json()), self.judged)
         return None if beside is None else f"The policy that this page starts with {beside.describe()}."
 
-    def _to_be_had(self) -> str:
-        """What cascades are worth against the baseline, in a sentence."""
-        against, frontier, gains = self.against, self.frontier, []
-        if against.at_its_cost is not None and against.error > 0:
-            fewer, same = 1 - against.at_its_cost / against.error, frontier.shares(_with_ties("budget", against.cost))
-            if fewer >= 0.005:
-                gains.append(f"have {percent(fewer, 0)} less {self._noun} at today’s spend: {self._wrong(same)}")
-        if against.at_its_error is not None:
-            share = against.at_its_error / against.cost if against.cost > 0 else 1.0
-            same = frontier.shares(_with_ties("max_error", against.error))
-            if share <= 0.995:
-                gains.append(f"keep today’s {self._noun} at {percent(share, 0)} of the cost: {self._costs(same)}")
-        if gains:
-            return f"With a cascade you could {', or '.join(gains)}."
-        best = np.eye(len(frontier.lam))[np.argmin(np.asarray(frontier.error, float))]
-        cost = float(best @ np.asarray(frontier.cost, float))
-        if cost < 0.995 * against.cost:
-            share = percent(cost / against.cost, 0)
-            return f"The best cascade {self._does(self._wrong(best))}, at {share} of the cost."
-        return f"No cascade of these models is expected to do better at its price or its {self._noun}."
-
-    def _for_target(self, target: Target) -> str:
-        """What the policy for the target does, beside the baseline, in a sentence."""
-        against, chosen = self.against, self.frontier.shares(target)
-        error, cost = (float(chosen @ np.asarray(each, float)) for each in (self.frontier.error, self.frontier.cost))
-        more = error - against.error
-        parts = [f"{percent(cost / against.cost, 0)} of the cost of {against.model}"] if against.cost > 0 else []
+    def _worth(self) -> str:
+        """What the policy that the page starts with does, beside the baseline, in a sentence."""
+        against, expected, aim = self.against, self.expected, self.start
+        if self.target is None and expected["cost"] >= 0.995 * against.cost:
+            return "No cascade of these models is expected to do as well for less money."
+        more = expected["error"] - against.error
+        share = percent(expected["cost"] / against.cost, 0) if against.cost > 0 else ""
+        parts = [f"{share} of the cost of {against.model}"] if share else []
         if not self._is_reference:
             than = "" if parts else f" than {against.model}"
-            parts.append(f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self._noun}{than}")
-        does = f"{self._does(self._wrong(chosen))}, at {self._costs(chosen, kept=target.name == 'budget')}"
-        aim = f"The policy for your target, {target.describe(self.log.counted)}, {does}"
-        return f"{aim}: {', '.join(parts)}{self._for_the_same(target.value if target.name == 'budget' else cost)}."
+            points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} {self.noun}{than}"
+            parts.append(points if abs(more) >= _SAME else f"the same {self.noun}")
+        errs = self._does(self._error(expected))
+        if self.target is None:
+            does = f"A policy for {self.money.full(expected['cost'])} {errs}"
+        else:
+            aimed = aim.describe(self.log.counted)
+            does = f"The policy for your target, {aimed}, {errs}, at {self._cost(expected)}"
+        return (
+            f"{does}: {', '.join(parts)}{self._for_the_same(aim.value if aim.name == 'budget' else expected['cost'])}."
+        )
 
     def _for_the_same(self, money: float) -> str:
         """What the best single model within the money does, the budget if there is one; empty for the baseline."""
@@ -169,22 +165,21 @@ class Findings:
         figures = f"{self._does(percent(best.error))}, at ${self.money.show(best.cost)}"
         return f"; {best.model}, the best single model for that money, {figures}"
 
-    def _wrong(self, shares: np.ndarray) -> str:
-        """The error where points have shares (L,), with its interval, and whether that reaches above today’s."""
-        error, bands = float(shares @ np.asarray(self.frontier.error, float)), self.frontier.bands
-        if bands is None:
+    def _error(self, expected: Mapping[str, Any]) -> str:
+        """An expected error, with its interval, and whether that reaches above today’s."""
+        error, low, high = expected["error"], expected.get("error_low"), expected.get("error_high")
+        if low is None or high is None:
             return percent(error)
-        low, high = (shares @ np.asarray(bands.error, float)).tolist()
-        unsure = ", not surely less" if error < self.against.error < high else ""
-        return f"{percent(error)} ({100 * bands.level:.0f} % interval {between([low, high])} %{unsure})"
+        unsure = ", not surely less" if error + _SAME < self.against.error < high else ""
+        return f"{percent(error)} ({100 * expected['level']:.0f} % interval {between([low, high])} %{unsure})"
 
-    def _costs(self, shares: np.ndarray, kept: bool = False) -> str:
-        """The cost where points have shares (L,), with its interval, if it is not `kept` by following the bill."""
-        cost, bands = f"${self.money.show(float(shares @ np.asarray(self.frontier.cost, float)))}", self.frontier.bands
-        if bands is None or kept:
-            return cost
-        ends = " to ".join(f"${self.money.show(end)}" for end in (shares @ np.asarray(bands.cost, float)).tolist())
-        return f"{cost} ({100 * bands.level:.0f} % interval {ends})"
+    def _cost(self, expected: Mapping[str, Any]) -> str:
+        """An expected cost, with its interval, if it is not kept by following the bill."""
+        cost = f"${self.money.show(expected['cost'])}"
+        ends = " to ".join(
+            f"${self.money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected
+        )
+        return f"{cost} ({100 * expected['level']:.0f} % interval {ends})" if ends else cost
 
     @property
     def labels(self) -> int:
@@ -193,11 +188,9 @@ class Findings:
 
     def more_labels(self) -> str:
         """How many labels would halve the interval of the error of the policy to start with, in a sentence."""
-        bands = self.frontier.bands
-        assert bands is not None
-        ends = between(np.asarray(bands.error, float)[self.chosen].tolist())
-        more = f"{labels_to_halve(self.labels):,} labelled queries, four times as many as now"
-        return f"{more}, would halve the interval of the {self._noun} of the policy to start with, {ends} %."
+        ends = between([self.expected["error_low"], self.expected["error_high"]])
+        more = f"{4 * self.labels:,} labelled queries, four times the {self.labels:,} of now"
+        return f"{more}, would halve the interval of the {self.noun} of the policy to start with, {ends} %."
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
@@ -205,50 +198,40 @@ class Findings:
             "models": list(self.frontier.models),
             "baseline": self.baseline,
             "headline": self.headline(),
-            "counted": self.log.counted.noun,
+            "counted": self.noun,
             **({} if self.log.reference is None else {"beside": self.beside}),
             "comparisons": [plain(dataclasses.asdict(comparison)) for comparison in self.comparisons],
             "frontier": self.frontier.to_json()["frontier"],
             "target": {} if self.target is None else self.target.to_json(),
-            "chosen": self.chosen,
+            "expected": plain(dict(self.expected)),
             "shares": np.asarray(self.shares).tolist(),
             "diagnosis": self.diagnosis.to_json(),
-            "labels": {"queries": self.labels, "to_halve": labels_to_halve(self.labels)},
+            "labels": {"queries": self.labels, "to_halve": 4 * self.labels},
         }
 
 
-def labels_to_halve(labels: int) -> int:
-    """How many labels make an interval half as wide as so many do, as its width falls with 1/√n.
-
-    >>> labels_to_halve(300)
-    1200
-    """
-    return 4 * labels
+def _rounded(limit: float) -> float:
+    """A limit of seven digits, which cut off nothing of it."""
+    return float(f"{limit * (1 + 1e-6):.7g}")
 
 
-def starting_point(frontier: Frontier, target: Target | None, error: float) -> int:
-    """The point to start with: for the target; without one, the cheapest that errs no more often, else the best."""
-    if target:
-        return frontier.choose(**target.to_json())
-    errors, costs = np.asarray(frontier.error, float), np.asarray(frontier.cost, float)
-    good = errors <= error + _TIES
-    return int(np.argmin(np.where(good, costs, np.inf) if good.any() else errors))
+def expected_for(frontier: Frontier, name: TargetName, limit: float) -> Mapping[str, Any] | None:
+    """The figures of the policy for a limit, to which one of the same figure keeps; None where there is none."""
+    try:
+        return frontier.policy(**{name: limit * (1 + _TIES)}).expected
+    except InfeasibleError:
+        return None
 
 
 def compare(frontier: Frontier, j: int, error: float) -> Against:
     """A frontier against its model j alone, which errs so often."""
     cost = float(np.asarray(frontier.model.cost)[j])
-
-    def met(target: Target, figures: Any) -> float | None:
-        try:
-            return float(frontier.shares(target) @ np.asarray(figures, float))
-        except InfeasibleError:
-            return None
-
-    at_cost, at_error = _with_ties("budget", cost), _with_ties("max_error", error)
-    return Against(frontier.models[j], error, cost, met(at_cost, frontier.error), met(at_error, frontier.cost))
-
-
-def _with_ties(name: TargetName, value: float) -> Target:
-    """A limit that a policy of the same figure keeps to."""
-    return Target(name, value * (1 + _TIES))
+    at_cost = expected_for(frontier, "budget", cost) if cost > 0 else None
+    at_error = expected_for(frontier, "max_error", error)
+    return Against(
+        model=frontier.models[j],
+        error=error,
+        cost=cost,
+        at_its_cost=None if at_cost is None else at_cost["error"],
+        at_its_error=None if at_error is None else at_error["cost"],
+    )

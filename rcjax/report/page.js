@@ -1,11 +1,11 @@
 "use strict";
 const points = JSON.parse(document.getElementById("points").textContent);
-const reference = JSON.parse(document.getElementById("reference").textContent);
+const shared = JSON.parse(document.getElementById("shared").textContent);
 const slider = document.getElementById("slider");
 const svg = document.querySelector("#drawing svg");
 const byId = (id) => document.getElementById(id);
 
-// Points come by rising λ, dearest first; the slider goes from cheap to dear.
+// Points come with the dearest first; the slider goes from cheap to dear.
 const place = () => points.length - 1 - Number(slider.value);
 
 function shape(name, attributes) {
@@ -26,17 +26,17 @@ function row(each) {
   const name = document.createElement("th");
   name.scope = "row";
   name.textContent = each.model;
+  line.append(name);
+  if (!each.share) {
+    name.colSpan = 3;
+    return line;
+  }
   const answers = document.createElement("td");
   answers.textContent = each.answers;
-  if (each.raw) {
-    const raw = document.createElement("small");
-    raw.textContent = `(${each.raw})`;
-    answers.append(" ", raw);
-  }
   const share = document.createElement("td");
   share.className = "number";
   share.textContent = each.share;
-  line.append(name, answers, share);
+  line.append(answers, share);
   return line;
 }
 
@@ -44,8 +44,6 @@ function show() {
   const point = points[place()];
   for (const id of ["error", "errors", "cost", "costs", "verdict", "target"]) byId(id).textContent = point[id];
   for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
-  for (const id of ["by-target", "command"]) byId(id).hidden = !point.target;
-  byId("untargeted").hidden = Boolean(point.target);
   byId("tried").textContent = point.tried;
   byId("members").replaceChildren(...point.rows.map(row));
   slider.setAttribute("aria-valuetext", `${byId("counted").textContent.toLowerCase()} ${point.error}, cost ${point.cost}: ${point.cascade}`);
@@ -75,8 +73,8 @@ svg.addEventListener("click", (event) => {
 slider.addEventListener("input", show);
 byId("download").addEventListener("click", () => {
   const link = document.createElement("a");
-  const { policy } = points[place()];
-  const whole = { ...policy, provenance: { ...policy.provenance, reference } };
+  const own = { ...shared.policy, ...points[place()].policy };
+  const whole = { ...own, provenance: { ...own.provenance, reference: shared.reference } };
   link.href = URL.createObjectURL(new Blob([JSON.stringify(whole, null, 1)], { type: "application/json" }));
   link.download = "policy.json";
   link.click();

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from rcjax.diagnostics import LIMITS, verdicts
-from rcjax.diagnostics.verdicts import SCOPES
+from rcjax.diagnostics.verdicts import AFFECTS
 
 # -- whom a check affects
 
 
 def test_every_check_has_a_scope():
-    assert set(SCOPES) == set(LIMITS)
+    assert set(AFFECTS) == set(LIMITS)
 
 
 # -- verdicts

@@ -1,7 +1,7 @@
-"""The log, its report and its page, made once for all tests of the page that a worker has."""
+"""The log, its report, its page and a browser, made once for all tests of the page that a worker has."""
 
 import pytest
-from page_samples import halves, report_of_half
+from page_samples import CHROMIUM, halves, page_of_half, report_of_half
 
 
 @pytest.fixture(scope="module")
@@ -15,5 +15,15 @@ def report(float64):
 
 
 @pytest.fixture(scope="module")
-def page(report):
-    return report.to_html()
+def page(float64):
+    return page_of_half()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        running = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield running
+        running.close()

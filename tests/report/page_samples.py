@@ -10,7 +10,7 @@ import pytest
 from command_line import rows_of
 
 import rcjax
-from rcjax.report.contents import Report
+from rcjax.report import Report
 
 MODELS = ("small", "middle", "large")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -32,6 +32,19 @@ def report_of_half() -> Report:
     return rcjax.make_report(halves()[0])
 
 
+@functools.cache
+def page_of_half() -> str:
+    """The page of that report."""
+    return report_of_half().to_html()
+
+
 def embedded(page: str, name: str = "points"):
     """What a page holds as JSON."""
     return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def policy_for(report: Report, option: str):
+    """The policy for a target that is written as an option of the command."""
+    name, value = option.removeprefix("--").split(" ")
+    amount = float(value.removesuffix("/M")) / (1e6 if value.endswith("/M") else 1)
+    return report.frontier.policy(**{name.replace("-", "_"): amount})

@@ -23,5 +23,5 @@ def test_every_point_tells_its_seconds():
         assert f"{float(f'{tail:.3g}'):g}" in point["tail"]
         assert point["policy"]["expected"]["seconds_p95"] == pytest.approx(tail)
     assert "Costs count $0.0005 for each second of waiting" in page
-    assert re.search(r"and took [\d.]+ seconds on average, [\d.]+ or less for 95 % of them", points[0]["tried"])
+    assert re.search(r"and took [\d.]+ seconds on average", points[0]["tried"])
     assert report.to_json()["frontier"][0]["seconds_p95"] == pytest.approx(float(told.p95[0]))
