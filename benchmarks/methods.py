@@ -142,7 +142,7 @@ class Columns(NamedTuple):
     logprob: np.ndarray
     wrong: np.ndarray
     cost: np.ndarray
-    answer: np.ndarray | None = None  # equal numbers in a row are equal answers; None where the log tells none
+    answer: np.ndarray | None = None  # equal numbers in a row are equal answers; None where the log has none
 
     @classmethod
     def of(cls, log: rcjax.Log) -> "Columns":

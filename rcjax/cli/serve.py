@@ -253,7 +253,7 @@ def _policies(single: Path | None, named: Sequence[str], passing: str | None) ->
             )
         files[name] = Path(path)
     if not files and passing is None:
-        advice = "give the file of a policy, --policy name=file, or --pass with today's model as long as there is none"
+        advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
         raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
     return files or {"policy": None}
 

@@ -26,13 +26,13 @@ from rcjax.serving.call_log import has_failed
 
 #: Where the confidence of an answer may come from, in words.
 SIGNALS = {
-    "own": "what the table tells",
+    "own": "what the table says",
     "lm-eval": "the likelihood of the choice among all choices, or the share of the repeats that agree",
     "choice": "the probability of the choice made",
     "mean": "the mean log-probability of the tokens",
 }
 
-_UNTOLD = "1 for each answer, as the files tell none: only whether answers agree tells"
+_UNTOLD = "1 for each answer, as the files have none: only whether answers agree counts"
 
 #: How APIs call the end of a reply that a limit of tokens has cut off.
 _CUT = ("length", "max_tokens", "max_output_tokens")
@@ -230,7 +230,7 @@ def _unread(rows: Sequence[Line]) -> list[str]:
     for row in rows:
         if row["logprob"] is None:
             by_model.setdefault(row["model"], []).append(row["correct"])
-            why[row["error"] if row.get("unread") else "the files tell none"] += 1
+            why[row["error"] if row.get("unread") else "the files have none"] += 1
     labels = {model: [label for label in every if label is not None] for model, every in by_model.items()}
     said = no_confidence((model, len(by_model[model]), len(those), sum(those)) for model, those in labels.items())
     return [] if said is None else [f"{said} ({_reasons(why)})"]

@@ -66,7 +66,9 @@ def describe_estimates(answers: Answers) -> str | None:
     counts = dict(answers.frame.filter("estimated")["model"].value_counts().rows())
     by_model = [f"{counts[number]:,} of {name}" for number, name in enumerate(answers.models) if number in counts]
     every = count(answers.frame.height, "answer")
-    return f"the cost of {sum(counts.values()):,} of {every} is an estimate, as no tokens were told: {listed(by_model)}"
+    return (
+        f"the cost of {sum(counts.values()):,} of {every} is an estimate, as no tokens were counted: {listed(by_model)}"
+    )
 
 
 _IN_FULL = "the full price, as none for cached_input is known"

@@ -244,7 +244,7 @@ def _usable_rows(
     if labeller:
         labeller.finish(name)
     if untold:
-        what = "every answer counts as sure, and whether models agree is all that tells"
+        what = "every answer counts as sure, and only whether models agree counts"
         say(NoConfidenceWarning, f"{name}: no column logprob or confidence: {what}")
     if any(left_out.values()):
         reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)

@@ -257,10 +257,10 @@ class Log(Cells):
         answered = np.asarray(self.answered)
         missing = (answered & np.isnan(np.asarray(self.seconds))).sum(0)
         if not missing.any():
-            return "every answer tells its seconds"
+            return "every answer has its seconds"
         total = int(answered.sum())
         without = ", ".join(f"{name} {m:,}" for name, m in zip(self.models, missing.tolist(), strict=True) if m)
-        return f"{total - int(missing.sum()):,} of {count(total, 'answer')} tell their seconds; none: {without}"
+        return f"{total - int(missing.sum()):,} of {count(total, 'answer')} have their seconds; without: {without}"
 
     def _all_seconds(self) -> np.ndarray:
         """(n, k) how long answers took, 0 where there is none. Raises `LogError` for the first that does not tell."""

@@ -131,9 +131,7 @@ class Sameness:
 
         frame, column = answers.frame, JUDGED_SAME if self._judged else "answer" if self._same is None else "said"
         if column not in frame.columns:
-            raise LogError(
-                f"{name}: nothing tells what models answered: add a column answer, or give answers by --answers"
-            )
+            raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
         own = frame.filter(pl.col("model") == reference).select("query", theirs=column)
         if column == "answer":
             own = own.filter(pl.col("theirs") != UNKNOWN)

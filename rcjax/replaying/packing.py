@@ -29,7 +29,7 @@ def require_answers(policies: Policies, log: Log) -> None:
     """Refuse a log without answers for policies that compare them: replayed by confidence, they would be others."""
     if policies.agreements is not None and np.asarray(policies.agreements.compares).any() and log.answer is None:
         advice = "add a column answer, or give a table of answers (answers=, on the command line --answers FILE)"
-        raise LogError(f"{log.source}: the policy compares models' answers, and the log tells none: {advice}")
+        raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
 
 
 class Packed(NamedTuple):
@@ -139,7 +139,7 @@ class Columns(NamedTuple):
     logprob: Any
     correct: Any
     query_cost: Any
-    seconds: Any  # None where the log tells none
+    seconds: Any  # None where the log has none
     codes: Any  # of answers; None where none are compared
     counts: Any  # (n,) bool: the queries that count
 
@@ -159,7 +159,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], 
         asked: (k,) bool, the models that some query can reach.
 
     Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
-    policies compare answers, and the log tells none.
+    policies compare answers, and the log has none.
     """
     for each in policies:
         require_answers(each, log)

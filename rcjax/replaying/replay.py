@@ -99,7 +99,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     other side: replay in float64 where many confidences tie with a threshold.
 
     Raises `LogError` where the log lacks a model that may be asked, no query has the answers of them all, policies
-    compare answers and the log tells none, or count waiting and the log does not tell the seconds of every answer.
+    compare answers and the log has none, or count waiting and the log does not tell the seconds of every answer.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -134,7 +134,7 @@ class Walked(NamedTuple):
     spent: np.ndarray  # (n,) money, each answer at its own cost
     asked: np.ndarray  # (k, n)
     query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
-    seconds: Seconds | None = None  # None where the log tells none
+    seconds: Seconds | None = None  # None where the log has none
 
     @property
     def charge(self) -> np.ndarray:
@@ -162,7 +162,7 @@ class _Paths(NamedTuple):
     spent: Any  # (n,) money, each answer at its own cost
     answers: Any  # (k, n) who answered
     asked: Any  # (k, n) who was asked
-    waits: Any  # (n,) seconds, NaN where they are not known; None where the log tells none
+    waits: Any  # (n,) seconds, NaN where they are not known; None where the log has none
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
@@ -219,7 +219,7 @@ def _weights(policy: AnyPolicy, log: Log, columns: Columns) -> np.ndarray:
     if any(rung.segments for rung in policy.policies):
         if log.segment is None:
             named = f"with_segments(log, source, {policy.segment_column!r})"
-            raise LogError(f"{log.source}: the policy goes by segments of queries, and the log tells none: {named}")
+            raise LogError(f"{log.source}: the policy goes by segments of queries, and the log has none: {named}")
         segments[: log.complete.sum()] = np.asarray(log.segment, object)[log.complete]
     weights = []
     for share, rung in zip(policy.weights, policy.policies, strict=True):

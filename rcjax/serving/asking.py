@@ -223,7 +223,7 @@ def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mappin
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
         by_code = f"was tuned on {names[0]}, which no file of a policy starts by itself"
-        what = by_code if all(map(is_check, names)) else "does not tell what its log was made with"
+        what = by_code if all(map(is_check, names)) else "does not say what its log was made with"
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
         raise ValueError(f"signal of {', '.join(unknown)}: the policy {what}: {advice}")
     return signals

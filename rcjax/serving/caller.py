@@ -169,7 +169,7 @@ class Caller:
             try:
                 self._observe(call)
             except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
-                self._warn_once("observe", f"observe= failed, calls are not told: {in_short(problem)}")
+                self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
         news = None if self.log is None else self.log.keep(call, question.messages)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)

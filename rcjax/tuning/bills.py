@@ -95,7 +95,7 @@ def mean_seconds(log: Log, model: int) -> float | None:
 
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:
-    """The same frontier, with the seconds that the log lets expect; as it is where the log tells none.
+    """The same frontier, with the seconds that the log lets expect; as it is where the log has none.
 
     Args:
         frontier: the frontier.

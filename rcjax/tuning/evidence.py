@@ -96,7 +96,7 @@ class HeldOut:
         tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
 
     Raises InfeasibleError where the frontier has no policy with finite figures; LogError where no query is left, and
-    where answers are to be compared and the log tells none.
+    where answers are to be compared and the log has none.
     """
 
     def __init__(self, frontier: Frontier, log: Log, tuned_on: Log | None = None) -> None:

@@ -90,7 +90,7 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
     tuning, remarks = _on(log, before, bands)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
-        remarks.append("the policy compares answers, and the log tells none: tuned without")
+        remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, spec, by=searched_by(spec.search))
     if tuned.certificate is not None:
@@ -199,7 +199,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int
         old: the log that the policy was tuned on.
         seed: of the folds.
 
-    None where the policy does not tell its λ, minimises an objective of one's own or keeps to a limit on the
+    None where the policy does not record its λ, minimises an objective of one's own or keeps to a limit on the
     seconds, with fewer than 50 complete queries, where a log lacks a model of the policy, or there is but one.
     """
     lam = policy.expected.get("lam")
@@ -274,7 +274,7 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
         log: the fresh log.
     """
     if policy.expected.get("lam") is None:
-        return "the policy does not tell its λ", False
+        return "the policy does not record its λ", False
     if recorded_tuning(policy).spec.max_seconds is not None:
         return "the policy keeps to a limit on the seconds", False
     absent = [name for name in policy.models if name not in log.models]

@@ -99,7 +99,7 @@ class SecondsFilter:
             if own.size
         }
         if not rows:
-            return self.log.models[0], "tells no seconds"
+            return self.log.models[0], "has no seconds"
         name = min(rows, key=lambda name: rows[name][self.limit.tail])
         mean, tail = rows[name]
         return name, f"takes {mean:.3g} seconds on average, {tail:.3g} or less for 95 %"

@@ -48,7 +48,7 @@ class Alone:
     certain: float
     """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
-    """Mean seconds of its answers, of those whose seconds are known; None where the log tells none."""
+    """Mean seconds of its answers, of those whose seconds are known; None where the log has none."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, the seconds only where there are any."""

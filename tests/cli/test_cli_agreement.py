@@ -63,7 +63,7 @@ def test_evaluate(folder):
     ]
     assert both[0] == both[1]
     assert abs(both[0]["error"] - both[0]["predicted"]["error"]) < 0.12
-    assert "the policy compares models' answers, and the log tells none" in fail(*line)
+    assert "the policy compares models' answers, and the log has none" in fail(*line)
 
 
 @pytest.mark.thorough
@@ -76,7 +76,7 @@ def test_check_and_retune(folder):
     assert again["error"] == check["error"]
     mute = run(*line, folder / "fresh.csv")
     assert mute.exit_code == 2
-    assert "the log tells none" in mute.stderr
+    assert "the log has none" in mute.stderr
     new = json.loads(succeed("retune", folder / "policy.json", folder / "fresh_both.csv", "--no-bands", "--json"))
     assert {model for rung in new["policy"]["rungs"] for model in rung["agreements"]} == {"medium"}
     assert new["gain"] is not None

@@ -122,7 +122,7 @@ DATA = {
     "policy.json --models odd.toml": "odd.toml, model small: options: the client knows no temprature",
     "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
     "--models models.toml --pass huge": "--pass: models.toml has no table for huge: add it, or name another",
-    "--models silent.toml --pass large": "--pass large: signal of large: the policy does not tell what its log",
+    "--models silent.toml --pass large": "--pass large: signal of large: the policy does not say what its log",
     f"{GOOD} --unjudged huge": "--unjudged: models.toml has no table for huge: add it, or name another",
     f"{LOGGED} --shadow 5% --shadow-models x,y": "--shadow-models: models.toml has no table for x, y",
     f"{GOOD} --host 0.0.0.0 --key-env UNSET": "--key-env: the environment variable UNSET with the key is not set",

@@ -158,7 +158,7 @@ def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
     found = rcjax.check_policy(dataclasses.replace(policy, expected={}), logs[1])
     assert found.error["expected"] == found.error["tuned"]
     assert found.retuning is None
-    assert found.remarks == ("whether tuning again would gain was not tested: the policy does not tell its λ",)
+    assert found.remarks == ("whether tuning again would gain was not tested: the policy does not record its λ",)
 
 
 def test_where_models_were_not_asked_a_remark_says_what_that_means(policy, logs):

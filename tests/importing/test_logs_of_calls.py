@@ -52,7 +52,7 @@ def test_litellm_as_an_array_with_queries_of_ones_own():
     evaluations = imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.requester_metadata.id"})
     assert evaluations.frame["query"].to_list() == ["sum-0", "sum-1", "sum-2"] * 2
     assert evaluations.frame["logprob"].to_list() == [0.0] * 6  # asked without log-probabilities
-    assert any("only whether answers agree tells" in note for note in evaluations.assumed)
+    assert any("only whether answers agree counts" in note for note in evaluations.assumed)
     assert "prompt" not in evaluations.frame.columns
     with pytest.raises(LogError, match=r"line 1, entry 1: nothing at metadata.my_id, which is to name the query"):
         imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.my_id"})

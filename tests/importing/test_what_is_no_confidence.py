@@ -183,7 +183,7 @@ def test_probabilities_of_a_table(tmp_path):
     assert frame["logprob"].to_list() == [0.0, 0.0, math.log(0.5), -math.inf]
     for column in ("confidence", "logprob"):
         evaluations = imported(a_table(tmp_path, math.nan, 0.0, column=column))
-        assert unknown(evaluations) == (["0"], said(1, "the files tell none"))
+        assert unknown(evaluations) == (["0"], said(1, "the files have none"))
     with pytest.raises(LogError, match=r"row 1, model small: confidence 1\.00001 > 1"):
         imported(a_table(tmp_path, 1.00001, column="confidence"))
     with pytest.raises(LogError, match=r"row 1, model small: logprob 0\.9 > 0.* name the column confidence"):
@@ -349,7 +349,7 @@ def test_answers_that_could_not_be_read_make_no_model_better(tmp_path):
     assert (frame["correct"].mean(), frame["logprob"].null_count()) == (0.4, 2)
     (note,) = unknown(evaluations)[1]
     assert "right: 0 of 2" in note
-    assert f"(1 {WHY}; 1 the files tell none)" in note
+    assert f"(1 {WHY}; 1 the files have none)" in note
     (figures,) = summarise(frame)["models"]
     assert (figures["accuracy"], figures["separation"]) == (0.4, 1.0)
     evaluations.frame.write_csv(tmp_path / "log.csv")

@@ -163,7 +163,7 @@ def test_a_model_that_fails_is_skipped_upward(folder):
                 "larger.json asks larger, which the model_list of config.yaml",
             ),
             "a circle": ([SUPPORT, {"model": "rcjax/small"}], "support.json asks small, which is a policy itself"),
-            "no signal": ([SUPPORT | {"signal": None}], "the policy does not tell what its log was made with: give it"),
+            "no signal": ([SUPPORT | {"signal": None}], "the policy does not say what its log was made with: give it"),
             "no policy's file": ([SUPPORT | {"policy": "words.json"}], "words.json"),
         }
     ),

@@ -100,7 +100,7 @@ def test_a_replay_without_answers_is_refused():
     mute = dataclasses.replace(log, answer=None)
     for subject in (policy, make_ladder((policy,), 0.0)):
         for function in (rcjax.replay, walk_log):
-            with pytest.raises(LogError, match="the policy compares models' answers, and the log tells none: add a"):
+            with pytest.raises(LogError, match="the policy compares models' answers, and the log has none: add a"):
                 function(subject, mute)
 
 

@@ -20,7 +20,7 @@ from rcjax.serving.cascade import Cascade
     [
         ({"client": {"small": 1}}, "client: none given for middle, large"),
         ({"client": OpenAI(api_key="x")}, r"client of small: give an openai\.AsyncOpenAI, not an OpenAI"),
-        ({"signal": {"large": signals.Choice()}}, "signal of small, middle: the policy does not tell what its log was"),
+        ({"signal": {"large": signals.Choice()}}, "signal of small, middle: the policy does not say what its log was"),
         ({"served": {"tiny": "x"}}, "served names tiny; the policy has small, middle, large"),
         ({"model_options": {"tiny": {}}}, "model_options names tiny"),
         ({"options": {"max_tokenz": 1}}, "the client knows no max_tokenz: .* extra_body"),
@@ -46,7 +46,7 @@ from rcjax.serving.cascade import Cascade
         ({"shadow": 0.1, "shadow_models": ["tiny"]}, "prices: none known for the shadow models tiny"),
         (
             {"signal": None},
-            "signal of small, middle, large: the policy does not tell what its log was made with: give it, by signal=",
+            "signal of small, middle, large: the policy does not say what its log was made with: give it, by signal=",
         ),
         ({"shadow": 0.1, "shadow_models": ["tiny"], "served": {"none": "x"}}, "names none; there are small, .*, tiny"),
     ],

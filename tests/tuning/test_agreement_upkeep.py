@@ -49,7 +49,7 @@ def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
     for ends, own in ((bands.error, seen.error), (bands.cost, seen.cost)):
         inside = (np.asarray(ends)[:, 0] <= own) & (own <= np.asarray(ends)[:, 1])
         assert np.asarray(inside)[compares(frontier)].mean() >= 0.6
-    with pytest.raises(LogError, match="the log tells none"):
+    with pytest.raises(LogError, match="the log has none"):
         rcjax.tuning.bootstrap(frontier, mute(log), replicates=20, refit=refit)
 
 
@@ -61,7 +61,7 @@ def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     assert any("policy.step needs answer= and answers=" in remark for remark in new.remarks)
     plain = retune(policy, mute(other), bands=False)
     assert not plain.policy.agreements
-    assert "the policy compares answers, and the log tells none: tuned without" in plain.remarks
+    assert "the policy compares answers, and the log has none: tuned without" in plain.remarks
     assert not any("policy.step" in remark for remark in plain.remarks)
 
 

@@ -103,7 +103,7 @@ def test_a_service_asks_by_the_segment_and_logs_it(tuned, tmp_path, shadow):
 
 def test_what_cannot_be_is_refused(log, tuned):
     bare = dataclasses.replace(log, segment=None)
-    with pytest.raises(rcjax.logs.LogError, match="goes by segments of queries, and the log tells none"):
+    with pytest.raises(rcjax.logs.LogError, match="goes by segments of queries, and the log has none"):
         rcjax.replay(tuned.policy, bare)
     few = log.take(np.asarray(log.segment) == "rare")
     with pytest.raises(rcjax.logs.LogError, match=r"no segment of kind has 60 queries .*, the largest has 44"):
