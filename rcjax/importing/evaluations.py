@@ -68,7 +68,7 @@ class Evaluations:
 
 
 def read_evaluations(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, prices: Any = None, **how: Any
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, prices: Any = None, **choices: Any
 ) -> pl.DataFrame:
     """One table of evaluations that other programs ran, with a row per query and model, as `read_log` takes it.
 
@@ -82,8 +82,8 @@ def read_evaluations(
     Args:
         files: paths of files, or of folders of them.
         prices: what tokens cost, as `read_log` takes it: the table then holds money.
-        how: the choices that files leave, by the names of `How`: `format`, `scorer`, `right_from`, `score_max`,
-            `rename`, `columns`, `tokens`, `split`, `strict`, `prompts`.
+        choices: what files leave open, by the names of `How`: `format`, `scorer`, `right_from`, `score_max`, `rename`,
+            `columns`, `tokens`, `split`, `strict`, `prompts`.
 
     Raises LogError where a file cannot be used, or holds no confidence: it says what would give one.
 
@@ -94,7 +94,7 @@ def read_evaluations(
     {'query': '1', 'model': 'small', 'correct': 1, 'logprob': -0.105..., 'cost': 2.0}
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    evaluations = import_evaluations(paths, How(**how), prices)
+    evaluations = import_evaluations(paths, How(**choices), prices)
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
         warnings.warn(remark, LeftOutWarning, stacklevel=2)
     if evaluations.priced is not None:

@@ -125,19 +125,19 @@ class Ladder(AnyPolicy):
         """The same ladder, at another position."""
         return replace(self, position=position)
 
-    def step(self, model: str, *, query: int | str | None = None, **told: Any) -> Decision:
+    def step(self, model: str, *, query: int | str | None = None, **evidence: Any) -> Decision:
         """Decide after an answer of `model` by the rung of the query, as `choose` draws it, and `Policy.step`.
 
         Args:
             model: that was asked.
             query: the query's id; the first model to ask is `choose(query).first`. A ladder between two rungs needs it.
-            told: `logprob` or `confidence`, `answer`, `answers`: as for `Policy.step`, whose errors these are too.
+            evidence: `logprob` or `confidence`, `answer`, `answers`: as for `Policy.step`, whose errors these are too.
 
         Raises ValueError where `query` is left out between two rungs: each step would draw a rung of its own.
         """
         if query is None and len(self.policies) > 1:
             raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
-        return self.choose(query).step(model, **told)
+        return self.choose(query).step(model, **evidence)
 
     @property
     def expected(self) -> Mapping[str, float | None]:
