@@ -115,7 +115,7 @@ DATA = {
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
     "policy.json --models policy.json": "policy.json, model format: give a table",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
-    "policy.json --models silent.toml": "policy.json: signal of small, middle, large: the policy does not tell",
+    "policy.json --models silent.toml": "policy.json: signal of small, middle, large: the policy does not say",
     "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
     "policy.json --models openai.toml": "openai.toml, model other: the environment variable OPENAI_API_KEY",
     "policy.json --models stream.toml": "stream.toml, model small: options: an answer is judged as a whole",
