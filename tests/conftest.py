@@ -33,7 +33,7 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
 
 #: Bytes and memory maps of a worker, above which it lets go of what is compiled; Linux allows 65,530 maps.
-MOST_MEMORY, MOST_MAPS = 2_500_000_000, 50_000
+MOST_MEMORY, MOST_MAPS = 1_900_000_000, 50_000
 LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
 READING_LIST = (
