@@ -288,6 +288,8 @@ def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **r
     """
     own = read(Mapping[str, object], own, where)
     models = read(Names, own.get("models"), f"{where}.models")
+    unknown = [model for model in models if model not in shared["cost"]]
+    require(not unknown, f"{where}.models", f"must be of {', '.join(shared['cost'])}", unknown)
     parts: dict[str, Any] = {
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
