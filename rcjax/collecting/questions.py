@@ -83,7 +83,7 @@ def read_questions(
 
     Args:
         path: of the file.
-        system: the system's message, which goes before each question.
+        system: the system's message, which overrides each question.
         template: the prompt, with `{prompt}` and the names of other columns in braces.
 
     Raises LogError for what cannot be asked, with its row.

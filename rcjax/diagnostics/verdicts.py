@@ -36,7 +36,7 @@ class Check:
     figure: float
     """The figure itself, as `unit` says."""
     p_value: float | None
-    """How likely chance alone makes such a figure; None where that is not tested."""
+    """How likely chance alone makes such a figure; None if that is not tested."""
     limits: Limits
     """Doubtful and bad from here on; downwards where the second is the smaller one."""
     unit: Literal["share", "number"]
@@ -44,7 +44,7 @@ class Check:
     verdict: Verdict
     """fine, doubtful or bad."""
     advice: str
-    """What it means and what to do, in a sentence; empty where all is fine."""
+    """What it means and what to do, in a sentence; empty if all is fine."""
     affects: str = ""
     """Which policies it says something of, in words."""
 

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.record import recorded_waiting
 
-_TAIL = 0.95 - 1e-9  # share of the queries, but for what sums of weights are rounded by
+_TAIL = 0.95 - 1e-9  # share of the queries, apart from what sums of weights are rounded by
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("mean", "p95"), meta_fields=())
@@ -21,7 +21,7 @@ class Seconds:
     """Seconds per query, summed over the calls along the path that each query takes; numpy's arrays.
 
     One policy, or with a leading axis L those of a frontier. Of the queries whose seconds are known along
-    the whole path; NaN where there are none.
+    the whole path; NaN if there are none.
     """
 
     mean: Any
@@ -43,7 +43,7 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     """The mean and the 95 % quantile, of the queries whose seconds are known under all policies; NaN without any.
 
     Args:
-        waits: (P, n) seconds of n queries under P policies, NaN where they are not known.
+        waits: (P, n) seconds of n queries under P policies, NaN if they are not known.
         weights: (P, n) the share of a query that goes by each policy; 0 for one that does not count.
 
     >>> seconds = seconds_of(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))

@@ -145,7 +145,7 @@ def gather(
 
     Args:
         source: as `read_log` takes it.
-        rates: money per million tokens of input and of output, by model; None where the log tells costs.
+        rates: money per million tokens of input and of output, by model; None if the log tells costs.
         wanted: the models whose rows are used; None for all.
         task: what the models did.
         beside: what is told beside the log.

@@ -112,9 +112,9 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
 
 
 class Labeller:
-    """Gives rows their column correct, from labels; it is empty where there is no label.
+    """Gives rows their column correct, from labels; it is empty if there is no label.
 
-    Right answers are compared exactly, but for case and white space; a query with several has any of them right.
+    Right answers are compared exactly, apart from case and white space; a query with several has any of them right.
     A row without an answer is wrong where its query has a right one.
 
     Args:
@@ -144,7 +144,7 @@ class Labeller:
         self._asked: set[str] = set()
 
     def mark(self, rows: Rows) -> Rows:
-        """The rows with their labels, from 0 to 1, in a column `label`, empty where there is none.
+        """The rows with their labels, from 0 to 1, in a column `label`, empty if there is none.
 
         Raises `LogError` where labels hold the answers of the log's models.
         """

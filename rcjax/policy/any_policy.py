@@ -34,7 +34,7 @@ class AnyPolicy:
     models: Any  # a tuple of the names of all that may be asked
     calibrations: Any  # by model, how a raw confidence becomes a calibrated one
     cost: Any  # by model, the expected money of a call
-    prices: Any  # by model, money per million tokens by kind of token; None where they are not known
+    prices: Any  # by model, money per million tokens by kind of token; None if they are not known
     expected: Any  # by name, what the tuning promised
     provenance: Any  # where it comes from; JSON values
 
@@ -166,5 +166,5 @@ class AnyPolicy:
 
     @classmethod
     def _schema(cls) -> dict[str, Any]:
-        """That of the object, but for what all files have."""
+        """That of the object, apart from what all files have."""
         raise NotImplementedError

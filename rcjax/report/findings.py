@@ -38,9 +38,9 @@ class Against:
     cost: float
     """Its mean cost, in money per query."""
     at_its_cost: float | None
-    """How often the policy for a budget of its cost errs; None where each costs more."""
+    """How often the policy for a budget of its cost errs; None if each costs more."""
     at_its_error: float | None
-    """What the policy that errs no more often costs; None where each errs more."""
+    """What the policy that errs no more often costs; None if each errs more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Findings:
     drawn: list[dict[str, Any]] | None = None
     """The figures of the diagnosis, where they were drawn meanwhile."""
     command: str | None = None
-    """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None where no
+    """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
     command made the report."""
     option: str = ""
     """The target as options of that command, where they tell more than `target`: money for a period."""
@@ -216,7 +216,7 @@ def _rounded(limit: float) -> float:
 
 
 def expected_for(frontier: Frontier, name: TargetName, limit: float) -> Mapping[str, Any] | None:
-    """The figures of the policy for a limit, to which one of the same figure keeps; None where there is none."""
+    """The figures of the policy for a limit, to which one of the same figure keeps, or None."""
     try:
         return frontier.policy(**{name: limit * (1 + _TIES)}).expected
     except InfeasibleError:

@@ -80,7 +80,7 @@ class Endpoint:
     signal: Signal | None  # None of a model whose answers are not judged
     options: Mapping[str, Any]
     price: Price | None  # per million tokens
-    mean: float | None  # cost of a call by a log; None where none is known, which needs a price
+    mean: float | None  # cost of a call by a log; None if none is known, which needs a price
     samples: int = 1  # requests that one question takes, whose answers vote
 
     @property

@@ -139,7 +139,7 @@ def _refuse(constant: str) -> None:
 
 
 def _schema(asked: Any) -> Any:
-    """The schema in a `response_format`, as OpenAI has it, or as other servers do; None where there is none."""
+    """The schema in a `response_format`, as OpenAI has it, or as other servers do, or None."""
     if not isinstance(asked, dict):
         return None
     inner = asked.get("json_schema")

@@ -96,7 +96,7 @@ def _search_table(
         return np.broadcast_to(np.array(values, object)[index], shape).reshape(-1).tolist()
 
     def flat(key: str) -> np.ndarray | None:
-        """The values of each point, with what axes they have; None where the search has none."""
+        """The values of each point, with what axes they have; None if the search has none."""
         values = arrays.get(key)
         return None if values is None else values[: shape[0]].reshape(-1, *values.shape[3:])
 

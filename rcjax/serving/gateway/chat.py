@@ -114,7 +114,7 @@ def query_of(headers: Headers) -> str:
 
 
 def segment_of(headers: Headers) -> str | None:
-    """What kind of query it is, as the client says, for policies with cascades for segments; None where it does not."""
+    """What kind of query it is, as the client says, for policies with cascades for segments; None if it does not."""
     value = headers.get(_SEGMENT, "").strip()
     if len(value) > 200:
         raise ApiError(400, f"{_SEGMENT} must have 200 characters at most", "invalid_value", _SEGMENT)
@@ -128,7 +128,7 @@ class Conversation:
     settings: Settings
     lineup: Lineup
     metrics: Metrics | None
-    """Is told how it ends; None where nothing is counted."""
+    """Is told how it ends; None if nothing is counted."""
     request: ChatRequest
     query: str
     responder: Responder

@@ -252,7 +252,7 @@ class _Cascades:
 
     @staticmethod
     def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
-        """The signal that the file of models names; None where it is the one of the policy's record."""
+        """The signal that the file of models names; None if it is the one of the policy's record."""
         recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
         return None if model.signal is None or recorded else signal_by_name(model.signal)
 

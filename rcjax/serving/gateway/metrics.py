@@ -87,7 +87,7 @@ _KINDS = {
 
 
 def error_kind(call: Call) -> str | None:
-    """The kind of a call's error, one of a short list; None where it has none.
+    """The kind of a call's error, one of a short list; None if it has none.
 
     The error itself may quote a reply: it is for the log, not for a label.
 
@@ -116,7 +116,7 @@ class Ended(NamedTuple):
     status: str
     cost: float
     tuned: float | None
-    """What the rung that it went by was tuned to cost; None where it went by none."""
+    """What the rung that it went by was tuned to cost; None if it went by none."""
 
 
 class Metrics:

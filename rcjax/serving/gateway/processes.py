@@ -253,7 +253,7 @@ def _named_often(listener: socket.socket) -> list[socket.socket]:
 @contextmanager
 def _counting_together(workers: int) -> Iterator[None]:
     """Name a folder in which several workers count together, as long as they run; one counts by itself."""
-    before = os.environ.pop(FOLDER, None)  # that of another programme
+    before = os.environ.pop(FOLDER, None)  # that of another program
     try:
         if workers == 1:
             yield

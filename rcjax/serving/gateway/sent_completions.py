@@ -37,7 +37,7 @@ class Trace:
     calls: tuple[Call, ...] = ()
     """So far."""
     policy: str | None = None
-    """The name of the policy; None where a model was named."""
+    """The name of the policy; None if a model was named."""
     digest: str | None = None
     """Of the policy."""
     confidence: float | None = None
