@@ -222,8 +222,8 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
     order = np.argsort(np.asarray(frontier.cost), kind="stable")
     np.testing.assert_allclose(np.sort(x), 1e6 * np.asarray(frontier.cost)[order])
     bands = rcjax.tuning.bootstrap(frontier, log, replicates=20, refit=False)
-    figure = plots.frontier_figure(frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
-    (drawn,) = figure.axes
+    drawn = Figure().add_subplot()
+    plots.plot_frontier(drawn, frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
     assert legend(drawn) == ["90 % interval", "estimated from the log"]
     assert [text.get_text() for text in drawn.texts] == ["small", "large"]
     low, high = drawn.collections[0].get_paths()[0].get_extents().get_points()[:, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,79 +23,48 @@ _SAMPLE = ("lacking answers", "labels")  # checks of whether the log is a fair s
 _GRADES = ("fine", "doubtful", "bad")
 
 
-_LONG = 60  # characters of names, from which they are counted
-
-
 _FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
 
 
 @shown
-def show_diagnosis(facts: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
-    """Print a diagnosis (its JSON form): what it means for policies, what to do, then the checks, or `every` check."""
-    screen = Screen()
-    models, checks, noun = facts["models"], facts["checks"], facts["counted"]
-    held_out = "judged by queries that the fit has not seen" if facts["held_out"] else "judged in five folds"
-    name = Path(facts["source"]).name
-    screen.print(f"{name}: {count(len(models), 'model')}, {count(facts['n'], 'query')} that all answered; {held_out}\n")
-    screen.print("What it means for a policy tuned on this log", style="bold")
-    for label, text in _meanings(facts):
-        hang(screen, label, text)
+def show_diagnosis(
+    document: Mapping[str, Any], *, by_model: bool = False, every: bool = False, plots: Path | None = None
+) -> None:
+    """Print a diagnosis (its JSON form): whether the promise holds, what to do, then the checks, or `every` check.
+
+    Unless policies were found by the model (`by_model`), or `every` check is wanted, those of the model alone are left
+    out.
+    """
+    from rcjax.diagnostics.verdicts import SCOPES, describe_gaps  # which imports JAX
+
+    screen, noun, whole = Screen(), document["counted"], document["checks"]
+    checks = [check for check in whole if every or by_model or SCOPES[check["name"]] != "modelled"]
+    held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
+    models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
+    screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
+    if document.get("promise") is not None:
+        where = "these queries" if document["held_out"] else "queries left out"
+        screen.print(f"On {where}, the {noun} was {describe_gaps(document['promise'])}, on average.", style="bold")
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
     if todo:
-        screen.print("\nWhat to do", style="bold")
+        screen.print("What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
-        group = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in group[1:]]
-        said = "; likewise ".join([group[0]["advice"], ", ".join(others)][: 1 + bool(others)])
-        hang(screen, f"{verdict:<9}", f"{said} (affects {group[0]['affects']})")
-    screen.print("\nThe checks", style="bold")
+        first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
+        others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
+        likewise = f"; likewise {', '.join(others)}" if others else ""
+        hang(screen, f"{verdict:<9}", f"{first['advice']}{likewise} (affects {first['affects']})")
     screen.print(_checks_table(checks, noun) if every else _summary_table(checks, noun))
     if every:
         _explain(screen, checks, noun)
-    remarks = list(facts["remarks"])
-    if facts["tested"] < facts["n"]:
-        remarks.append(f"p-values of the fit are from {facts['tested']:,} of the queries, at random")
-    if remarks:
-        screen.print("Worth knowing", style="bold")
+    remarks = list(document["remarks"])
+    if document["tested"] < document["n"] and len(checks) == len(whole):
+        remarks.append(f"p-values of the fit are from {document['tested']:,} of the queries, at random")
     for remark in remarks:
-        hang(screen, "-", remark)
+        hang(screen, "note", remark)
     if plots:
         screen.print(f"figures: {plots}")
-    more = "" if every else "--all shows every check, and says what its figure is; "
+    more = "" if every else f"--all shows all {len(whole)} checks, and says what their figures are; "
     next_step(screen, f"{more}rcjax report writes a page for your team")
-
-
-def _meanings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(verdict, what it says) of the promise, and of each kind of policy that some checks affect."""
-    promise = facts.get("promise")
-    if promise is not None:
-        from rcjax.diagnostics.verdicts import describe_gaps  # which imports JAX
-
-        where = "these queries" if facts["held_out"] else "queries left out of it"
-        gaps = f"the {facts['counted']} was {describe_gaps(promise)}"
-        yield _worst(facts, "predicted"), f"its promise: on {where} {gaps}, on average"
-    problems = [check for check in facts["checks"] if check["verdict"] != "fine"]
-    for scope in dict.fromkeys(check["affects"] for check in problems):
-        group = [check for check in problems if check["affects"] == scope]
-        of = (_subjects(name, group, facts["counted"]) for name in dict.fromkeys(check["name"] for check in group))
-        yield max((check["verdict"] for check in group), key=_GRADES.index), f"{scope}: {'; '.join(of)}"
-    whole, fine = len(facts["checks"]), len(facts["checks"]) - len(problems)
-    if fine:
-        yield "fine", "every policy: all checks" if fine == whole else f"the other {fine} of {whole} checks"
-
-
-def _subjects(name: str, checks: Sequence[Mapping[str, Any]], noun: str) -> str:
-    """A check in words, and what it is about, or how many there are."""
-    subjects = [check["subject"] for check in checks if check["name"] == name]
-    listed = ", ".join(subjects)
-    if len(listed) > _LONG:
-        return f"{check_name(name, noun)}, {len(subjects)} times"
-    return f"{check_name(name, noun)} of {listed}" if listed else check_name(name, noun)
-
-
-def _worst(facts: Mapping[str, Any], start: str) -> str:
-    verdicts = [check["verdict"] for check in facts["checks"] if check["name"].startswith(start)]
-    return max(verdicts, key=_GRADES.index, default="")
 
 
 def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], noun: str, chance: str = "") -> None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.wording import Money, budget_between, choose_unit, count, figure, not_likeliest, percent
+from rich.table import Table
+
+from rcjax._base.wording import budget_between, choose_unit, count, figure, not_likeliest, percent
 from rcjax.cli.console import Screen, hang, make_table
 from rcjax.cli.printing import shown
 
@@ -19,7 +21,7 @@ def show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | No
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
     screen.print(heading + count(len(models), "model"), style="bold")
-    screen.print(_imported_table(models, "mean score" if summary.get("scored") else "accuracy"))
+    screen.print(_models_table(models, "mean score" if summary.get("scored") else "accuracy"))
     for note in notes:
         hang(screen, "note", note)
     if out is not None:
@@ -36,19 +38,20 @@ def _next_step(models: Sequence[Mapping[str, Any]], out: Path) -> str:
     return f"rcjax tune {shlex.quote(str(out))}{prices} --budget {budget_between([row['cost'] for row in models])}"
 
 
-def _imported_table(models: Sequence[Mapping[str, Any]], accuracy: str) -> Any:
+def _models_table(
+    models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str] | None = None
+) -> Table:
+    """What is known of each model's answers, the cheapest model first; after a run also its `signals` and failures."""
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
-    table = make_table("model", "answers", accuracy, "better is surer", f"$ per {money.name}")
+    run = signals is not None
+    heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better is surer", f"$ per {money.name}"]
+    table = make_table("model", *heads)
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
-        table.add_row(row["model"], f"{row['answers']:,}", *judged_cells(row, money))
+        cells = [f"{row['answers']:,}"]
+        cells = cells if signals is None else [signals[row["model"]], *cells, f"{row['failed']:,}"]
+        cost = "–" if row["cost"] is None else money.show(row["cost"])
+        table.add_row(row["model"], *cells, percent(row["accuracy"]), percent(row["separation"], 0), cost)
     return table
-
-
-def judged_cells(row: Mapping[str, Any], money: Money) -> tuple[str, str, str]:
-    """What a summary says of a model's answers: accuracy, *better is surer* and cost, each as far as it is known."""
-    separation = "–" if row["separation"] is None else percent(row["separation"], 0)
-    cost = "–" if row["cost"] is None else money.show(row["cost"])
-    return percent(row["accuracy"]), separation, cost
 
 
 @shown
@@ -111,7 +114,8 @@ def show_collected(document: Mapping[str, Any]) -> None:
     answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")
     heading = f"{answers} of {count(len(models), 'model')} to {questions}"
     screen.print(f"{heading}; {document['answered_by_all']:,} answered by all", style="bold")
-    screen.print(_table(models, document["signals"], "mean score" if document.get("scored") else "accuracy"))
+    scored = "mean score" if document.get("scored") else "accuracy"
+    screen.print(_models_table(models, scored, document["signals"]))
     for note in document["notes"]:
         hang(screen, "note", note)
     for row in models:
@@ -154,15 +158,6 @@ def _next(document: Mapping[str, Any]) -> str:
     budget = budget_between([row["cost"] for row in document["models"]])
     tune = f"rcjax tune {out}{task} --budget {budget} --out policy.json"
     return f"{tune}; {more} asks the {left:,} that are missing" if left else tune
-
-
-def _table(models: Sequence[Mapping[str, Any]], signals: Mapping[str, str], accuracy: str) -> Any:
-    money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
-    table = make_table("model", "signal", "answers", "failed", accuracy, "better is surer", f"$ per {money.name}")
-    for row in sorted(models, key=lambda row: row["cost"] or 0.0):
-        answers, failed = f"{row['answers']:,}", f"{row['failed']:,}"
-        table.add_row(row["model"], signals[row["model"]], answers, failed, *judged_cells(row, money))
-    return table
 
 
 @shown

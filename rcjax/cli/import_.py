@@ -37,17 +37,9 @@ def import_(
             "--format",
             metavar="NAME",
             help="**inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **otel**, **openai-batch**, "
-            "**table** or **wide**. [default: found by the content]",
+            "**table** or **wide**: a table with columns for each model. [default: by the content; wide must be said]",
         ),
     ] = None,
-    wide: Annotated[
-        bool,
-        typer.Option(
-            "--wide",
-            help="A table has columns of each model: its name (the score), NAME|cost, NAME|answer, …, as benchmarks "
-            "of routers have them.",
-        ),
-    ] = False,
     scorer: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Whose scores count: a scorer of Inspect, a filter of lm-eval, …"),
@@ -108,8 +100,6 @@ def import_(
     by what names them in their format. With `--prices`, the log holds money. Logs of calls do not tell right from
     wrong: give labels when you tune (`--labels`).
     """
-    if wide and format_ not in (None, "wide"):
-        raise typer.BadParameter(f"is of the format wide, not {format_}", param_hint="--wide")
     with reported(as_json=json_):
         require_writable(out)
         require_distinct([("--out", out)], [*(("FILES", file) for file in files), ("--prices", prices)])
@@ -124,8 +114,7 @@ def import_(
             raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
         require_plausible_prices(prices, really)
         renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-        form = "wide" if wide else format_
-        how = How(form, scorer, right_from, renamed, columns, tokens, split, strict, prompts)
+        how = How(format_, scorer, right_from, renamed, columns, tokens, split, strict, prompts)
         how = how if score_max is None else replace(how, score_max=score_max)
         with busy("reading"):
             evaluations = import_evaluations(files, how, prices)

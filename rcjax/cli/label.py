@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from rcjax.cli.failures import INTERRUPTED, conclude, reported
 from rcjax.cli.inputs import read_file
 from rcjax.cli.option_records import with_options
 from rcjax.cli.options import AsJson, LogFile, Reading
-from rcjax.cli.printing import escaped, shown
+from rcjax.cli.printing import command, escaped, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,9 +71,7 @@ def label(
         from rcjax.logs.label_sheet import draw_answers, label_sheet, read_sheet, write_sheet
         from rcjax.logs.reading import read_log
 
-        back = _way_back(
-            log, out, {"--task": reading.task.value, "--prices": reading.prices, "--models": reading.models}
-        )
+        back = command("tune", log, **reading.as_options() | {"labels": out})
         if out.exists() and ask:
             _ask(out, read_sheet(out), back)
             return
@@ -122,19 +119,6 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
         said = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
         return texts.with_columns(question=pl.Series(said, dtype=pl.String))
     return texts
-
-
-def _way_back(log: Path, out: Path, reading: Mapping[str, Any]) -> str:
-    """The command that takes the labels, with the options by which the log is read as it was here.
-
-    >>> _way_back(Path("log.csv"), Path("my labels.csv"), {"--task": "choice", "--models": None})
-    "rcjax tune log.csv --labels 'my labels.csv' --task choice"
-    """
-    words = ["rcjax", "tune", str(log), "--labels", str(out)]
-    for option, value in reading.items():
-        if value is not None and value != "generation":
-            words += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join(words)
 
 
 @shown

@@ -36,62 +36,9 @@ Prices = Annotated[
 ]
 
 
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Which answers were right, in place of a column correct: a table of query, model, correct, or of query "
-        "and answer (the right one).",
-        rich_help_panel=READ,
-    ),
-]
-
-
-Answers = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
-        "column answer: a table of query, model and answer (or answer_key).",
-        rich_help_panel=READ,
-    ),
-]
-
-
-ReferenceModel = Annotated[
-    str | None,
-    typer.Option(
-        "--reference",
-        metavar="MODEL",
-        help="A model of LOG whose answers take the place of right ones: errors are then answers that differ.",
-        rich_help_panel=READ,
-    ),
-]
-
-
-SameBy = Annotated[
-    str | None,
-    typer.Option(
-        "--same",
-        metavar="GRADER",
-        help="By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**, "
-        "**python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies compare]",
-        rich_help_panel=READ,
-    ),
-]
-
-
 def full_score(words: str, panel: str | None = None) -> Any:
     """The option of the full score, where scores are what is read or given."""
     return typer.Option("--score-max", parser=positive, metavar="NUMBER", help=words, rich_help_panel=panel)
-
-
-ScoreMax = Annotated[
-    Any,
-    full_score(
-        "The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is lost.", READ
-    ),
-]
 
 
 AsJson = Annotated[
@@ -193,35 +140,69 @@ class Task(StrEnum):
     choice = "choice"
 
 
-TaskOption = Annotated[
-    Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.", rich_help_panel=READ)
-]
-
-
-Models = Annotated[
-    Any,
-    typer.Option(
-        "--models",
-        parser=names,
-        metavar="A,B,…",
-        help="Use these models, in this order. [default: by cost]",
-        rich_help_panel=SEARCH,
-    ),
-]
-
-
 @dataclass(frozen=True)
 class Reading:
     """How a log is read, as the command line says it."""
 
     prices: Prices = None
-    labels: Labels = None
-    answers: Answers = None
-    reference: ReferenceModel = None
-    same: SameBy = None
-    score_max: ScoreMax = None
-    task: TaskOption = Task.generation
-    models: Models = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Which answers were right, in place of a column correct: a table of query, model, correct, or of "
+            "query and answer (the right one).",
+            rich_help_panel=READ,
+        ),
+    ] = None
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
+            "column answer: a table of query, model and answer (or answer_key).",
+            rich_help_panel=READ,
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="MODEL",
+            help="A model of LOG whose answers take the place of right ones: errors are then answers that differ.",
+            rich_help_panel=READ,
+        ),
+    ] = None
+    same: Annotated[
+        str | None,
+        typer.Option(
+            "--same",
+            metavar="GRADER",
+            help="By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**, "
+            "**python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies "
+            "compare]",
+            rich_help_panel=READ,
+        ),
+    ] = None
+    score_max: Annotated[
+        Any,
+        full_score(
+            "The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is lost.",
+            READ,
+        ),
+    ] = None
+    task: Annotated[
+        Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.", rich_help_panel=READ)
+    ] = Task.generation
+    models: Annotated[
+        Any,
+        typer.Option(
+            "--models",
+            parser=names,
+            metavar="A,B,…",
+            help="Use these models, in this order. [default: by cost]",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None
     really: Really = False
 
     def inputs(self, log: Path) -> list[tuple[str, Path | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,7 +137,7 @@ def serve(
             refusals=Refusals(words.text, refusal_reason),
         )
         settings.keys()
-        run(settings, Address(host, port), workers, _Announcement(settings, json_))
+        run(settings, Address(host, port), workers, partial(_announce, settings, json_))
 
 
 _WHENCE = "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today's model"
@@ -151,9 +152,11 @@ def _require_file(path: Path, advice: str) -> None:
         raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
-class _Announcement:
-    """Says that the service takes connections."""
+def _announce(settings: Settings, as_json: bool, address: Address, lineup: Lineup) -> None:
+    """Say that the service takes connections, and where shadow queries cannot be asked of a policy's reference."""
+    from rcjax.policy.reference import recorded_reference
 
+<<<<<<< HEAD
     def __init__(self, settings: Settings, as_json: bool) -> None:
         self._settings, self._as_json = settings, as_json
 
@@ -181,7 +184,26 @@ class _Announcement:
         reference = recorded_reference(policy.provenance)
         if self._settings.shadow and reference is not None and reference.model not in lineup.models:
             what = f"{self._settings.models.name} has no table for {reference.model}, the reference of policy {name}"
+=======
+    for name, served in lineup.policies.items():
+        reference = recorded_reference(served.policy.provenance)
+        if settings.shadow and reference is not None and reference.model not in lineup.models:
+            what = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
+>>>>>>> 91a5a42c (diagnose shows what concerns the policies at hand; options of a reading stand in its record; --wide is --format wide; a label's way back, a sweep's progress and an announcement use what exists)
             warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
+    if as_json:
+        policies = {
+            name: {
+                "models": list(served.policy.models),
+                "policy_hash": served.digest,
+                "passing": served.passing,
+                "shadow": list(served.shadowed),
+            }
+            for name, served in lineup.policies.items()
+        }
+        print_json({"url": address.url, "policies": policies, "models": list(lineup.models)})
+    else:
+        _show(address.url, lineup.policies, settings.shadow)
 
 
 @shown

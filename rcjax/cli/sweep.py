@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,6 +67,7 @@ def sweep(
     """
     with reported(as_json=json_):
         from rcjax._core.threads import cores
+        from rcjax.cli.console import HowFar, busy
 
         start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
         if on is None and address is None:
@@ -81,8 +82,9 @@ def sweep(
         _require_apart(config, settings)
         require_plausible_prices(settings.get("prices"), really)
         started = time.perf_counter()
-        with _bar() as progress, redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
-            done = rcjax.sweeps.sweep(**settings, on="ray" if on else None, address=address, progress=progress)
+        far = HowFar()
+        with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
+            done = rcjax.sweeps.sweep(**settings, on="ray" if on else None, address=address, progress=far.note)
         facts = _facts(done, time.perf_counter() - started)
         if facts["with_answers"]:
             which = f"what was answered in {count(facts['with_answers'], 'log')}"
@@ -132,25 +134,6 @@ def _leave_to_ray(on: ClusterKind | None, others: Mapping[str, Any]) -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # a GPU of this machine is the tasks'
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
-    """How many problems are done and how long the rest takes, on standard error: a bar, or a line every ten seconds."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from rcjax.cli.console import HowFar, Screen, pulse
-
-    screen = Screen(stderr=True)
-    if not screen.is_terminal:
-        far = HowFar()
-        with pulse("solving", far):
-            yield far.note
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("reading the logs", total=None)
-        yield lambda done, total: bar.update(task, description="solving", completed=done, total=total)
 
 
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _refuse_missing(own: str, column: str, where: str, there: list[str]) -> NoRe
     meant = meant_for(["logprob" if own == "confidence" else own], there) or near(column, there)
     ways = [f"name it, with --column {own}=…"]
     ways += ["add it without labels, where there are none yet"] if own == "correct" else []
-    ways += ["give --wide for columns of each model"] if any("|" in one for one in there) else []
+    ways += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
     raise LogError(f"{where}: no column {column}{meant}: {', or '.join(ways)}; there are {listed(there)}")
 
 

@@ -19,7 +19,7 @@ from rcjax.logs.dialects import SEPARATED, open_text
 from rcjax.logs.errors import listed
 from rcjax.logs.text_files import TextFile
 
-name, files = "wide", "a table with columns for each model, such as m, m|cost, m|answer (--wide)"
+name, files = "wide", "a table with columns for each model, such as m, m|cost, m|answer (--format wide)"
 
 BAR = "|"
 

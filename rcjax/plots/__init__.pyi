@@ -10,7 +10,6 @@ from rcjax.plots.confidence_plots import (
 from rcjax.plots.figures import (
     correlation_figure as correlation_figure,
     diagnosis_figures as diagnosis_figures,
-    frontier_figure as frontier_figure,
     save_figure as save_figure,
 )
 from rcjax.plots.tradeoffs import plot_error_cost as plot_error_cost, plot_frontier as plot_frontier

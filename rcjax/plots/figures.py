@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.diagnosis import Diagnosis
-from rcjax.frontier.frontier import Frontier
 from rcjax.goodness_of_fit.copula_fit import Ties
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
@@ -34,14 +33,7 @@ from rcjax.plots.confidence_plots import (
     plot_ranks,
     plot_reliability,
 )
-from rcjax.plots.tradeoffs import plot_error_cost, plot_frontier
-
-
-def frontier_figure(frontier: Frontier, single: Mapping[str, tuple[float, float]] | None = None) -> Figure:
-    """`plot_frontier` as a figure of its own."""
-    figure, ax = _single()
-    plot_frontier(ax, frontier, single)
-    return figure
+from rcjax.plots.tradeoffs import plot_error_cost
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:

@@ -131,16 +131,17 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
         ("copula", "a & b", 0.5, "bad"),
         remarks=["a remark"],
     )
-    show_diagnosis(found, plots=tmp_path)
+    show_diagnosis(found, by_model=True, plots=tmp_path)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
     assert "fit of two models 1 50.0 % ≤ 3.0 %" in lines
     assert any(line.startswith("change of own error 1 3 ") for line in lines)
     text = " ".join(lines)
-    assert "bad every policy: change of own error of b, c, d; fit of two models of a & b" in text
-    assert text.index("What it means for a policy") < text.index("What to do") < text.index("The checks")
+    assert text.index("What to do") < text.index("change of own error 1 3")
     assert text.index("bad advice on a & b") < text.index(
         "doubtful advice on b; likewise c (5.0 %), d (–) (affects every policy)"
     )
-    assert "Worth knowing - a remark - p-values of the fit are from 500 of the queries" in text
+    assert "note a remark note p-values of the fit are from 500 of the queries" in text
+    show_diagnosis(found)  # of policies by the labels, the fit of a copula says nothing
+    assert "fit of two models" not in capsys.readouterr().out
     assert f"figures:{tmp_path}" in text.replace(" ", "")

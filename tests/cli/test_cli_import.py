@@ -67,7 +67,7 @@ def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
     assert [model["accuracy"] for model in document["models"]] == [None, None]
     succeed("label", out, "--n", 8, "--out", tmp_path / "to_label.csv")
     wide = FILES / "wide" / "table.csv"
-    assert "8 queries" in succeed("import", wide, "--wide", "--out", out)
+    assert "8 queries" in succeed("import", wide, "--format", "wide", "--out", out)
 
 
 def test_without_prices_the_next_command_asks_for_them(tmp_path):
@@ -95,7 +95,6 @@ def test_names_and_columns(tmp_path):
         (["--tokens", "12"], "such as 250,1"),
         (["--tokens", "-1,2"], "such as 250,1"),
         (["--right-from", "high"], "give a number such as 0.5, 7 or 80%"),
-        (["--wide", "--format", "helm"], "is of the format wide, not helm"),
     ],
 )
 def test_usage_errors(options, says, tmp_path):

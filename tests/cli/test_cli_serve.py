@@ -10,7 +10,7 @@ import pytest
 from command_line import run
 from gateway_service import make_policy
 
-from rcjax.cli.serve import _Announcement
+from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.lineup import Clients, read_lineup
 from rcjax.serving.gateway.processes import Address
@@ -172,7 +172,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
     settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
     lineup = read_lineup(settings, Clients(1.0))
     digest, names = lineup.policies["supp\x1bort"].digest, ["small", "middle", "large"]
-    _Announcement(settings, False)(Address("127.0.0.1", 8080), lineup)
+    _announce(settings, False, Address("127.0.0.1", 8080), lineup)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
@@ -182,7 +182,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         "    shadow: 5 % of its queries also to large, small, middle",
     ]
     assert not told.out
-    _Announcement(settings, True)(Address("127.0.0.1", 8080), lineup)
+    _announce(settings, True, Address("127.0.0.1", 8080), lineup)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",
