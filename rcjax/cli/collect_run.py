@@ -66,71 +66,50 @@ def run_collection(collection: Collection) -> None:
 
 
 async def _work(collection: Collection) -> dict[str, Any]:
-    """The estimate, and unless that is all, the run."""
+    """The estimate, and unless that is all, the run, which begins with the answers that are there.
+
+    Raises LogError where some of them are to something else than is asked now.
+    """
+    from rcjax.cli.collect_tables import show_estimate
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.plan import Crew
+    from rcjax.collecting.changes import changes, refuse, set_aside
+    from rcjax.collecting.plan import Crew, assume_signals
     from rcjax.collecting.purse import Purse
 
-    purse = Purse(collection.plan.budget)
-    crew = Crew(collection.plan, purse)
+    out, questions = collection.out, collection.questions
+    crew = Crew(collection.plan, Purse(collection.plan.budget))
     try:
-        crew.graders.require(collection.questions)
-        if not collection.dry_run and collection.out is not None:
-            file = AnswerFile(collection.out)  # before anything is read in it: nobody else writes to it from here on
-            try:
-                return await _go_on(collection, crew, file)
-            finally:
+        crew.graders.require(questions)
+        # Before anything is read in it: nobody else writes to it from here on.
+        file = None if collection.dry_run or out is None else AnswerFile(out)
+        try:
+            there = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
+            differing = [] if out is None else changes(assume_signals(crew, questions, there), questions, there)
+            if out is not None and not collection.again:
+                refuse(differing, out)
+            answers = set_aside(there, differing)
+            crew.purse.spent = answers.spent
+            document = _estimated(collection, crew, answers)
+            if file is None:
+                return document
+            if not collection.as_json:
+                show_estimate(document, before=True)
+            for change in differing:
+                file.write(change.set_aside)
+            came = await _ask(collection, crew, file)
+            return document | came | {"notes": document["notes"] + came["notes"]}
+        finally:
+            if file is not None:
                 file.close()
-        there = AnswerRows() if collection.out is None else read_answer_file(collection.out)
-        return _estimated(collection, crew, _holding(collection, crew, there))
     finally:
         await crew.close()
 
 
-async def _go_on(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
-    """The estimate, then the run, which begins with the answers that are there."""
-    from rcjax.cli.collect_tables import show_estimate
-
-    answers = _holding(collection, crew, file.answers)
-    document = _estimated(collection, crew, answers)
-    if not collection.as_json:
-        show_estimate(document, before=True)
-    _set_aside(collection, crew, file)
-    crew.purse.spent = file.answers.spent
-    came = await _ask(collection, crew, file)
-    return document | came | {"notes": document["notes"] + came["notes"]}
-
-
-def _holding(collection: Collection, crew: Crew, answers: AnswerRows) -> AnswerRows:
-    """The answers that the run begins with. Raises LogError where some are to something else than is asked now."""
-    from rcjax.collecting.changes import changes, refuse, set_aside
-    from rcjax.collecting.plan import assume_signals
-
-    if collection.out is None:
-        return answers
-    differing = changes(assume_signals(crew, collection.questions, answers), collection.questions, answers)
-    if not collection.again:
-        refuse(differing, collection.out)
-    return set_aside(answers, differing)
-
-
-def _set_aside(collection: Collection, crew: Crew, file: AnswerFile) -> None:
-    """Write down which answers are asked for anew."""
-    from rcjax.collecting.changes import changes
-    from rcjax.collecting.plan import assume_signals
-
-    if not collection.again:
-        return
-    asked = assume_signals(crew, collection.questions, file.answers)
-    for change in changes(asked, collection.questions, file.answers):
-        file.write(change.set_aside)
-
-
 def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
+    """What is left to ask, and what that will cost."""
     from rcjax.collecting.estimate import estimate
     from rcjax.collecting.plan import assume_signals
 
-    crew.purse.spent = answers.spent
     assumed = assume_signals(crew, collection.questions, answers)
     estimates = [estimate(asked, collection.questions, answers, crew.judge_of) for asked in assumed]
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]

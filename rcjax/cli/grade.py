@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
-    from rcjax.collecting.regrade import Regrading
+    from rcjax.collecting.regrade import Manner, Regrading
     from rcjax.collecting.service_log import ShadowCalls
 
 
@@ -99,7 +98,12 @@ def grade(
         inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
         require_distinct([("--out", None if shadow is None else target)], inputs)
         require_writable(target)
+        import asyncio  # which takes long to import
+
+        from rcjax.cli.collect_tables import show_grading
+        from rcjax.cli.console import HowFar, busy
         from rcjax.collecting.plan import Plan
+        from rcjax.collecting.regrade import Manner
         from rcjax.serving.models_file import read_models
 
         require_plausible_models(models, really)
@@ -111,22 +115,14 @@ def grade(
             asked = _asked(questions, shadow, file, reference)
             calls, without = _gradable(answers.name, shadow, asked, reference, graders)
             counts = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
-            _run(_Command(plan, file, asked, into, reference, again, calls, counts, json_))
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """What `rcjax grade` was told to do."""
-
-    plan: Plan
-    file: AnswerFile
-    questions: dict[str, Question]
-    into: str
-    against: str | None
-    again: bool
-    calls: Collection[str] | None
-    counts: dict[str, Any]
-    as_json: bool
+            far = HowFar()
+            manner = Manner(into, again, reference, calls, watch=far.note)
+            with busy("grading", how_far=far), terminable():
+                regraded, notes = asyncio.run(_grade(plan, file, asked, manner))
+            document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agree")}
+            document |= {"without_verdict": regraded.without, "spent": float(regraded.spent), "notes": notes} | counts
+            document |= {} if regraded.apart is None else {"apart": regraded.apart}
+            conclude(document, partial(show_grading, document, file.path), as_json=json_, problem=regraded.problem)
 
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
@@ -193,42 +189,19 @@ def _gradable(
     return calls, without
 
 
-def _run(command: _Command) -> None:
-    import asyncio  # which takes long to import
-
-    from rcjax.cli.collect_tables import show_grading
-
-    with terminable():
-        regraded, notes = asyncio.run(_grade(command))
-    document = {
-        "graded": regraded.graded,
-        "changed": regraded.changed,
-        "without_verdict": regraded.without,
-        "labelled": regraded.labelled,
-        "agree": regraded.agree,
-        "spent": float(regraded.spent),
-        "notes": notes,
-    } | command.counts
-    document |= {} if regraded.apart is None else {"apart": regraded.apart}
-    show = partial(show_grading, document, command.file.path)
-    conclude(document, show, as_json=command.as_json, problem=regraded.problem)
-
-
-async def _grade(command: _Command) -> tuple[Regrading, list[str]]:
+async def _grade(
+    plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
+) -> tuple[Regrading, list[str]]:
     """(what has changed, what is to be said of judges)."""
-    from rcjax.cli.console import HowFar, busy
     from rcjax.collecting.plan import Crew
     from rcjax.collecting.purse import Purse
-    from rcjax.collecting.regrade import Manner, regrade
+    from rcjax.collecting.regrade import regrade
 
-    purse = Purse(command.plan.budget)
-    crew = Crew(command.plan, purse)
+    purse = Purse(plan.budget)
+    crew = Crew(plan, purse)
     try:
-        crew.graders.require(command.questions.values())
-        far = HowFar()
-        with busy("grading", how_far=far):
-            manner = Manner(command.into, command.again, command.against, command.calls, watch=far.note)
-            regraded = await regrade(command.file, command.questions, crew.graders, purse, manner)
+        crew.graders.require(questions.values())
+        regraded = await regrade(file, questions, crew.graders, purse, manner)
         return regraded, [*crew.graders.remarks(), *regraded.remarks]
     finally:
         await crew.close()

@@ -26,7 +26,8 @@ class LongHelp(TyperCommand):
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Print the help, without what only `--help-all` shows, unless it is that."""
-        rest = [each for each in self.params if getattr(each, "rich_help_panel", None) not in _SHORT]
+        long = any(each.name == "help_all" for each in self.params)
+        rest = [each for each in self.params if long and getattr(each, "rich_help_panel", None) not in _SHORT]
         for each in rest:
             each.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)

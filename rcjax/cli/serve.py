@@ -154,42 +154,12 @@ def _require_file(path: Path, advice: str) -> None:
 
 def _announce(settings: Settings, as_json: bool, address: Address, lineup: Lineup) -> None:
     """Say that the service takes connections, and where shadow queries cannot be asked of a policy's reference."""
-    from rcjax.policy.reference import recorded_reference
+    from rcjax.policy.counted import recorded_reference
 
-<<<<<<< HEAD
-    def __init__(self, settings: Settings, as_json: bool) -> None:
-        self._settings, self._as_json = settings, as_json
-
-    def __call__(self, address: Address, lineup: Lineup) -> None:
-        for name, served in lineup.policies.items():
-            self._tell_reference(name, served.policy, lineup)
-        if self._as_json:
-            policies = {
-                name: {
-                    "models": list(served.policy.models),
-                    "policy_hash": served.digest,
-                    "passing": served.passing,
-                    "shadow": list(served.shadowed),
-                }
-                for name, served in lineup.policies.items()
-            }
-            print_json({"url": address.url, "policies": policies, "models": list(lineup.models)})
-        else:
-            _show(address.url, lineup.policies, self._settings.shadow)
-
-    def _tell_reference(self, name: str, policy: Any, lineup: Lineup) -> None:
-        """A line where shadow queries cannot be asked of the model that the policy is compared with."""
-        from rcjax.policy.counted import recorded_reference
-
-        reference = recorded_reference(policy.provenance)
-        if self._settings.shadow and reference is not None and reference.model not in lineup.models:
-            what = f"{self._settings.models.name} has no table for {reference.model}, the reference of policy {name}"
-=======
     for name, served in lineup.policies.items():
         reference = recorded_reference(served.policy.provenance)
         if settings.shadow and reference is not None and reference.model not in lineup.models:
             what = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
->>>>>>> 91a5a42c (diagnose shows what concerns the policies at hand; options of a reading stand in its record; --wide is --format wide; a label's way back, a sweep's progress and an announcement use what exists)
             warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if as_json:
         policies = {

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _MOST_TOLD = 5  # logs that were left out
 
 
+_ELSEWHERE = "Other processes and hosts"
+
+
 class ClusterKind(StrEnum):
     """Where a sweep runs, if not on the devices of its own processes."""
 
@@ -46,16 +49,32 @@ def sweep(
     ] = False,
     coordinator: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Sweep with other processes: where the first one listens, or `auto`."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Sweep with other processes: where the first one listens, or `auto`.",
+            rich_help_panel=_ELSEWHERE,
+        ),
     ] = None,
-    processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes there are.")] = None,
-    process: Annotated[int | None, typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many processes there are.", rich_help_panel=_ELSEWHERE)
+    ] = None,
+    process: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.", rich_help_panel=_ELSEWHERE),
+    ] = None,
     on: Annotated[
-        ClusterKind | None, typer.Option(help="Solve on a Ray cluster that exists, a batch on each core or GPU.")
+        ClusterKind | None,
+        typer.Option(
+            help="Solve on a Ray cluster that exists, a batch on each core or GPU.", rich_help_panel=_ELSEWHERE
+        ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="The head of the Ray cluster. [default: RAY_ADDRESS, or the one here]"),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The head of the Ray cluster. [default: RAY_ADDRESS, or the one here]",
+            rich_help_panel=_ELSEWHERE,
+        ),
     ] = None,
     really: Really = False,
     json_: AsJson = False,
