@@ -107,7 +107,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
     else:
         screen.print("(--explain says what the figures are)")
     for remark in facts["remarks"]:
-        hang(screen, "-", remark)
+        hang(screen, "note", remark)
     if alarms:
         next_step(screen, "tune again, where what is said above does not mend it", retune)
     elif any(check["verdict"] == "doubtful" for check in checks):

@@ -171,7 +171,11 @@ def show_retuning(
         columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
         did = replayed_facts(replays[name], money, noun) if replays[name] else {"": []}
         *_, columns[f"{name},\non these"] = did.values()
-    screen.print(facts_table(columns, money))
+    brief = {  # rungs of two ladders do not compare, and intervals have no room
+        name: [fact._replace(interval=None) for fact in column if fact.unit != "rung"]
+        for name, column in columns.items()
+    }
+    screen.print(facts_table(brief, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
     gain = document["gain"]
     if gain and gain["loss"] > 0:

@@ -7,6 +7,7 @@ import pytest
 from call_samples import call, write
 from command_line import rows_of, run, write_log
 
+from rcjax.cli.inputs import at_traffic_of
 from rcjax.cli.options import spread
 from rcjax.policy import load_policy
 from rcjax.policy.following import Period
@@ -24,13 +25,28 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_in_it(folder):
+@pytest.fixture(scope="module")
+def calls(folder):
+    """The log of a service: 300 queries a day, of which two in three were asked of two models."""
+    path = folder / "calls.jsonl"
+    times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=i / 300) for i in range(601)]
+    calls = [call(i, "small", time=time.isoformat(), billed=Billed("policy", "a")) for i, time in enumerate(times)]
+    write(path, *calls, *(replace(one, billed=Billed("policy", "a", 2)) for i, one in enumerate(calls) if i % 3))
+    return path
+
+
+def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_in_it(folder, calls):
     out = folder / "policy.json"
     options = ("--budget", "$70/Month", "--queries", "1e6/month", "--no-bands", "--out", out)
     result = run("tune", folder / "log.csv", "--task", "choice", *options)
     shown = " ".join(result.stdout.split())
     assert "Policy for your target (at most $70 a month)" in shown, result.stderr
     assert "a service keeps to $70 a month (UTC); large alone costs $" in shown
+    follows, (told,) = at_traffic_of(folder / "fresh.csv", load_policy(out))  # no log of a service
+    assert (follows.budget, told.endswith("32,854 queries a day that it was tuned for")) == (pytest.approx(7e-5), True)
+    follows, (told,) = at_traffic_of(calls, load_policy(out))
+    assert follows.budget == pytest.approx(70 / (300 * 365.25 / 12))
+    assert told.endswith("at the 300 queries a day of this log")
     before = load_policy(out).followed(follows=False, period=Period(70.0, "month"))
     before.save(out)
     run("retune", out, folder / "fresh.csv", "--out", out, "--no-bands", "--anyway")
@@ -54,12 +70,7 @@ def test_what_does_not_go_together_is_told(folder):
         assert (result.exit_code, said in " ".join(result.stderr.replace("│", " ").split())) == (2, True), line
 
 
-def test_the_queries_of_a_service_are_counted_in_its_log(tmp_path):
-    """300 a day, of which two in three were asked of two models."""
-    path = tmp_path / "calls.jsonl"
-    times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=i / 300) for i in range(601)]
-    calls = [call(i, "small", time=time.isoformat(), billed=Billed("policy", "a")) for i, time in enumerate(times)]
-    write(path, *calls, *(replace(one, billed=Billed("policy", "a", 2)) for i, one in enumerate(calls) if i % 3))
+def test_the_queries_of_a_service_are_counted_in_its_log(calls):
     period = Period(3.0, "day")
-    spec = spread(Spec(), period, None, path)
+    spec = spread(Spec(), period, None, calls)
     assert (spec.budget, spec.period) == (pytest.approx(0.01), period)
