@@ -1,9 +1,8 @@
 """What people type as options of the command line: files, money, shares, names."""
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -133,13 +132,6 @@ def as_period(spec: Spec) -> str:
     return f"--budget {money:.10g}/{every} --queries {money / spec.budget:.10g}/{every}"
 
 
-class Task(StrEnum):
-    """What the models did."""
-
-    generation = "generation"
-    choice = "choice"
-
-
 @dataclass(frozen=True)
 class Reading:
     """How a log is read, as the command line says it."""
@@ -191,8 +183,9 @@ class Reading:
         ),
     ] = None
     task: Annotated[
-        Task, typer.Option("--task", help="What the models did: wrote text, or picked a choice.", rich_help_panel=READ)
-    ] = Task.generation
+        Literal["generation", "choice"],
+        typer.Option("--task", help="What the models did: wrote text, or picked a choice.", rich_help_panel=READ),
+    ] = "generation"
     models: Annotated[
         Any,
         typer.Option(
@@ -213,12 +206,12 @@ class Reading:
         """What `read_log` takes, except the models; a usage error for what needs a reference."""
         reference = _reference(self.reference, self.same)
         given = {"prices": self.prices, "labels": self.labels, "answers": self.answers, "reference": reference}
-        return given | {"task": self.task.value} | ({} if self.score_max is None else {"score_max": self.score_max})
+        return given | {"task": self.task} | ({} if self.score_max is None else {"score_max": self.score_max})
 
     def as_options(self) -> dict[str, Any]:
         """The same as options of a command that is to read the log alike."""
         files = {"prices": self.prices, "labels": self.labels, "answers": self.answers}
-        task = None if self.task == Task.generation else self.task
+        task = None if self.task == "generation" else self.task
         counted = {"task": task, "reference": self.reference, "same": self.same}
         score = None if self.score_max is None else f"{self.score_max:g}"
         return files | counted | {"score-max": score, "models": self.models and ",".join(self.models)}

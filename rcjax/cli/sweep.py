@@ -6,9 +6,8 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,12 +25,6 @@ _MOST_TOLD = 5  # logs that were left out
 
 
 _ELSEWHERE = "Other processes and hosts"
-
-
-class ClusterKind(StrEnum):
-    """Where a sweep runs, if not on the devices of its own processes."""
-
-    ray = "ray"
 
 
 def sweep(
@@ -63,7 +56,7 @@ def sweep(
         typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.", rich_help_panel=_ELSEWHERE),
     ] = None,
     on: Annotated[
-        ClusterKind | None,
+        Literal["ray"] | None,
         typer.Option(
             help="Solve on a Ray cluster that exists, a batch on each core or GPU.", rich_help_panel=_ELSEWHERE
         ),
@@ -142,7 +135,7 @@ def _join(coordinator: str | None, processes: int | None, process: int | None) -
         jax.distributed.initialize(coordinator, processes, process)
 
 
-def _leave_to_ray(on: ClusterKind | None, others: Mapping[str, Any]) -> None:
+def _leave_to_ray(on: str | None, others: Mapping[str, Any]) -> None:
     """This process only reads and writes; ValueError without Ray, a usage error with what says where else to solve."""
     if on is None:
         raise typer.BadParameter("is that of a Ray cluster: give --on ray too", param_hint="--address")
