@@ -88,8 +88,9 @@ def show_policy(
     if verdict:
         screen.print("What to do", style="bold")
         screen.print(Padding(verdict, (0, 2)))
+    expected = policy["expected"]
     rival = _best_alone(rows, target)
-    if rival is not None:
+    if rival is not None and expected.get("abstention") is None:  # models alone answer everything
         figures = f"{percent(1 - rival['accuracy'])} {counted.noun} at ${money.show(rival['cost'])}"
         hang(screen, "alone", f"{rival['model']}: {figures}, the best single model for your target")
     for note in notes:
@@ -100,10 +101,12 @@ def show_policy(
     for line in cascade_lines(policy):
         screen.print(line)
     screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
-    expected = policy["expected"]
-    level = expected.get("level")
+    level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
-    screen.print(facts_table({"expected": [*facts(expected, money, counted.noun)]}, money, head))
+    screen.print(facts_table({"expected": figures}, money, head))
+    for fact in figures:
+        if fact.why:
+            hang(screen, "note", f"{fact.label}: {fact.why}")
     if period is not None:
         dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
         alone = f"{dearest['model']} alone costs ${figure(queries * dearest['cost'])}"
