@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from command_line import run, succeed, write_folder
+from command_line import succeed, write_folder
 
 import rcjax
 
@@ -14,18 +14,6 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("logs"))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--cascade", "all", "--abstain-price", "2"], "is more than 1"),
-    ],
-)
-def test_usage(options, message):
-    result = run("tune", "log.csv", *options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
 @pytest.mark.thorough
