@@ -27,18 +27,15 @@ _FEW = 4  # of so many checks one is unclear, from which on a log is too small t
 
 
 @shown
-def show_diagnosis(
-    document: Mapping[str, Any], *, by_model: bool = False, every: bool = False, plots: Path | None = None
-) -> None:
-    """Print a diagnosis (its JSON form): whether the promise holds, what to do, then the checks, or `every` check.
+def show_diagnosis(document: Mapping[str, Any], *, every: bool = False, plots: Path | None = None) -> None:
+    """Print a diagnosis (its JSON form): whether the promise holds, what to do, then the checks.
 
-    Unless policies were found by the model (`by_model`), or `every` check is wanted, those of the model alone are left
-    out.
+    Checks that say nothing of the policies at hand are left out, unless `every` check is wanted.
     """
-    from rcjax.diagnostics.verdicts import SCOPES, describe_gaps  # which imports JAX
+    from rcjax.diagnostics.verdicts import MODELLED, describe_gaps  # which imports JAX
 
     screen, noun, whole = Screen(), document["counted"], document["checks"]
-    checks = [check for check in whole if every or by_model or SCOPES[check["name"]] != "modelled"]
+    checks = [check for check in whole if every or check["affects"] != MODELLED]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")

@@ -78,9 +78,7 @@ def diagnose(
             with steps("drawing"):
                 problem = attempt(lambda: save_plots(diagnosis, model, judged, plots, written))
         document = diagnosis.to_json()
-        show = partial(
-            show_diagnosis, document, by_model=cascade is not None, every=every, plots=None if problem else plots
-        )
+        show = partial(show_diagnosis, document, every=every, plots=None if problem else plots)
         files = {"plots": [str(path) for path in written]} if plots else {}
         conclude(document | files, show, as_json=json_, problem=problem)
 

@@ -10,6 +10,7 @@ import rcjax
 from rcjax.cli.app import app
 from rcjax.cli.check_tables import show_diagnosis
 from rcjax.diagnostics import LIMITS
+from rcjax.diagnostics.verdicts import MODELLED
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 #: Those of test_diagnosis, so that its programmes serve here.
@@ -131,7 +132,7 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
         ("copula", "a & b", 0.5, "bad"),
         remarks=["a remark"],
     )
-    show_diagnosis(found, by_model=True, plots=tmp_path)
+    show_diagnosis(found, plots=tmp_path)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
     assert "fit of two models 1 50.0 % ≤ 3.0 %" in lines
@@ -142,6 +143,7 @@ def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
         "doubtful advice on b; likewise c (5.0 %), d (–) (affects every policy)"
     )
     assert "note a remark note p-values of the fit are from 500 of the queries" in text
+    found["checks"][-1]["affects"] = MODELLED
     show_diagnosis(found)  # of policies by the labels, the fit of a copula says nothing
     assert "fit of two models" not in capsys.readouterr().out
     assert f"figures:{tmp_path}" in text.replace(" ", "")
