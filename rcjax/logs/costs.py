@@ -85,30 +85,23 @@ def _tokens(rows: Rows) -> Tokens:
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
 
-def mend(cost: np.ndarray) -> int:
-    """Give costs of 0 beside others, all of one model, the mean of these, which leaves them out of it; how many.
+def mend_all(models: Sequence[Any], costs: Sequence[float]) -> tuple[np.ndarray, Lost]:
+    """(the costs, in which 0 beside others of the same model is the mean of these, how many such there are, by model).
 
     A model all of whose answers cost 0 is free.
 
-    >>> cost = np.array([0.0, 2.0, 4.0])
-    >>> mend(cost), cost.tolist(), mend(np.zeros(3))
-    (1, [3.0, 2.0, 4.0], 0)
+    >>> costs, lost = mend_all(["a", "a", "a", "b"], [0.0, 2.0, 4.0, 0.0])
+    >>> costs.tolist(), lost
+    ([3.0, 2.0, 4.0, 0.0], {'a': (1, 3), 'b': (0, 1)})
     """
-    lost = cost == 0
-    if lost.all() or not lost.any():
-        return 0
-    cost[lost] = math.fsum(cost) / (len(cost) - lost.sum())  # exact: the order of the rows is nothing to it
-    return int(lost.sum())
-
-
-def mend_all(models: Sequence[Any], costs: Sequence[float]) -> tuple[np.ndarray, Lost]:
-    """(the costs, in which those that were lost are the mean of others of their model; how many were, by model)."""
     by_model, mended, lost = np.asarray(models), np.array(costs, float), {}
     for model in dict.fromkeys(models):
         own = by_model == model
-        cost = mended[own]
-        lost[model] = mend(cost), len(cost)
-        mended[own] = cost
+        gone = own & (mended == 0)
+        few, every = int(gone.sum()), int(own.sum())
+        lost[model] = (few if few < every else 0), every
+        if 0 < few < every:
+            mended[gone] = math.fsum(mended[own]) / (every - few)  # exact: the order of the rows is nothing to it
     return mended, lost
 
 

@@ -49,7 +49,7 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
         name = path.name
         require_file(path, (".toml", ".json"))
         content = _parsed(path)
-    rates = price_list(content, name, _LEAST, MOST)
+    rates = price_list(content, name)
     if rates is not None:
         return rates
     if not isinstance(content, Mapping) or not content:
@@ -158,18 +158,17 @@ class PriceList(dict[str, Price]):
     """Entries that have no prices per token of text."""
 
 
-def price_list(content: Any, name: str, least: float, most: float) -> PriceList | None:
+def price_list(content: Any, name: str) -> PriceList | None:
     """A list of LiteLLM or OpenRouter; None for what is neither.
 
     Args:
         content: what a JSON file holds.
         name: of the file, for messages.
-        least, most: the smallest price above 0 and the largest, in money per million tokens.
 
     Raises `LogError` for a list without any price per token.
 
     >>> spec = {"litellm_provider": "openai", "mode": "chat"}
-    >>> price_list({"a": {"input_cost_per_token": 1.5e-7, "output_cost_per_token": 6e-7} | spec}, "x.json", 1e-6, 1e18)
+    >>> price_list({"a": {"input_cost_per_token": 1.5e-7, "output_cost_per_token": 6e-7} | spec}, "x.json")
     {'a': Price(input=0.15, output=0.6, cached_input=None, cache_write=None)}
     """
     entries = _of_openrouter(content) or _of_litellm(content)
@@ -178,7 +177,7 @@ def price_list(content: Any, name: str, least: float, most: float) -> PriceList 
     prices, passed_over = PriceList(), set[str]()
     for entry, told in entries.items():
         numbers = (_per_million(price) for price in told)
-        price = Price(*(n if n is not None and (n == 0 or least <= n <= most) else None for n in numbers))
+        price = Price(*(n if n is not None and (n == 0 or _LEAST <= n <= MOST) else None for n in numbers))
         if None in price[:2]:
             passed_over.add(entry)
         else:

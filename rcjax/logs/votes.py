@@ -40,9 +40,9 @@ def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
         frame: answers as `rcjax.logs.answers.Answers` has them, those to a query in order.
         models: how many there are.
 
-    >>> answers = {"model": [0] * 3, "query": [0] * 3, "answer": [7, 7, 5], "cost": [1.0, 1.0, 2.0]}
-    >>> frame = pl.DataFrame(answers | {"logprob": [-0.1, -0.2, -0.4], "correct": [1.0, 1.0, 0.0]})
-    >>> vote, numbers = voted(pl.concat([frame, frame.with_columns(query=1)]), 1)
+    >>> answers = {"model": [0] * 6, "query": [0] * 3 + [1] * 3, "answer": [7, 7, 5] * 2, "cost": [1.0, 1.0, 2.0] * 2}
+    >>> frame = pl.DataFrame(answers | {"logprob": [-0.1, -0.2, -0.4] * 2, "correct": [1.0, 1.0, 0.0] * 2})
+    >>> vote, numbers = voted(frame, 1)
     >>> numbers, round(math.exp(vote["logprob"][0]), 4), vote["correct"][0], vote["cost"][0], vote["answer"][0]
     ([3], 0.6667, 1.0, 4.0, 7)
     """
