@@ -22,9 +22,8 @@ CHECK = Check("python:of_a_test:by_word")
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        running_checks, "Workers", lambda name, most=2: Workers(name, 2)
-    )  # each is a process that imports much
+    # Each is a process that imports much.
+    monkeypatch.setattr(running_checks, "Workers", lambda name, most=2: Workers(name, 2))
     write_checks(tmp_path)
     return tmp_path
 
