@@ -34,7 +34,7 @@ SECTIONS = {
     ],
     "How a log is tuned": ["Reference", "Scores", "Spec"],
     "What is deployed": ["Policy", "Ladder", "load_policy"],
-    "In service": ["Cascade", "CascadeError", "CallLog", "retune", "Retuned"],
+    "In service": ["Cascade", "CascadeError", "CallLog", "retune"],
     "The fitted model": [
         "fit",
         "fit_copula",

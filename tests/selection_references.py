@@ -91,20 +91,22 @@ def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 
 
 
 def judge(confidence, crossed, correct, present, charge, blend=(3 / 8, 3 / 8)):
-    """[(first, second, threshold, error, cost)] of all single models and pairs, by loops over the definition.
+    """[(first, second, threshold, error, cost, counted)] of all single models and pairs, by loops over the definition.
 
     crossed[i, j] (n,) is the probability that j is right, by the confidence of i; charge is (n, k) or (k,).
     """
     k = confidence.shape[1]
     spent = np.broadcast_to(charge, confidence.shape)
-    alone = [(1 - correct[here, j].mean(), spent[here, j].mean()) for j, here in enumerate(present.T) if here.any()]
-    found = [(j, j, 0.0, *figures) for j, figures in zip(np.flatnonzero(present.any(0)).tolist(), alone, strict=True)]
+    found = []
+    for j in np.flatnonzero(present.any(0)).tolist():
+        error = 1 - correct[present[:, j], j].mean()
+        found.append((j, j, 0.0, error, spent[present[:, j], j].mean(), error))
     for i, j in itertools.combinations(range(k), 2):
         for low, high in itertools.pairwise(np.unique(confidence[present[:, i] & present[:, j], i])):
             threshold = (low + high) / 2
             passed = (confidence[:, i] <= threshold).astype(float)
-            error, cost, *_ = figures_of_pair((confidence, crossed, correct, present, charge), i, j, passed, blend)
-            found.append((i, j, threshold, error, cost))
+            rows = confidence, crossed, correct, present, charge
+            found.append((i, j, threshold, *figures_of_pair(rows, i, j, passed, blend)))
     return found
 
 

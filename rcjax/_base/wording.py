@@ -170,40 +170,60 @@ def between(ends: Sequence[float]) -> str:
     return "–".join(f"{100 * end:.1f}" for end in ends)
 
 
-def describe_cascade(point: Mapping[str, Any], width: int = 10**6) -> str:
-    """Put a point of a frontier's JSON form into words, in lines of at most `width` where that can be.
+def describe_cascade(policy: Mapping[str, Any], width: int = 10**6) -> str:
+    """Put a policy's JSON form, or a point of a frontier's, into words, in lines of at most `width` where that can be.
 
-    >>> describe_cascade({"models": ["small", "large"], "thresholds": {"small": 0.62, "large": 0.0}})
-    'small >0.62 → large'
+    >>> last = [{"up_to": 1, "action": "answer"}]
+    >>> rules = {"a": [{"up_to": 0.62, "action": "ask", "model": "b"}, *last], "b": last}
+    >>> describe_cascade({"models": ["a", "b"], "rules": rules})
+    'a >0.62 → b'
 
     A model whose answer is kept where an earlier one said the same:
 
-    >>> point = {"models": ["a", "b", "c"], "thresholds": {"a": 0.62, "b": 0.4, "c": 0.0}}
-    >>> describe_cascade(point | {"agreements": {"b": {"earlier": "a", "model": "c"}}})
+    >>> rules = rules | {"b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
+    >>> agreements = {"b": {"earlier": "a", "model": "c"}}
+    >>> describe_cascade({"models": ["a", "b", "c"], "rules": rules, "agreements": agreements})
     'a >0.62 → b, agree? → c'
 
     What a model refuses to answer is told behind its name.
 
-    >>> refusing = {"thresholds": {"small": 0.62, "large": 0.7}, "refusals": {"small": 0.2, "large": 0.7}}
-    >>> describe_cascade({"models": ["small", "large"]} | refusing)
-    'small >0.62 (refuses ≤0.20) → large (refuses ≤0.70)'
+    >>> refusing = {"a": [{"up_to": 0.2, "action": "abstain"}, *last]}
+    >>> describe_cascade({"models": ["a"], "rules": refusing})
+    'a (refuses ≤0.20)'
     """
-    names, agreements = list(point["models"]), point.get("agreements") or {}
-    if point.get("thresholds"):
-        cuts, refusals = point["thresholds"], point.get("refusals", {})
-        always = {name for name in names if name in agreements or (agreements and cuts[name] >= 1)}
-        pieces = [name if name in always else f"{name} >{threshold(cuts[name])}" for name in names[:-1]]
-        refused = [0.0 if name in agreements else refusals.get(name, 0.0) for name in names]
-        parts = zip([*pieces, *names[-1:]], refused, strict=True)
-        steps = [f"{one} (refuses ≤{threshold(low)})" if low > 0 else one for one, low in parts]
-        steps = [one + _agreeing(agreements.get(name)) for name, one in zip(names, steps, strict=True)]
-        return _wrap(steps, _ARROW, width)
-    return "\n".join(_describe_rules(name, point["rules"][name], width, agreements.get(name)) for name in names)
+    names, agreements, rules = _asked(policy), policy.get("agreements") or {}, policy["rules"]
+    if is_chain(policy):
+        return _wrap([_step(name, rules[name], agreements) for name in names], _ARROW, width)
+    return "\n".join(_describe_rules(name, rules[name], width, agreements.get(name)) for name in names)
 
 
-def _agreeing(agreement: Mapping[str, Any] | None) -> str:
-    """What follows the name of a model that goes by agreement with the one before it."""
-    return "" if agreement is None else ", agree?"
+def is_chain(policy: Mapping[str, Any]) -> bool:
+    """Whether each model that is asked refuses, then asks the next one, then answers, by one confidence each."""
+    names = _asked(policy)
+    for name, following in zip(names, [*names[1:], None], strict=True):
+        acts = [(rule["action"], rule.get("model")) for rule in policy["rules"][name]]
+        asks = [[("ask", following)], [("ask", following), ("answer", None)]]
+        if acts[acts[0][0] == "abstain" :] not in (asks if following else [[("answer", None)]]):
+            return False
+    return True
+
+
+def _asked(policy: Mapping[str, Any]) -> list[str]:
+    """The models that some query goes to, in order: a rung also names those that only its segments ask."""
+    asked, agreements = {*policy["models"][:1]}, policy.get("agreements") or {}
+    for name in policy["models"]:
+        if name in asked:
+            asked |= {rule.get("model") for rule in policy["rules"][name]} | {agreements.get(name, {}).get("model")}
+    return [name for name in policy["models"] if name in asked]
+
+
+def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:
+    """One model of a chain: above which confidence it answers, and what it refuses."""
+    cut = next((rule["up_to"] for rule in rules if rule["action"] == "ask"), None)
+    words = name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{threshold(cut)}"
+    if rules[0]["action"] == "abstain" and name not in agreements:
+        words += f" (refuses ≤{threshold(rules[0]['up_to'])})"
+    return f"{words}, agree?" if name in agreements else words
 
 
 def _describe_rules(

@@ -192,32 +192,6 @@ def show_retuning(
         next_step(screen, "the same command with --out writes the new policy")
 
 
-def _point(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy's JSON form as a point of a frontier: thresholds where each model has one, else rules."""
-    names, compared = _asked(policy), {"agreements": policy.get("agreements", {})}
-    cuts = {}
-    for name, following in zip(names, [*names[1:], None], strict=True):
-        rules = policy["rules"][name]
-        acts = [(rule["action"], rule.get("model")) for rule in rules]
-        if compared["agreements"] and acts == [("ask", following)]:  # always, so that answers can be compared
-            cuts[name] = 1.0
-            continue
-        if acts != [*[("ask", following)] * bool(following), ("answer", None)]:
-            return {"models": names, "rules": {name: policy["rules"][name] for name in names}, **compared}
-        cuts[name] = rules[0]["up_to"] if following else 0.0
-    return {"models": names, "thresholds": cuts, **compared}
-
-
-def _asked(policy: Mapping[str, Any]) -> list[str]:
-    """The models that some query goes to, in order: a rung also names those that only its segments ask."""
-    asked = {*policy["models"][:1]}
-    for name in policy["models"]:
-        if name in asked:
-            asked |= {rule.get("model") for rule in policy["rules"][name]}
-            asked.add(policy.get("agreements", {}).get(name, {}).get("model"))
-    return [name for name in policy["models"] if name in asked]
-
-
 def _parts(policy: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
     """The policies, with their weights, of the JSON form of a policy or a ladder."""
     if "rungs" not in policy:
@@ -240,7 +214,7 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
         for segment, own in {"": part, **part.get("segments", {})}.items():
             others = "others" if part.get("segments") else ""
             words = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else others)))
-            first, *more = describe_cascade(_point(own), width=_TERMINAL - 4).split("\n")
+            first, *more = describe_cascade(own, width=_TERMINAL - 4).split("\n")
             whole = f"  {words}: {first}" if words else f"  {first}"
             fits = not more and len(whole) <= _TERMINAL
             lines += [whole] if fits else [f"  {words}:", *(f"    {line}" for line in (first, *more))]

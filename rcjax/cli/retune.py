@@ -59,24 +59,26 @@ def retune(
             fresh = read_for(old, log, how)
         with steps("tuning again"):
             retuned = rcjax.retune(old, fresh, bands=bands)
+            new = retuned.policy
+            assert new is not None  # as there is a target
         with steps("replaying both"):
             gain = held_out_gain(old, fresh)
             comparable = set(old.models) <= set(fresh.models)
             replays = {
                 name: plain_replay(subject, fresh) if name == "after" or comparable else None
-                for name, subject in (("before", old), ("after", retuned.policy))
+                for name, subject in (("before", old), ("after", new))
             }
-        reasons = why_not(old, retuned.policy, fresh, gain)
+        reasons = why_not(old, new, fresh, gain)
         untested = [f"whether it gains was not tested: {why_untested(old, fresh)[0]}"] if gain is None else []
         if out and reasons and not anyway:
             advice = "keep the policy in service, or write it all the same with --anyway"
             problem: Exception | None = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
         else:
-            problem = attempt(partial(retuned.policy.save, out)) if out else None
+            problem = attempt(partial(new.save, out)) if out else None
         written = None if problem else out
         document = {
             "before": old.to_json(),
-            "policy": retuned.policy.to_json(),
+            "policy": new.to_json(),
             "replayed": replays,
             "gain": None if gain is None else plain(gain.to_json()),
             "reasons_against": reasons,

@@ -9,7 +9,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.table import Table
 
-from rcjax._base.wording import Money, choose_unit, describe_cascade, figure, percent
+from rcjax._base.wording import Money, choose_unit, describe_cascade, figure, is_chain, percent
 from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, shown
@@ -185,7 +185,7 @@ def _frontier_table(
     table = make_table(*heads, numbers=len(heads))
     for column in table.columns:
         column.no_wrap = True
-    simple = all(point.get("thresholds") for point in points)
+    simple = all(map(is_chain, points))
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     # Where even one name has no room, it is folded, and no figure is cut.
     table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")

@@ -1,6 +1,7 @@
 """Does the promise hold on this log, and is the model right on it? Every check, its figures, and what to do."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
-from rcjax.tuning.overlap import overlap, warn_of_overlap
+from rcjax.tuning.overlap import OverlapWarning, overlap
 from rcjax.tuning.searches import searched_by
 
 if TYPE_CHECKING:
@@ -170,8 +171,9 @@ def diagnose(
     whole = log.select(model.models)
     log = _complete(whole)
     trained = is_training_log(model, whole)
-    if not trained:
-        warn_of_overlap(whole, overlap(whole, model if training is None else training))
+    if not trained and (shared := overlap(whole, model if training is None else training)):
+        what = f"{shared.describe()}, where it looks better than it is: judge by others"
+        warnings.warn(f"{whole.source}: {what}", OverlapWarning, stacklevel=2)
     held = held_out(model, whole, folds=trained, seed=seed)
     training = training or (whole if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from rcjax._base.wording import choose_unit, figure
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.targets import Target
 
@@ -41,9 +42,7 @@ def point_for(
     value, limit = target.value, target.value * (1 + 1e-9)
     if target.name == "budget":
         if not (cost <= limit).any():
-            raise InfeasibleError(
-                f"no cascade costs {value:.3g} or less per query; the cheapest costs {cost.min():.6g}"
-            )
+            raise InfeasibleError(too_dear(value, float(cost.min())))
         return int(np.lexsort((cost, np.where(cost <= limit, penalty, np.inf)))[0])
     if target.name == "max_error":
         if not (penalty <= limit).any():
@@ -52,3 +51,14 @@ def point_for(
             raise InfeasibleError(f"no cascade {counted.does(f'{value:.3%}')} or less; {best}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
+
+
+def too_dear(budget: float, cheapest: float) -> str:
+    """The message that no cascade keeps to a budget; both sums are money per query.
+
+    >>> too_dear(1e-6, 1.82154e-5)
+    'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
+    """
+    money = choose_unit([cheapest])
+    enough = figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
+    return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from rcjax._base.codec import written
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import part
@@ -17,10 +18,9 @@ from rcjax._core.json_values import plain
 from rcjax.frontier.bands import Bands, bands_to_json
 from rcjax.frontier.choosing import point_for
 from rcjax.frontier.hull import lower_hull, position_weights, thinned
-from rcjax.frontier.point_files import points_to_json
 from rcjax.frontier.points import Points
 from rcjax.frontier.policies import NEVER_REFUSE, Policies
-from rcjax.frontier.rule_arrays import agreements_of, rules
+from rcjax.frontier.rule_arrays import cascade_at
 from rcjax.frontier.searches import Chain, Search
 from rcjax.frontier.waiting_times import Seconds, money_per_call
 from rcjax.model.calibrated import Fitted
@@ -225,36 +225,32 @@ class Frontier:
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """The policy at one position of the frontier; its provenance records the `target` that it was chosen for."""
-        host, names = self._host(), self.models
-        lam = float(host["lam"][index])
-        asked = [int(j) for j in np.flatnonzero(host["members"][index])]
-        bounds, actions = host["bounds"][index], host["actions"][index]
+        cascade = cascade_at(self.models, self.policies.on_host(), index, self.compare or "text")
+        asked = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
-        costs = money_per_call(self.model)
-        prices = self.model.prices or {}
+        costs, prices = money_per_call(self.model), self.model.prices or {}
+        lam = float(self.lam[index])
+        price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
         return Policy(
-            models=tuple(names[j] for j in asked),
-            calibrations={names[j]: part(calibrators, j).deployed() for j in asked},
-            rules={names[j]: rules(names, j, bounds[j], actions[j]) for j in asked},
-            cost={names[j]: float(costs[j]) for j in asked},
-            prices={names[j]: prices[names[j]] for j in asked if names[j] in prices} or None,
+            **cascade,
+            calibrations={name: part(calibrators, j).deployed() for name, j in asked.items()},
+            cost={name: float(costs[j]) for name, j in asked.items()},
+            prices={name: prices[name] for name in asked if name in prices} or None,
             expected={
-                "error": float(host["error"][index]),
-                "cost": float(host["cost"][index]),
+                **self._figures(index),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
-                **self._refusing(index),
+                **price,
                 **self._interval(index),
                 **({} if self.seconds is None else self.seconds.to_json(index)),
             },
             provenance=describe_tuning(self, target),
-            agreements=agreements_of(names, host["agreements"], index, self.compare or "text"),
         )
 
-    def _refusing(self, index: int) -> dict[str, Any]:
-        if self.abstention is None:
-            return {}
-        return {"abstention": float(self.abstention[index]), "abstain_price": self.abstain_price}
+    def _figures(self, index: int) -> dict[str, float]:
+        """What is expected at one position, by name."""
+        figures = {"error": self.error, "cost": self.cost, "abstention": self.abstention}
+        return {name: float(column[index]) for name, column in figures.items() if column is not None}
 
     def _interval(self, index: int) -> dict[str, Any]:
         if self.bands is None:
@@ -267,7 +263,12 @@ class Frontier:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""
-        points = points_to_json(self.models, self._host())
+        policies, compare = self.policies.on_host(), self.compare or "text"
+        points = []
+        for index, (lam, status) in enumerate(zip(np.asarray(self.lam), np.asarray(self.status), strict=True)):
+            cascade = cascade_at(self.models, policies, index, compare)
+            figures = {"lam": float(lam), "status": int(status), **self._figures(index)}
+            points.append(figures | written({name: part for name, part in cascade.items() if part}))
         head: dict[str, Any] = {"search": plain(self.search), "chain": self.chain}
         if self.abstain_price is not None:
             head["abstain_price"] = self.abstain_price
@@ -277,8 +278,6 @@ class Frontier:
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         if self.seconds is not None:
             points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]
-        if self.policies.agreements is not None:
-            head["compare"] = self.compare or "text"
         return {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -287,12 +286,6 @@ class Frontier:
             "frontier": points,
             "model": self.model.to_json(),
         }
-
-    def _host(self) -> dict[str, Any]:
-        """The points as numpy's arrays by name, copied from the device once."""
-        figures = {name: getattr(self, name) for name in ("lam", "error", "cost", "status", "abstention")}
-        policies = {field.name: getattr(self.policies, field.name) for field in dataclasses.fields(self.policies)}
-        return jax.tree.map(np.asarray, figures | policies)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the frontier as JSON; never leaves a half-written file."""

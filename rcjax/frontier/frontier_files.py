@@ -3,22 +3,114 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base import json_checks as check
-from rcjax._base.codec import read
+from rcjax._base.codec import (
+    Amount,
+    Between,
+    Checked,
+    Filled,
+    Names,
+    Positive,
+    Record,
+    Share,
+    among,
+    check_fields,
+    read,
+)
+from rcjax._base.json_checks import require
 from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.point_files import FrontierFile, PointFile
-from rcjax.frontier.points import Points
-from rcjax.frontier.policies import ABSTAIN, NEVER_ANSWER, NEVER_REFUSE, Agreements, Policies
+from rcjax.frontier.points import Points, PointStatus
+from rcjax.frontier.rule_arrays import as_cascades, cascade_at, policies_of
+from rcjax.frontier.searches import Chain
 from rcjax.frontier.waiting_times import Seconds
 from rcjax.model.cascade_model import fitted_from_json
-from rcjax.policy.rules import Rule
+from rcjax.policy.rules import Agreement, Table, check_agreements, check_rules
+from rcjax.policy.spec import read_search
+
+_LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside [0, 1]
+
+
+_Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
+
+
+def _invertible(value: float, where: str) -> float:
+    return value if value == 0 else read(Positive, value, where)
+
+
+def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
+    require(ends[0] <= ends[1], where, "must have its lower end first", ends)
+    return ends
+
+
+_Interval = Annotated[tuple[float, float], Checked(_ordered)]
+
+
+@dataclasses.dataclass(frozen=True)
+class PointFile(Record):
+    """A point of a frontier: its figures, and its policy as policies have it."""
+
+    lam: Annotated[Amount, Checked(_invertible)]
+    cost: Amount
+    error: _Expected
+    status: Annotated[int, Between(0, max(PointStatus))]
+    models: Names
+    rules: Mapping[str, Table]
+    abstention: _Expected | None = None
+    agreements: Mapping[str, Agreement] = dataclasses.field(default_factory=dict)
+    error_interval: _Interval | None = None
+    cost_interval: _Interval | None = None
+    abstention_interval: _Interval | None = None
+    seconds: Amount | None = None
+    seconds_p95: Amount | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_agreements(self.agreements, "agreements", self.models)
+        check_rules(self.rules, "rules", self.models)
+
+
+def _certain(level: float, where: str) -> float:
+    require(0 < level < 1, where, "must lie between 0 and 1", level)
+    return level
+
+
+@dataclasses.dataclass(frozen=True)
+class BandsFile(Record):
+    """How the intervals of the points were made."""
+
+    level: Annotated[Share, Checked(_certain)]
+    replicates: Annotated[int, Between(1, 10**15)]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontierFile(Record):
+    """The file of a frontier, but for its model."""
+
+    models: Names
+    search: Annotated[Any, Checked(read_search)]
+    chain: Chain
+    frontier: Annotated[tuple[PointFile, ...], Filled]
+    abstain_price: Amount | None = None
+    bands: BandsFile | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        first = self.frontier[0]
+        alike = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
+        alike |= {"error_interval": self.bands, "cost_interval": self.bands}
+        for row, point in enumerate(self.frontier):
+            among(point.models, f"frontier[{row}].models", self.models)
+            for name, other in alike.items():
+                what = "must be there in all points or in none, and intervals where there are bands"
+                value = getattr(point, name)
+                require((value is None) == (other is None), f"frontier[{row}].{name}", what, value)
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
@@ -38,11 +130,11 @@ def frontier_from_json(data: Any) -> Frontier:
     check.require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
     frontier = make_frontier(
         model,
-        _points(model.models, file.frontier),
+        _points(model.models, file),
         search=file.search,
         chain=file.chain,
         abstain_price=file.abstain_price,
-        compare=file.compare,
+        compare=next((one.compare for point in file.frontier for one in point.agreements.values()), None),
     )
     bands = None if file.bands is None else _bands(file)
     return dataclasses.replace(frontier, seconds=_seconds(file.frontier), bands=bands)
@@ -62,54 +154,17 @@ def _seconds(points: Sequence[PointFile]) -> Seconds | None:
     return None if np.isnan(known).all() else Seconds(*known.T)
 
 
-def _points(models: tuple[str, ...], points: Sequence[PointFile]) -> Points:
-    """The arrays of a frontier over the named models: the inverse of `points_to_json`."""
-    members = np.array([[name in point.models for name in models] for point in points])
-    if points[0].rules is not None:
-        bounds, actions = _intervals_of(models, [point.rules or {} for point in points])
-        policies = Policies(members.argmax(1), bounds, actions, members)
-    else:
-        thresholds = _by_model(models, [point.thresholds or {} for point in points], NEVER_ANSWER)
-        refusals = [point.refusals for point in points if point.refusals is not None]
-        refused = _by_model(models, refusals, NEVER_REFUSE) if refusals else None
-        policies = Policies.of_cascades(thresholds, members, refused)
-    if any(point.agreements for point in points):
-        policies = dataclasses.replace(policies, agreements=_agreements_of(models, points))
+def _points(models: tuple[str, ...], file: FrontierFile) -> Points:
+    """The arrays of a frontier over the named models; ValueError names the place of rules that are no cascade's."""
+    points, policies = file.frontier, policies_of(models, file.frontier)
+    if file.search != "adaptive":
+        policies = as_cascades(policies)
+        for row, point in enumerate(points):
+            same = cascade_at(models, policies, row, "text")["rules"] == point.rules
+            what = "must refuse, ask the next model, then answer, where the search is not adaptive"
+            require(same, f"frontier[{row}].rules", what, dict(point.rules))
     lam, status, *expected = (
         np.array([getattr(point, name) or 0 for point in points])
         for name in ("lam", "status", "error", "cost", "abstention")
     )
     return Points(lam, status, Outcomes(*expected), policies)
-
-
-def _by_model(names: tuple[str, ...], columns: Sequence[Mapping[str, float]], otherwise: float) -> np.ndarray:
-    """(L, k) thresholds or refusals."""
-    return np.array([[column.get(name, otherwise) for name in names] for column in columns])
-
-
-def _agreements_of(names: tuple[str, ...], points: Sequence[PointFile]) -> Agreements:
-    agreements = Agreements.none((len(points), len(names)))
-    for row, point in enumerate(points):
-        for name, one in point.agreements.items():
-            agreements.earlier[row, names.index(name)] = names.index(one.earlier)
-            agreements.differ[row, names.index(name)] = names.index(one.model)
-    return agreements
-
-
-def _intervals_of(names: tuple[str, ...], rules: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, ...]:
-    """(bounds, actions), (L, k, R) each."""
-    width = max(len(table) for tables in rules for table in tables.values())
-    bounds = np.ones((len(rules), len(names), width))
-    actions = np.broadcast_to(np.arange(len(names))[:, None], bounds.shape).copy()
-    for row, tables in enumerate(rules):
-        for name, table in tables.items():
-            j = names.index(name)
-            bounds[row, j, : len(table)] = [rule.up_to for rule in table]
-            actions[row, j, : len(table)] = [_action(names, j, rule) for rule in table]
-    return bounds, actions
-
-
-def _action(names: tuple[str, ...], j: int, rule: Rule) -> int:
-    if rule.action == "abstain":
-        return ABSTAIN
-    return j if rule.action == "answer" else names.index(rule.model)

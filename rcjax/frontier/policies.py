@@ -117,22 +117,9 @@ class Policies:
         """Those at some places of the leading axes."""
         return part(self, index)
 
-    def comparing(self) -> "Policies":
-        """The same, as policies that may compare answers."""
-        if self.agreements is not None:
-            return self
-        return dataclasses.replace(self, agreements=Agreements.none(np.shape(self.members)))
-
     def on_host(self) -> "Policies":
         """The same in numpy's arrays."""
         return jax.tree.map(np.asarray, self)
-
-
-def of_one_kind(*several: Policies) -> tuple[Policies, ...]:
-    """Policies that all may compare answers, where some do."""
-    if any(policies.agreements is not None for policies in several):
-        several = tuple(policies.comparing() for policies in several)
-    return several
 
 
 def asked_at_all(thresholds: Any, members: Any) -> Any:

@@ -1,7 +1,9 @@
-"""λ, a price: errors per unit of money. The range in which it decides something, and its scale."""
+"""Prices: λ, errors per unit of money, its range and its scale; and what a refusal costs, in errors."""
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.arguments import what_it_is
@@ -29,3 +31,20 @@ def check_lam(lam: Any) -> np.ndarray:
 def log_lam(lam: Any) -> np.ndarray:
     """log λ, on which scale prices are near or far; finite for λ = 0."""
     return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
+
+
+def check_abstain_price(price: Any) -> float | None:
+    """The price as a number of errors, None where it is infinite; ValueError for one below 0."""
+    if price is None:
+        return None
+    if not price >= 0:  # so written, NaN is refused too
+        raise ValueError(f"abstain_price is {price}; it is what a refusal costs in errors, such as 0.3, at least 0")
+    return float(price) if price < np.inf else None
+
+
+def refusal_at(price: float | None, dtype: Any) -> jax.Array | None:
+    """() what a refusal is worth, in right answers: 1 less its price in errors.
+
+    None if nobody refuses, as a wrong answer is no more expensive.
+    """
+    return None if price is None or price >= 1 else jnp.asarray(1 - price, dtype)

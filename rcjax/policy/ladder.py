@@ -109,17 +109,17 @@ class Ladder(AnyPolicy):
     @property
     def cost(self) -> Mapping[str, float]:
         """Expected cost of a call per model, in money per query."""
-        return _merged(rung.cost for rung in self.rungs)
+        return merge(rung.cost for rung in self.rungs)
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]] | None:
         """Money per million tokens by kind of token, per model, where known."""
-        return _merged(rung.prices or {} for rung in self.rungs) or None
+        return merge(rung.prices or {} for rung in self.rungs) or None
 
     @property
     def calibrations(self) -> Mapping[str, Calibration]:
         """How each model's raw confidence becomes a calibrated one."""
-        return _merged(rung.calibrations for rung in self.rungs)
+        return merge(rung.calibrations for rung in self.rungs)
 
     def at(self, position: float) -> Ladder:
         """The same ladder, at another position."""
@@ -191,7 +191,7 @@ class Ladder(AnyPolicy):
         return place | {"required": needed, "properties": place["properties"] | rungs | common["properties"]}
 
 
-def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """One mapping of several, the first of which to have a key tells its value."""
     merged: dict[str, Any] = {}
     for mapping in mappings:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
+from rcjax.frontier.rule_arrays import policies_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.model.stated import StatedValues, stated_of_pairs
-from rcjax.policy.policy import Policy, Rule
-
-if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
+from rcjax.policy.policy import Policy
 
 
 def require_answers(policies: Policies, log: Log) -> None:
@@ -45,72 +41,32 @@ class Packed(NamedTuple):
         return self.policies.members.any(axis=0)
 
 
-def _packed(
-    transforms: tuple[Transform, ...],
-    calibrators: tuple[Any, ...],
-    start: ArrayLike | list[int],
-    bounds: np.ndarray,
-    targets: ArrayLike | list[list[list[int]]],
-    agreements: Agreements | None = None,
-) -> Packed:
-    first, actions = (np.asarray(table, np.int32) for table in (start, targets))
-    policies = Policies(first, bounds, actions, _reached(first, bounds, actions, agreements))
-    return Packed(transforms, calibrators, dataclasses.replace(policies, agreements=agreements))
-
-
-def pack_frontier(frontier: Frontier, dtype: Any) -> Packed:
-    """The policies of a frontier."""
-    return pack_policies(frontier.model.calibrators, frontier.policies, dtype)
-
-
 def pack_policies(fitted: Calibrator, policies: Policies, dtype: Any) -> Packed:
     """Policies (L,) over k models, with the calibrators (k,) of these."""
-    line, low, high = (np.asarray(x, dtype) for x in (fitted.coefficients, fitted.smallest, fitted.largest))
-    transforms = (fitted.transform,) * len(line)
-    agreements = None if policies.agreements is None else jax.tree.map(np.asarray, policies.agreements)
-    stated = jax.tree.map(lambda column: np.asarray(column, dtype), fitted.stated)
-    calibrators = line, low, high, stated
-    bounds = np.asarray(policies.bounds, dtype)
-    return _packed(transforms, calibrators, policies.first, bounds, policies.actions, agreements)
+    fitted, policies = (jax.tree.map(np.asarray, tree) for tree in (fitted, policies))
+    columns = fitted.coefficients, fitted.smallest, fitted.largest, fitted.stated
+    calibrators = jax.tree.map(lambda column: np.asarray(column, dtype), columns)
+    return Packed((fitted.transform,) * len(fitted.smallest), calibrators, _walked(policies, dtype))
 
 
 def pack_policy(policy: Policy, dtype: Any) -> Packed:
-    """One policy, L = 1: its rules become bounds and actions, padded to one length."""
-    index = {name: j for j, name in enumerate(policy.models)}
-    longest = max(len(policy.rules[name]) for name in policy.models)
-    bounds, actions = [], []
-    for name, j in index.items():
-        rules = list(policy.rules[name])
-        rules += rules[-1:] * (longest - len(rules))
-        bounds.append([rule.up_to for rule in rules])
-        actions.append([_action(rule, j, index) for rule in rules])
+    """One policy, L = 1."""
     if not policy.calibrations:
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
     calibrations = [policy.calibrations[name] for name in policy.models]
     line = np.asarray([(one.intercept, one.slope) for one in calibrations], dtype)
     low, high = (np.asarray([getattr(one, end) for one in calibrations], dtype) for end in ("smallest", "largest"))
-    transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
-    start, ends = [index[policy.first]], np.asarray([bounds], dtype)
     stated = stated_of_pairs([one.stated or () for one in calibrations], dtype, [one.unread for one in calibrations])
-    calibrators = line, low, high, stated
-    return _packed(transforms, calibrators, start, ends, [actions], _agreements(policy, index))
+    transforms: tuple[Any, ...] = tuple(one.transform for one in calibrations)
+    return Packed(transforms, (line, low, high, stated), _walked(policies_of(policy.models, [policy]), dtype))
 
 
-def _agreements(policy: Policy, index: dict[str, int]) -> Agreements | None:
-    """(1, k) those of a policy; None where it has none."""
-    if not policy.agreements:
-        return None
-    agreements = Agreements.none((1, len(index)))
-    for name, one in policy.agreements.items():
-        agreements.earlier[0, index[name]] = index[one.earlier]
-        agreements.differ[0, index[name]] = index[one.model]
-    return agreements
-
-
-def _action(rule: Rule, j: int, index: dict[str, int]) -> int:
-    if rule.action == "abstain":
-        return ABSTAIN
-    return j if rule.model is None else index[rule.model]
+def _walked(policies: Policies, dtype: Any) -> Policies:
+    """The same as they are walked: of the models, those count that some query can reach."""
+    first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
+    bounds = np.asarray(policies.bounds, dtype)
+    members = _reached(first, bounds, actions, policies.agreements)
+    return Policies(first, bounds, actions, members, agreements=policies.agreements)
 
 
 def _reached(

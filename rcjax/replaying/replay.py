@@ -24,7 +24,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
-from rcjax.replaying.packing import Columns, calibrated, columns_of, pack_frontier, pack_policy
+from rcjax.replaying.packing import Columns, calibrated, columns_of, pack_policies, pack_policy
 from rcjax.replaying.walk import walk
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Replay:
     @property
     def error_answered(self) -> jax.Array:
         """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
-        return _share_of_answered(self.error, self.abstention)
+        return divide(self.error, 1 - self.abstention)
 
 
 def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
@@ -110,7 +110,9 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     """
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, as_tuned(policy_or_frontier, log))
-    return _replay_rungs(policy_or_frontier, as_tuned(policy_or_frontier, log))
+    walked, counts = _walk_rungs(policy_or_frontier, as_tuned(policy_or_frontier, log))
+    figures = _figures_of(walked._replace(seconds=None), counts)
+    return Replay(*figures, n=int(counts.sum()), models=policy_or_frontier.models, seconds=walked.seconds)
 
 
 def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
@@ -127,46 +129,32 @@ def as_tuned(subject: AnyPolicy | Frontier, log: Log) -> Log:
 
 
 class Walked(NamedTuple):
-    """What became of each of n queries under a policy of k models, or how likely it was; numpy's arrays."""
-
-    wrong: np.ndarray  # (n,)
-    refused: np.ndarray  # (n,)
-    spent: np.ndarray  # (n,) money, each answer at its own cost
-    asked: np.ndarray  # (k, n)
-    query_cost: np.ndarray  # (k, n) money, 0 for a model that no query can reach
-    seconds: Seconds | None = None  # None where the log has none
-
-    @property
-    def charge(self) -> np.ndarray:
-        """(n,) money, each answer at its model's mean cost on these queries."""
-        return self.query_cost.mean(1) @ self.asked
-
-
-def walk_log(policy: AnyPolicy, log: Log) -> Walked:
-    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it.
-
-    Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
-    """
-    paths, columns, seconds = _walk_rungs(policy, as_tuned(policy, log))
-    n = int(columns.counts.sum())
-    told = paths.wrong, paths.refused, paths.spent, paths.asked, columns.query_cost
-    return Walked(*(np.asarray(of, float)[..., :n] for of in told), seconds=seconds)
-
-
-class _Paths(NamedTuple):
-    """What becomes of each of n queries under a policy of k models."""
+    """What became of each of n queries under a policy of k models, or how likely it was."""
 
     wrong: Any  # (n,)
     refused: Any  # (n,)
-    charged: Any  # (n,) money, each answer at its model's mean cost
+    charge: Any  # (n,) money, each answer at its model's mean cost on these queries
     spent: Any  # (n,) money, each answer at its own cost
     answers: Any  # (k, n) who answered
     asked: Any  # (k, n) who was asked
-    waits: Any  # (n,) seconds, NaN where they are not known; None where the log has none
+    waits: Any = None  # (n,) seconds, NaN where they are not known; None where the log has none
+    query_cost: Any = None  # (k, n) money, 0 for a model that no query can reach
+    seconds: Seconds | None = None  # of all queries; None where the log has none
+
+
+def walk_log(policy: AnyPolicy, log: Log) -> Walked:
+    """Answer the queries of a log by a policy, as `replay` does, and tell of each what became of it; numpy's arrays.
+
+    Of a ladder the rungs on either side of its position answer every query, and what counts is the weighted mean.
+    """
+    walked, counts = _walk_rungs(policy, as_tuned(policy, log))
+    figures = (None if figure is None else np.asarray(figure, float)[..., : counts.sum()] for figure in walked[:-1])
+    return Walked(*figures, seconds=walked.seconds)
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
-    packed, models = pack_frontier(frontier, log.logprob.dtype), tuple(frontier.models)
+    model, models = frontier.model, frontier.models
+    packed = pack_policies(model.calibrators, frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, [packed.policies], packed.asked)
     # Frontiers have any number of points; rounded up, few programmes serve them all.
     points = len(packed.policies.first)
@@ -178,35 +166,25 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _replay_rungs(policy: AnyPolicy, log: Log) -> Replay:
-    """`replay` of a policy, whose rungs on either side of its position answer every query."""
-    paths, columns, seconds = _walk_rungs(policy, log)
-    figures = _figures_of(paths, columns.counts)
-    return Replay(*figures, n=int(columns.counts.sum()), models=policy.models, seconds=seconds)
-
-
-def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[_Paths, Columns, Seconds | None]:
-    """(what becomes of queries on average over the rungs that a policy stands between, the columns, the seconds)."""
+def _walk_rungs(policy: AnyPolicy, log: Log) -> tuple[Walked, np.ndarray]:
+    """(what becomes of queries on average over the rungs that a policy stands between, those that count)."""
     cascades = [cascade for rung in policy.policies for cascade in rung.cascades]
     packed = [pack_policy(cascade, log.logprob.dtype) for cascade in cascades]
     places = [[policy.models.index(name) for name in cascade.models] for cascade in cascades]
     names = _reached(policy, log.logprob.dtype)
-    asked = np.isin(policy.models, names)
-    columns = columns_of(log, policy.models, [cascade.policies for cascade in packed], asked)
-    means = jax.tree.map(np.zeros_like, _Paths._make([columns.logprob[0]] * 4 + [columns.logprob] * 2 + [None]))
+    columns = columns_of(log, policy.models, [of.policies for of in packed], np.isin(policy.models, names))
+    means = jax.tree.map(np.zeros_like, [columns.logprob[0]] * 4 + [columns.logprob] * 2)
     weights, waits = _weights(policy, log.select(dict.fromkeys(names)), columns), []
     for weight, rows, rung in zip(weights, places, packed, strict=True):
         codes = columns.codes if rung.policies.agreements is not None else None
         here = columns._replace(codes=codes).of_models(rows)
-        paths = _walk_one(rung.calibrators, rung.policies.take(0), here, transforms=rung.transforms)
-        for mean, outcome in zip(means[:4], paths[:4], strict=True):
-            mean += weight * np.asarray(outcome)
-        for mean, outcome in zip(means[4:6], paths[4:6], strict=True):
-            mean[rows] += weight * np.asarray(outcome)
-        waits.append(paths.waits)
-    if columns.seconds is None:
-        return means, columns, None
-    return means, columns, jax.tree.map(np.asarray, _seconds_of(np.stack(waits), weights * columns.counts))
+        walked = _walk_one(rung.calibrators, rung.policies.take(0), here, transforms=rung.transforms)
+        for mean, outcome in zip(means, walked, strict=False):
+            mean[rows if mean.ndim > 1 else ...] += weight * np.asarray(outcome)
+        waits.append(walked.waits)
+    seconds = None if columns.seconds is None else _seconds_of(np.stack(waits), weights * columns.counts)
+    walked = Walked(*means, query_cost=columns.query_cost, seconds=jax.tree.map(np.asarray, seconds))
+    return walked, columns.counts
 
 
 def _weights(policy: AnyPolicy, log: Log, columns: Columns) -> np.ndarray:
@@ -236,7 +214,7 @@ def _reached(policy: AnyPolicy, dtype: Any) -> list[str]:
     return [name for cascade in asked for name, used in cascade if used]
 
 
-def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> _Paths:
+def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> Walked:
     """What becomes of each query, by the calibrated confidences (k, n)."""
     where = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
@@ -244,13 +222,13 @@ def _follow(phi: jax.Array, policy: Policies, columns: Columns) -> _Paths:
     charged, spent = (jnp.where(where.asked, money, 0).sum(axis=0) for money in (mean_cost, query_cost))
     waits = None if seconds is None else jnp.where(where.asked, seconds, 0).sum(axis=0)
     wrong, refused = where.wrong(columns.correct).astype(phi.dtype), where.refused.astype(phi.dtype)
-    return _Paths(wrong, refused, charged, spent, where.answers, where.asked, waits)
+    return Walked(wrong, refused, charged, spent, where.answers, where.asked, waits)
 
 
-def _figures(paths: _Paths, counts: jax.Array) -> tuple[jax.Array, ...]:
+def _figures(paths: Walked, counts: jax.Array) -> tuple[jax.Array, ...]:
     """The fields of `Replay` but for the seconds, from the paths of all queries, of which those that count do."""
     error, error_se = _mean_and_se(paths.wrong, counts)
-    cost, cost_se = _mean_and_se(paths.charged, counts)
+    cost, cost_se = _mean_and_se(paths.charge, counts)
     n = counts.sum().astype(paths.wrong.dtype)
     share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.refused))
     return error, cost, error_se, cost_se, share, *_mean_and_se(paths.spent, counts), abstention
@@ -268,18 +246,13 @@ def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.A
 _figures_of = compiled(_figures)
 
 
-@compiled
-def _share_of_answered(error: jax.Array, abstention: jax.Array) -> jax.Array:
-    return divide(error, 1 - abstention)
-
-
 _seconds_of = compiled(seconds_of)
 
 
 @partial(compiled, static_argnames="transforms")
 def _walk_one(
     calibrators: tuple[Any, ...], policy: Policies, columns: Columns, *, transforms: tuple[Transform, ...]
-) -> _Paths:
+) -> Walked:
     return _follow(calibrated(transforms, calibrators, columns.logprob), policy, columns)
 
 

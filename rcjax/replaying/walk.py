@@ -64,44 +64,28 @@ def walk(confidence: jax.Array, policy: Policies, answer: jax.Array | None = Non
     [[False, False], [True, False], [False, True]]
     """
     k, n = confidence.shape
-    if policy.agreements is not None and answer is not None:
-        return _walk_comparing(confidence, policy, answer)
     method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
+    actions, columns, known = jnp.asarray(policy.actions), [], None
+    if policy.agreements is not None and answer is not None:
+        places = policy.agreements.earlier, policy.agreements.differ
+        columns = [answer, *(jnp.asarray(place).astype(actions.dtype) for place in places)]
+        known = jnp.full((k, n), NO_ANSWER, answer.dtype)  # the answers of the models asked so far
 
-    def visit(at: jax.Array, model: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        j, ends, action, column = model
+    def visit(carry: tuple[jax.Array, Any], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        (at, known), (j, ends, action, column, *compared) = carry, model
         here = at == j
         target = action[jnp.searchsorted(ends, column, side="left", method=method)]
-        return jnp.where(here, target, at), (here & (target == j), here)
+        if compared:
+            code, earlier, differ = compared
+            other = jnp.where(earlier == NOBODY, NO_ANSWER, known[earlier])  # of a model that was not asked, none
+            comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
+            target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
+            known = known.at[j].set(jnp.where(here, code, NO_ANSWER))
+        return (jnp.where(here, target, at), known), (here & (target == j), here)
 
     # Asks only go forward, so one pass is enough; `at` is the model that each query is with, ABSTAIN none.
-    actions = jnp.asarray(policy.actions)
-    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence
-    return Walk(*lax.scan(visit, jnp.full(n, policy.first, actions.dtype), models)[1])
-
-
-def _walk_comparing(confidence: jax.Array, policy: Policies, answer: jax.Array) -> Walk:
-    """`walk` of a policy that compares answers (k, n)."""
-    k, n = confidence.shape
-    method = "compare_all" if policy.bounds.shape[-1] <= _FEW_BOUNDS else "scan"
-    actions, agreements = jnp.asarray(policy.actions), policy.agreements
-    assert agreements is not None
-
-    def visit(carry: tuple[jax.Array, ...], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        at, said = carry
-        j, ends, action, column, code, earlier, differ = model
-        here = at == j
-        target = action[jnp.searchsorted(ends, column, side="left", method=method)]
-        other = jnp.where(earlier == NOBODY, NO_ANSWER, said[earlier])  # of a model that was not asked, none
-        comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
-        target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
-        said = said.at[j].set(jnp.where(here, code, NO_ANSWER))
-        return (jnp.where(here, target, at), said), (here & (target == j), here)
-
-    pair = (jnp.asarray(indices).astype(actions.dtype) for indices in (agreements.earlier, agreements.differ))
-    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, answer, *pair
-    start = jnp.full(n, policy.first, actions.dtype), jnp.full((k, n), NO_ANSWER, answer.dtype)
-    return Walk(*lax.scan(visit, start, models)[1])
+    models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, confidence, *columns
+    return Walk(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
 
 
 def outcomes(

@@ -165,8 +165,7 @@ def _rung(report: Findings, point: int, weight: float) -> tuple[list[dict[str, s
             answers = "nothing: its answer is compared"
         share = weight * float(report.shares[point, names.index(name)])
         rows.append({"model": name, "answers": answers, "share": percent(share)})
-    agreeing = policy.to_json().get("agreements", {})
-    return rows, describe_cascade({"models": policy.models, "thresholds": cuts, "agreements": agreeing})
+    return rows, describe_cascade(policy.to_json())
 
 
 def _option(target: Target) -> str:

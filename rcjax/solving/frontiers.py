@@ -15,8 +15,7 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.prices import check_lam, lam_range
-from rcjax.frontier.refusal import check_abstain_price, refusal_at
+from rcjax.frontier.prices import check_abstain_price, check_lam, lam_range, refusal_at
 from rcjax.frontier.searches import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal

@@ -18,8 +18,7 @@ from rcjax._core.batching import part, stack
 from rcjax._core.threads import in_pieces
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.prices import check_lam, lam_range
-from rcjax.frontier.refusal import check_abstain_price, refusal_at
+from rcjax.frontier.prices import check_abstain_price, check_lam, lam_range, refusal_at
 from rcjax.frontier.searches import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import tolerance

@@ -33,8 +33,8 @@ from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
+from rcjax.tuning.choices import judge
 from rcjax.tuning.judging import AS_USUAL
-from rcjax.tuning.label_candidates import as_cascades, judge
 
 _AXIS = "problems"
 
@@ -184,14 +184,11 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
 
 def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
     """The best single model or pair for each λ, with its error and cost as the labels have it."""
-    k, lam = fit.cost.shape[0], data.lam[draws.sample]
-    logprob, correct, answered = (
-        column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered)
-    )
-    trial = judge(fit.calibrators, (logprob, correct, answered), fit.cost, AS_USUAL)
-    best = (trial.error + lam[:, None] * trial.cost).argmin(-1)
-    expected = Outcomes(trial.error[best], trial.cost[best], jnp.zeros_like(lam))
-    return FrontierPoints(lam, jnp.zeros_like(best), expected, as_cascades(trial, best, k))
+    lam, columns = data.lam[draws.sample], (data.logprob, data.correct, data.answered)
+    logprob, correct, answered = (column[draws.sample, draws.rows] for column in columns)
+    best = judge(fit.calibrators, (logprob, correct, answered), fit.cost, AS_USUAL).best(lam)
+    expected = Outcomes(best.error, best.cost, jnp.zeros_like(lam))
+    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
 
 
 def _reported(points: FrontierPoints, fit: Fit) -> Points:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -70,14 +69,10 @@ def count_waiting(log: Log, second_cost: float) -> Log:
         second_cost: what a second is worth, in money.
     """
     counted = log.with_waiting(second_cost)
-    if counted is log or not _rises(log.with_waiting().cost):
+    if counted is log or (np.diff(np.asarray(log.with_waiting().cost, float)) < 0).any():
         return counted
     order = np.argsort(np.asarray(counted.cost), kind="stable")
     return counted.select([log.models[column] for column in order])
-
-
-def _rises(cost: Any) -> bool:
-    return bool((np.diff(np.asarray(cost, float)) >= 0).all())
 
 
 def mean_seconds(log: Log, model: int) -> float | None:

@@ -30,7 +30,7 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.replay import replay
 from rcjax.replaying.walk import outcomes_on_log, walk
-from rcjax.tuning.choices import RUNGS
+from rcjax.tuning.candidates import RUNGS
 from rcjax.tuning.intervals import for_money, quantiles, sample_noise, search_luck
 from rcjax.tuning.replicates import Again, Replicates, tune_again
 from rcjax.tuning.resampling import sample_queries

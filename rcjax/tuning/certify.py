@@ -30,7 +30,7 @@ from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.tuning.betting import last_shown, queries_needed
 from rcjax.tuning.evidence import Evidence, HeldOut
-from rcjax.tuning.overlap import overlap, require_unseen
+from rcjax.tuning.overlap import require_unseen
 
 _STEPS = 4  # of the positions that are tested, from each rung to the next
 
@@ -124,9 +124,8 @@ def certify(
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value}; it must lie between 0 and 1")
     limit, level = float(max_error), 1 - float(confidence)
-    require_unseen(log, overlap(log, frontier))
-    if tuned_on is not None:
-        require_unseen(log, overlap(log, tuned_on))
+    for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
+        require_unseen(log, tuned)
     log = log.select(frontier.models)
     judged = judged and log.hand is not None
     held_out = HeldOut(frontier, log, _with_judges(frontier, log, tuned_on) if judged else None)

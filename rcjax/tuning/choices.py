@@ -6,24 +6,20 @@ budget, or a limit on the error, stands between two corners of the whole.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import ArrayLike
 
-from rcjax._core.batching import part
-from rcjax.frontier.hull import lower_hull, position_weights, thinned
-from rcjax.frontier.policies import Policies, of_one_kind
+from rcjax._core.compilation import compiled
+from rcjax._core.size_classes import fill_up
+from rcjax.frontier.hull import lower_hull, position_weights
+from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator
-from rcjax.tuning.agreement_candidates import as_policies, judge_answers
-from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_candidates import Candidates, as_cascades, judge_log
-
-#: Rungs of the ladders that folds and replicates stand on, filled up by the last one: so few shapes are compiled.
-RUNGS = 32
-
+from rcjax.tuning.agreement_candidates import agreeing
+from rcjax.tuning.candidates import RUNGS, Candidates
+from rcjax.tuning.judging import AS_USUAL, Judging
+from rcjax.tuning.label_candidates import CandidateRows, candidates
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 
@@ -57,61 +53,46 @@ class Targets(NamedTuple):
         return slice(self.within.stop, self.within.stop + len(self.errors))
 
 
-class Table(NamedTuple):
-    """Policies to choose from, C of them; numpy's arrays."""
+def judge(
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
+) -> Candidates:
+    """Single models and pairs, or where there are answers policies that compare them, judged on n queries.
 
-    error: np.ndarray
-    """(C,) as judged, refusals at their price."""
-    cost: np.ndarray
-    """(C,) of the queries, each at what its path costs."""
-    abstention: np.ndarray
-    """(C,) share of the queries that get no answer."""
-    policies: Policies
-    """(C,)"""
-
-    def take(self, indices: np.ndarray) -> "Table":
-        """Some of them, by position."""
-        return part(self, indices)
-
-    def loss(self, lam: np.ndarray) -> np.ndarray:
-        """(L, C) error + λ·cost for each λ (L,)."""
-        return self.error + lam[:, None] * self.cost
-
-    def best(self, lam: np.ndarray) -> "Table":
-        """(L,) the best for each λ (L,)."""
-        return self.take(self.loss(lam).argmin(1))
-
-    @property
-    def alone(self) -> np.ndarray:
-        """(C,) bool: single models, whose errors are counted, and which nothing was chosen for."""
-        return self.policies.members.sum(-1) == 1
-
-    def rungs(self) -> "Table":
-        """(R,) the corners of its lower hull, by rising cost: at most `RUNGS`."""
-        hull = lower_hull(self.cost, self.error)
-        return self.take(hull[thinned(self.cost[hull], self.error[hull], RUNGS)])
-
-    def filled(self) -> "Table":
-        """The same, filled up to `RUNGS` policies by the last one."""
-        count = len(self.cost)
-        return self.take(np.minimum(np.arange(max(RUNGS, count)), count - 1))
+    Args:
+        calibrators: (k,) of the models.
+        rows: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
+        charge: (n, k) money of each answer, or (k,) of any.
+        judging: how they are judged.
+        answer: (n, k) codes of answers.
+    """
+    known = CandidateRows.of(calibrators, rows, charge, answer)
+    return candidates(known, judging) if answer is None else agreeing(known, judging)
 
 
-def together(*tables: Table) -> Table:
-    """Policies one after the other, as of one kind."""
-    policies = of_one_kind(*(table.policies for table in tables))
-    alike = (table._replace(policies=unified) for table, unified in zip(tables, policies, strict=True))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *alike)
+_judge_filled = compiled(judge, runs="long")
+
+
+def judge_log(
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging = AS_USUAL, answer: Any = None
+) -> Candidates:
+    """`judge`, compiled for one log at a time, in numpy's arrays: folds, replicates and logs of like size share it.
+
+    Args:
+        calibrators, rows, charge, judging, answer: as of `judge`.
+    """
+    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    codes = None if answer is None else fill_up(answer)[0]
+    return jax.tree.map(np.asarray, _judge_filled(calibrators, fill_up(*rows), money, judging, codes))
 
 
 def judge_all(
     calibrators: Calibrator,
-    rows: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
-    charge: ArrayLike,
+    rows: tuple[Any, Any, Any, Any],
+    charge: Any,
     judging: Judging,
     admits: Callable[[Policies], np.ndarray] | None = None,
-) -> tuple[Table, Table | None]:
-    """(single models and pairs, policies that compare answers or None) by the labels of n queries.
+) -> tuple[Candidates, Candidates | None]:
+    """(single models and pairs, policies that compare answers or None): what of them may be chosen for some target.
 
     Args:
         calibrators: (k,) of the models.
@@ -120,56 +101,43 @@ def judge_all(
         judging: how they are judged.
         admits: which policies (C,) may be chosen, (C,) bool; None: all.
     """
-    labels, answer = rows[:3], rows[3]
-    k, refusing = np.shape(labels[0])[1], judging.refusal is not None
-    pairs = jax.tree.map(np.asarray, judge_log(calibrators, labels, charge, judging))
-    none = np.zeros_like(pairs.error) if pairs.abstention is None else pairs.abstention
-    judged = _Judged(pairs.error, pairs.cost, none, lambda some: as_cascades(pairs, some, k, np))
-    table = judged.corners(_useful(pairs, k), pairs.first == pairs.second, admits)
+    *labels, answer = rows
+    pairs = judge_log(calibrators, tuple(labels), charge, judging)
+    pairs = _corners(pairs, _useful(pairs), admits)
     if answer is None:
-        return table, None
-    three = judge_answers(calibrators, labels, charge, answer, judging)
-    policies = partial(as_policies, three, k=k, refusing=refusing)
-    judged = _Judged(three.error, three.cost, three.abstention, policies)
-    several = judged.corners(np.flatnonzero(np.isfinite(three.error)), np.zeros(three.error.shape, bool), admits)
-    return table, several if several.cost.size else None
+        return pairs, None
+    triples = judge_log(calibrators, tuple(labels), charge, judging, answer)
+    triples = _corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
+    return pairs, triples if triples.cost.size else None
 
 
-def _useful(pairs: Candidates, k: int) -> np.ndarray:
+def _useful(pairs: Candidates) -> np.ndarray:
     """Positions of all but thresholds that part no queries, and what a single model beats in error and cost as counted.
 
     Whatever is expected, nobody would choose these.
     """
-    use = np.isfinite(pairs.error)
-    if pairs.refused is None:
+    use, k = np.isfinite(pairs.error), pairs.k
+    if pairs.refusal is None:
         less = pairs.counted[:k] < pairs.counted[:, None] - _ROUNDING
         beaten = less & (pairs.cost[:k] < pairs.cost[:, None] * (1 - _ROUNDING))
-        use &= (pairs.first == pairs.second) | ~beaten.any(1)
+        use &= pairs.alone | ~beaten.any(1)
     return np.flatnonzero(use)
 
 
-class _Judged(NamedTuple):
-    """C candidates, as they were judged."""
-
-    error: np.ndarray
-    cost: np.ndarray
-    abstention: np.ndarray
-    policies: Callable[[np.ndarray], Policies]
-    """What some of them do, by position."""
-
-    def corners(self, useful: np.ndarray, alone: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Table:
-        """Of the `useful`, by position, that may be chosen: those `alone` (C,), and the corners of the others' hull."""
-        if admits is not None and useful.size:
-            useful = useful[admits(self.policies(useful))]
-        others = useful[~alone[useful]]
-        kept = np.concatenate([useful[alone[useful]], others[lower_hull(self.cost[others], self.error[others])]])
-        return Table(self.error[kept], self.cost[kept], self.abstention[kept], self.policies(kept))
+def _corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
+    """Of the `useful`, by position, that may be chosen: the single models, and the corners of the others' hull."""
+    if admits is not None and useful.size:
+        useful = useful[admits(trial.take(useful).policies())]
+    alone = trial.alone[useful]
+    others = useful[~alone]
+    corners = others[lower_hull(trial.cost[others], trial.error[others])]
+    return trial.take(np.concatenate([useful[alone], corners]))
 
 
 class Choice(NamedTuple):
     """Where T targets stand among some policies; numpy's arrays."""
 
-    rungs: Table
+    rungs: Candidates
     """(R,)"""
     weights: np.ndarray
     """(T, R) the share of the queries that goes by each."""
@@ -186,11 +154,11 @@ class Choice(NamedTuple):
         return Choice(self.rungs.filled(), weights)
 
 
-def choose(table: Table, targets: Targets) -> Choice:
+def choose(table: Candidates, targets: Targets) -> Choice:
     """Where targets stand: a price at a corner of the hull, a limit between two.
 
-    >>> policies = Policies.of_cascades(np.zeros((3, 3)), np.eye(3, dtype=bool))
-    >>> table = Table(np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0]), np.zeros(3), policies)
+    >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
+    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
     >>> choose(table, Targets(np.array([0.05]), np.array([1.5]), np.array([0.5]))).weights.tolist()
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
     """
@@ -204,7 +172,7 @@ def choose(table: Table, targets: Targets) -> Choice:
     return Choice(rungs, position_weights(np.concatenate(at), len(place)))
 
 
-def choose_one(table: Table, targets: Targets) -> Choice:
+def choose_one(table: Candidates, targets: Targets) -> Choice:
     """The best single policy for each target: the cheapest, or the one that errs least, where none keeps to a limit."""
     error, cost = table.error, table.cost
     best = [

@@ -8,7 +8,7 @@ import numpy as np
 from rcjax.frontier.prices import log_lam
 from rcjax.policy.targets import TargetName
 
-_CONTRADICTION = 3.0  # standard errors
+_LEAST, _CONTRADICTION = 0.002, 3.0  # of error + λ·cost over all prices together, as a share of it; standard errors
 
 
 class Gain(NamedTuple):
@@ -30,41 +30,14 @@ class Gain(NamedTuple):
         """
         return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
 
+    @property
+    def shown(self) -> Any:
+        """Whether it is above 0 by two standard errors."""
+        return (self.mean > 0) & (self.mean > 2 * self.se)
+
     def at(self, index: Any) -> "Gain":
         """That of one of several."""
         return Gain(self.mean[index], self.se[index])
-
-
-@dataclasses.dataclass(frozen=True)
-class Bar:
-    """What must be gained: the one rule for what has earned its place, or is shown."""
-
-    least: float
-    """At least so much."""
-    sure: float
-    """So many standard errors at least."""
-
-    def earned(self, gain: Gain, counted: Gain | None = None) -> Any:
-        """Whether a gain is above both, and the labels left out do not contradict by three standard errors.
-
-        Args:
-            gain: what is gained.
-            counted: the same by the labels of the queries left out themselves, where the gain is by what is expected.
-
-        >>> [Bar(0.01, 1.0).earned(Gain(0.03, se), Gain(-0.01, 0.02)) for se in (0.02, 0.04)]
-        [True, False]
-        """
-        enough = (gain.mean > self.least) & (gain.mean > self.sure * gain.se)
-        return enough if counted is None else enough & (counted.mean > -_CONTRADICTION * counted.se)
-
-
-#: Comparing answers, of error + λ·cost, as a share of it over all prices together: the frontier keeps the policies
-#: without, so that a gain which is not there costs little, and one that is missed much.
-COMPARING = Bar(0.002, 0.0)
-
-
-#: What is said to be shown.
-SHOWN = Bar(0.0, 2.0)
 
 
 class Gains(NamedTuple):
@@ -81,9 +54,14 @@ class Gains(NamedTuple):
         """Those of one arm."""
         return Gains(*(gain.at(index) for gain in self))
 
-    def earn(self, bar: Bar) -> bool:
-        """Whether one arm gains enough over all prices together."""
-        return bool(bar.earned(self.overall, self.counted))
+    @property
+    def earned(self) -> bool:
+        """Whether one arm gains enough to have a place, and the labels left out do not contradict.
+
+        The frontier keeps the policies without it, so that a gain which is not there costs little, and one that is
+        missed much.
+        """
+        return bool(self.overall.mean > _LEAST and self.counted.mean > -_CONTRADICTION * self.counted.se)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +81,8 @@ class AtBudgets:
         Of those that pay for as many of some bills, those of the models alone, where there are such: what a cascade
         saves falls at once where the next model can be had for the same money.
         """
-        ends, bills = (np.log(np.maximum(money, np.finfo(float).tiny)) for money in (self.budgets, np.asarray(bills)))
-        end = np.log(max(budget, np.finfo(float).tiny))
-        alike = (bills <= ends[:, None] + 1e-9).sum(1) == (bills <= end + 1e-9).sum()
-        return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
+        tiny = np.finfo(float).tiny
+        return _nearest(*(np.log(np.maximum(money, tiny)) for money in (self.budgets, budget, np.asarray(bills))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +99,13 @@ class AtErrors:
 
     def nearest(self, limit: float) -> int:
         """The position of the limit nearest to one, of those that as many single models keep to, if there are such."""
-        ends = self.limits
-        alike = (self.alone <= ends[:, None]).sum(1) == (self.alone <= limit).sum()
-        return int(np.where(alike | ~alike.any(), np.abs(ends - limit), np.inf).argmin())
+        return _nearest(self.limits, limit, self.alone)
+
+
+def _nearest(ends: np.ndarray, end: Any, alone: np.ndarray) -> int:
+    """The place of the end nearest to one, of those that as many figures (k,) lie within, if there are such."""
+    alike = (alone <= ends[:, None] + 1e-9).sum(1) == (alone <= end + 1e-9).sum()
+    return int(np.where(alike | ~alike.any(), np.abs(ends - end), np.inf).argmin())
 
 
 class Luck(NamedTuple):
@@ -161,7 +141,7 @@ class Comparison:
 
         Of forty prices, one or another always looks better by luck.
         """
-        if self.agreement is None or not self.agreement.earn(COMPARING):
+        if self.agreement is None or not self.agreement.earned:
             return np.zeros(len(self.lam), bool)
         return self.agreement.at_prices.mean > 0
 

@@ -6,7 +6,7 @@ All are chosen by the labels (`label_candidates`, `agreement_candidates`).
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +19,8 @@ from rcjax.model.calibrated import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import expected_log, expected_right, expected_without, is_whole
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.choices import Choice, Targets, choose, choose_one, judge_all, together
+from rcjax.tuning.candidates import together
+from rcjax.tuning.choices import Choice, Targets, choose, choose_one, judge_all
 from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Luck
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.judging import Judging
@@ -61,28 +62,15 @@ def cross_validate(log: Log, model: Fitted, judging: Judging, folds: int = 5, se
     """
     comparing = log.answer is not None and len(log.models) > 2
     arms = (MODELS, *([PAIRS] if len(log.models) > 1 else []), *([ANSWERS] if comparing else []))
-    fold, field = deal_folds(log.complete, folds, seed), _Field(model, targets_of(log), judging, charges(log))
+    fold, targets = deal_folds(log.complete, folds, seed), targets_of(log)
     logs = _labels_without(log, fold, folds)
 
     def tune(number: int) -> list[Entry]:
-        return _tuned_without(logs[number], fold == number, field, arms)
+        return _tuned_without(logs[number], fold == number, model.calibrators, targets, judging, arms)
 
-    losses = contest(log, Contest(arms, field.targets, tune, field.charge, field.price), fold)
+    price = None if judging.refusal is None else 1 - float(judging.refusal)
+    losses = contest(log, Contest(arms, targets, tune, charges(log), price), fold)
     return _compared(losses, errors_alone(log))
-
-
-class _Field(NamedTuple):
-    """What is chosen from, and for what."""
-
-    model: Fitted  # of the whole log
-    targets: Targets
-    judging: Judging
-    charge: np.ndarray  # (n, k) money
-
-    @property
-    def price(self) -> float | None:
-        """Of a refusal, in errors."""
-        return None if self.judging.refusal is None else 1 - float(self.judging.refusal)
 
 
 def _labels_without(log: Log, fold: np.ndarray, folds: int) -> list[Log]:
@@ -97,20 +85,21 @@ def _labels_without(log: Log, fold: np.ndarray, folds: int) -> list[Log]:
     return [dataclasses.replace(expected, correct=right) for right in outcomes]
 
 
-def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]) -> list[Entry]:
-    """What each arm has, fitted to and chosen by all queries of a log but those `out` (n,)."""
+def _tuned_without(
+    log: Log, out: np.ndarray, whole: Calibrator, targets: Targets, judging: Judging, arms: Sequence[str]
+) -> list[Entry]:
+    """What each arm has, calibrated as the `whole` and chosen by all queries of a log but those `out` (n,)."""
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
-    transform, values = field.model.calibrators.transform, field.model.calibrators.values
-    calibrators, _ = calibrate_log(*fill_up(*rows), transform=transform, values=values)
+    calibrators, _ = calibrate_log(*fill_up(*rows), transform=whole.transform, values=whole.values)
     answer = log.answer if ANSWERS in arms else None
-    pairs, answers = judge_all(calibrators, (*rows, answer), field.charge, field.judging)
-    by_name = {MODELS: choose_one(pairs.take(np.flatnonzero(pairs.alone)), field.targets)}
-    by_name[PAIRS] = choose(pairs, field.targets)
-    by_name[ANSWERS] = choose(pairs if answers is None else together(pairs, answers), field.targets)
+    pairs, answers = judge_all(calibrators, (*rows, answer), charges(log), judging)
+    by_name = {MODELS: choose_one(pairs.take(np.flatnonzero(pairs.alone)), targets)}
+    by_name[PAIRS] = choose(pairs, targets)
+    by_name[ANSWERS] = choose(pairs if answers is None else together(pairs, answers), targets)
     choices = [by_name[arm].filled() for arm in arms]
     expected: Sequence[np.ndarray | None] = [None] * len(arms)
     if ANSWERS in arms:  # what is gained by comparing answers is told by what is expected
-        told = expected_on_log(calibrators, rows, log, [choice.rungs.policies.comparing() for choice in choices])
+        told = expected_on_log(calibrators, rows, log, [choice.rungs for choice in choices])
         expected = [choice.weights @ wrong for choice, wrong in zip(choices, told, strict=True)]
     answered = (partial(_answer_log, calibrators, choice) for choice in choices)
     return [Entry(*figures) for figures in zip(answered, (choice.error for choice in choices), expected, strict=True)]
@@ -118,32 +107,22 @@ def _tuned_without(log: Log, out: np.ndarray, field: _Field, arms: Sequence[str]
 
 def _answer_log(calibrators: Calibrator, choice: Choice, *of: Any) -> Outcomes:
     """(T, n) what becomes of the queries of a log where targets stand."""
-    outcomes = answer_log(calibrators, choice.rungs.policies, *of)
+    outcomes = answer_log(calibrators, choice.rungs.policies(), *of)
     return Outcomes(*(choice.weights @ np.asarray(figure, float) for figure in outcomes))
 
 
 def _compared(losses: Losses, alone: np.ndarray) -> Comparison:
     """What a contest has shown; `alone` (k,): how often each model errs."""
-    arms, agreement = losses.arms, None
+    arms, targets, agreement = losses.arms, losses.targets, None
+    bills = losses.means(arms)[1][:, targets.limits]
     pair = PAIRS if PAIRS in arms else MODELS
     if ANSWERS in arms:
         agreement = losses.gains([ANSWERS], pair, expected=True).of_arm(0)
     return Comparison(
-        losses.targets.lam,
+        targets.lam,
         losses.gains([pair], MODELS).of_arm(0),
         agreement=agreement,
-        at_budgets=AtBudgets(losses.targets.budgets, losses.saved(arms, MODELS)),
-        at_errors=_at_errors(losses, arms, alone),
-        luck=_luck(losses, arms),
+        at_budgets=AtBudgets(targets.budgets, losses.saved(arms, MODELS)),
+        at_errors=AtErrors(targets.errors, bills, losses.spared(arms, MODELS), alone),
+        luck=Luck(*(np.array([losses.luck(arm, kind) for arm in arms]) for kind in (targets.prices, targets.within))),
     )
-
-
-def _at_errors(losses: Losses, arms: Sequence[str], alone: np.ndarray) -> AtErrors:
-    cost = losses.means(arms)[1][:, losses.targets.limits]
-    return AtErrors(losses.targets.errors, cost, losses.spared(arms, MODELS), alone)
-
-
-def _luck(losses: Losses, arms: Sequence[str]) -> Luck:
-    targets = losses.targets
-    kinds = targets.prices, targets.within
-    return Luck(*(np.array([losses.luck(arm, kind) for arm in arms]) for kind in kinds))

@@ -21,7 +21,7 @@ from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand
 from rcjax.replaying.packing import require_answers
 from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.betting import refuted, upper_limit
-from rcjax.tuning.overlap import overlap, require_unseen
+from rcjax.tuning.overlap import require_unseen
 
 _HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
@@ -73,7 +73,7 @@ def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: b
     """
     if held_out is not None:
         held_out = held_out.select(log.models).with_waiting(log.second_cost)
-        require_unseen(held_out, overlap(held_out, log))
+        require_unseen(held_out, log)
         return log, held_out
     if confidence is None:
         return log, None
@@ -136,13 +136,9 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     which is known before each.
     """
     labelled, right = log.labelled, np.asarray(log.correct, float)
-    guess, chance = LabelRegression.of(tuned_on).predict(log)[0], _chances(log)
+    guess = LabelRegression.of(tuned_on).predict(log)[0]
+    ahead = labelled[::-1].cumsum(0)[::-1]  # labels that are left to come; where there are none the chance is 0
+    chance = ahead / np.arange(log.n_queries, 0, -1)[:, None]
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     with np.errstate(divide="ignore"):
         return guess + weight * (right - guess), (1 / chance).max(1)
-
-
-def _chances(log: Log) -> np.ndarray:
-    """(n, k) the probability that an answer is labelled, given those before it; 0 where none is left to come."""
-    ahead = log.labelled[::-1].cumsum(0)[::-1]
-    return ahead / np.arange(log.n_queries, 0, -1)[:, None]

@@ -19,35 +19,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
-from rcjax._core.batching import map_entries, part
-from rcjax._core.compilation import compiled
+from rcjax._core.batching import map_entries
 from rcjax._core.numerics import divide
-from rcjax._core.size_classes import fill_up
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies
+from rcjax.frontier.policies import ALWAYS_ANSWER
 from rcjax.model.calibration import Calibrator, calibrate_all
 from rcjax.model.pairs import pairs
-from rcjax.tuning.judging import AS_USUAL, Judging, centred, cross_calibrate
-from rcjax.tuning.label_refusals import Cuts, refuse_alone, spread_cuts
+from rcjax.tuning.candidates import Candidates, together
+from rcjax.tuning.judging import Judging, centred, cross_calibrate
+from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
 
 #: Thresholds tried for each pair, at most.
 MOST_THRESHOLDS = 400
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-    """Policies on trial, C of them: every single model, and every pair at every threshold that parts the queries."""
-
-    first: jax.Array  # (C,) the model asked first
-    second: jax.Array  # (C,) the model asked where it is unsure; itself where none is
-    threshold: jax.Array  # (C,) calibrated confidence up to which it is; ALWAYS_ANSWER for a single model
-    error: jax.Array  # (C,) estimated, a refusal at its price; inf for a threshold that parts no queries
-    cost: jax.Array  # (C,) of the queries, each at what its path costs
-    counted: jax.Array  # (C,) the error by the labels alone
-    refused: jax.Array | None = None  # (C,) confidence up to which the last model refuses; None: none does
-    abstention: jax.Array | None = None  # (C,) share of the queries that get no answer
 
 
 @jax.tree_util.register_dataclass
@@ -59,68 +42,50 @@ class CandidateRows:
     crossed: Any  # (P, n) of `cross_calibrate`
     correct: Any  # (n, k) whether the answer is right
     present: Any  # (n, k) whether there is an answer and the query is to count
-    charge: Any  # (n, k) money of each answer, or (k,) of any
+    charge: Any = None  # (n, k) money of each answer, or (k,) of any; None where none is asked for
+    answer: Any = None  # (n, k) codes of answers, as `Log.answer` has them; None where none are compared
 
     @classmethod
     def of(
-        cls, calibrators: Calibrator, rows: tuple[jax.Array, jax.Array, jax.Array], charge: jax.Array
+        cls,
+        calibrators: Calibrator,
+        rows: tuple[jax.Array, jax.Array, jax.Array],
+        charge: Any = None,
+        answer: Any = None,
+        answered: jax.Array | None = None,
     ) -> "CandidateRows":
-        """With what their own labels and raw confidences tell of one model by another; arguments as of `judge`."""
-        logprob, correct, present = rows
-        crossed = cross_calibrate(logprob, correct, present, calibrators.transform)
-        return cls(calibrate_all(calibrators, logprob, present), crossed, correct, present, charge)
-
-    def of_pair(self, left: Any, right: Any, crossed: Any, judging: Judging, refused: Any = None) -> "_Pair":
-        """What is known of one pair.
+        """With what their own labels and raw confidences tell of one model by another.
 
         Args:
-            left, right: the positions of its models.
-            crossed: (n,) what the first tells of the second.
-            judging: how policies are judged.
-            refused: () the confidence up to which the second refuses; None: it does not.
+            calibrators: (k,) of the models.
+            rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and
+                whether there is one and the query is to count.
+            charge, answer: as the fields.
+            answered: (n, k) whether there is an answer, where not all of them are to count.
         """
-        present = self.present[:, left] & self.present[:, right]
-        charge = jnp.broadcast_to(self.charge, self.confidence.shape)
-        labels, blend = self.correct.astype(self.confidence.dtype), judging.blend
-        first_label, second_label = labels[:, left], labels[:, right]
-        first = centred(self.confidence[:, left], first_label, present, jnp)
-        second = centred(self.confidence[:, right], second_label, present, jnp)
-        second_by_first = centred(crossed, second_label, present, jnp)
-        blended = blend.label * second_label + blend.calibrated * second + blend.crossed * second_by_first
-        refuses = None
-        if refused is not None:
-            refuses = self.confidence[:, right] <= refused
-            worth = jnp.asarray(judging.refusal, blended.dtype)
-            blended, second_label = (jnp.where(refuses, worth, of) for of in (blended, second_label))
-        return _Pair(
-            confidence=self.confidence[:, left],
-            first=blend.label * first_label + (blend.calibrated + blend.crossed) * first,
-            second=blended,
-            first_label=first_label,
-            second_label=second_label,
-            second_charge=charge[:, right],
-            present=present,
-            refuses=refuses,
-        )
+        logprob, correct, present = rows
+        crossed = cross_calibrate(logprob, correct, present, calibrators.transform, answered)
+        confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
+        return cls(confidence, crossed, correct, present, charge, answer)
 
+    @property
+    def charges(self) -> jax.Array:
+        """(n, k) money of each answer."""
+        return jnp.broadcast_to(self.charge, self.confidence.shape)
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _Pair:
-    """What is known of n queries and two models."""
-
-    confidence: jax.Array  # (n,) of the first
-    first: jax.Array  # (n,) how likely the first is right, its label blended with what is expected
-    second: jax.Array  # (n,) likewise; what a refusal is worth, where it refuses
-    first_label: jax.Array  # (n,)
-    second_label: jax.Array  # (n,) likewise
-    second_charge: jax.Array  # (n,) money of the second
-    present: jax.Array  # (n,) whether the query counts
-    refuses: jax.Array | None  # (n,) whether the second refuses; None: it never does
+    def told(self, model: Any, other: Any) -> jax.Array:
+        """(n,) how likely a model is right, by the confidence of another; positions."""
+        k = self.confidence.shape[1]
+        number = np.zeros((k, k), int)
+        for pair, (i, j) in enumerate(pairs(k)):
+            number[i, j] = number[j, i] = pair
+        return self.crossed[jnp.asarray(number)[model, other]]
 
 
 def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
-    """Every single model and pair, judged on n queries. `vmap` it over resampled or masked logs.
+    """Every single model, and every pair at every threshold that parts the queries, judged on n queries.
+
+    `vmap` it over resampled or masked logs.
 
     Args:
         rows: of the queries.
@@ -134,27 +99,32 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     alone = _single_models(rows, judging)
-    left, right = np.array(pairs(rows.confidence.shape[1]), int).reshape(-1, 2).T
-
-    def judged(left: jax.Array, right: jax.Array, crossed: jax.Array, *refused: jax.Array) -> dict[str, Any]:
-        return _at_thresholds(rows.of_pair(left, right, crossed, judging, *refused))
-
-    refused = (alone["refused"][right],) if "refused" in alone else ()
-    tried = map_entries(judged, len(rows.confidence), (0,) * (3 + len(refused)))(left, right, rows.crossed, *refused)
-    tried["cost"] += alone["cost"][left][:, None]
-    if refused:
-        tried["refused"] = jnp.broadcast_to(refused[0][:, None], tried["cost"].shape)
-    return _in_a_row(alone, tried)
+    left, right = np.array(pairs(alone.k), int).reshape(-1, 2).T
+    judged = map_entries(partial(_pair, rows, judging, alone), len(rows.confidence), (0, 0, 0))
+    return together(alone, jax.tree.map(jnp.ravel, judged(left, right, rows.crossed)), xp=jnp)
 
 
-def _single_models(rows: CandidateRows, judging: Judging) -> dict[str, jax.Array]:
-    """Figures (k,) of each model alone, as fields of `Candidates`: by its labels as they are, but for refusals."""
-    cost, error, refusing = _bills(rows), _errors(rows), {}
-    ends = jnp.full_like(cost, ALWAYS_ANSWER)
+def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
+    """(k,) each model alone: by its labels as they are, but for refusals."""
+    cost, error = _bills(rows), _errors(rows)
+    refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if judging.refusal is not None:
-        level, gain, share = refusals(rows, judging)
-        error, refusing = error - gain, {"refused": level, "abstention": share}
-    return {"threshold": ends, "error": error, "counted": error, "cost": cost, **refusing}
+        refusal, gain, abstention = refusals(rows, judging)
+        error = error - gain
+    models = jnp.arange(len(cost))
+    return Candidates(
+        k=len(cost),
+        first=models,
+        second=models,
+        third=models,
+        threshold=always,
+        fallback=always,
+        error=error,
+        cost=cost,
+        counted=error,
+        abstention=abstention,
+        refusal=refusal,
+    )
 
 
 def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -171,17 +141,6 @@ def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Arra
     return level, gain, share
 
 
-def _in_a_row(alone: dict[str, jax.Array], tried: dict[str, jax.Array]) -> Candidates:
-    """The single models, figures (k,), and behind them the pairs at their thresholds, figures (P, M)."""
-    k, count = len(alone["threshold"]), tried["threshold"].shape[1]
-    left, right = np.array(pairs(k), int).reshape(-1, 2).T
-    return Candidates(
-        first=jnp.concatenate([np.arange(k), np.repeat(left, count)]),
-        second=jnp.concatenate([np.arange(k), np.repeat(right, count)]),
-        **{name: jnp.concatenate([alone[name], values.reshape(-1)]) for name, values in tried.items()},
-    )
-
-
 def _errors(rows: CandidateRows) -> jax.Array:
     """(k,) how often each model errs; inf for one that has not answered."""
     answered = rows.present.sum(0)
@@ -190,10 +149,9 @@ def _errors(rows: CandidateRows) -> jax.Array:
 
 def _bills(rows: CandidateRows) -> jax.Array:
     """(k,) the mean of what the answers of each model cost; of one without answers, as charged."""
-    charge = jnp.broadcast_to(rows.charge, rows.confidence.shape)
     count = rows.present.sum(0)
-    mean = jnp.where(rows.present, charge, 0.0).sum(0) / jnp.maximum(count, 1)
-    return jnp.where(count > 0, mean, charge.mean(0))
+    mean = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(count, 1)
+    return jnp.where(count > 0, mean, rows.charges.mean(0))
 
 
 def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
@@ -203,75 +161,40 @@ def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
     return judging.blend.label * rows.correct + (1 - judging.blend.label) * expected
 
 
-def _at_thresholds(pair: _Pair) -> dict[str, Any]:
-    """What is known of one pair at M thresholds, (M,) each: the fields of `Candidates`, its cost that of the second."""
-    cuts = spread_cuts(pair.confidence, pair.present, MOST_THRESHOLDS)
-    figures = _at_cuts(pair, cuts)
-    if pair.refuses is not None:
-        figures["abstention"] = cuts.means_below(pair.refuses.astype(pair.second.dtype), pair.present)
-    return figures
-
-
-def _at_cuts(pair: _Pair, cuts: Cuts) -> dict[str, jax.Array]:
-    """Figures of one pair at M thresholds: queries below a cut are passed on; the cost is that of the second model."""
-    passed_on, everyone = partial(cuts.means_below, present=pair.present), partial(cuts.mean, present=pair.present)
-    wrong = everyone(1 - pair.first_label, empty=1.0)
-    return {
-        "threshold": cuts.threshold,
-        "error": jnp.where(cuts.parts, wrong - passed_on(pair.second - pair.first), jnp.inf),
-        "counted": jnp.where(cuts.parts, wrong - passed_on(pair.second_label - pair.first_label), jnp.inf),
-        "cost": passed_on(pair.second_charge),
-    }
-
-
-def judge(
-    calibrators: Calibrator, rows: tuple[jax.Array, jax.Array, jax.Array], charge: jax.Array, judging: Judging
+def _pair(
+    rows: CandidateRows, judging: Judging, alone: Candidates, left: Any, right: Any, crossed: jax.Array
 ) -> Candidates:
-    """`candidates` on n queries, with what their own labels and raw confidences tell of one model by another.
+    """One pair of models at M thresholds: queries below a cut are passed on. `crossed` (n,): what the first tells."""
+    present = rows.present[:, left] & rows.present[:, right]
+    labels, blend = rows.correct.astype(rows.confidence.dtype), judging.blend
+    confidence, beyond = rows.confidence[:, left], rows.confidence[:, right]
+    first_label, second_label = labels[:, left], labels[:, right]
+    by_itself, by_second, by_first = (
+        centred(expected, label, present, jnp)
+        for expected, label in ((confidence, first_label), (beyond, second_label), (crossed, second_label))
+    )
+    first = blend.label * first_label + (blend.calibrated + blend.crossed) * by_itself
+    second = blend.label * second_label + blend.calibrated * by_second + blend.crossed * by_first
+    refuses, refusal = jnp.zeros_like(present), None
+    if alone.refusal is not None:
+        refusal = alone.refusal[right]
+        refuses, worth = beyond <= refusal, jnp.asarray(judging.refusal, second.dtype)
+        second, second_label = (jnp.where(refuses, worth, of) for of in (second, second_label))
 
-    Args:
-        calibrators: (k,) of the models.
-        rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and whether
-            there is one and the query is to count.
-        charge: (n, k) money of each answer, or (k,) of any.
-        judging: how they are judged.
-    """
-    return candidates(CandidateRows.of(calibrators, rows, charge), judging)
-
-
-_judge_filled = compiled(judge, runs="long")
-
-
-def judge_log(
-    calibrators: Calibrator,
-    rows: tuple[ArrayLike, ArrayLike, ArrayLike],
-    charge: ArrayLike,
-    judging: Judging = AS_USUAL,
-) -> Candidates:
-    """`judge`, compiled for one log at a time, so that folds, replicates and deals share it, and logs of like size.
-
-    Args:
-        calibrators, rows, charge, judging: as of `judge`.
-    """
-    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
-    return _judge_filled(calibrators, tuple(fill_up(*rows)), money, judging)
-
-
-def as_cascades(trial: Candidates, indices: Any, k: int, xp: Any = jnp) -> Policies:
-    """(L,) some of the candidates, as policies over k models.
-
-    Args:
-        trial: all candidates.
-        indices: (L,) which of them.
-        k: the number of models.
-        xp: jax.numpy, or numpy outside of a jitted function.
-    """
-    chosen = part(trial, indices)
-    everyone = np.arange(k)
-    is_first, is_second = (model[:, None] == everyone for model in (chosen.first, chosen.second))
-    alone = xp.where(is_second, ALWAYS_ANSWER, NEVER_ANSWER).astype(chosen.threshold.dtype)
-    thresholds, members = xp.where(is_first, chosen.threshold[:, None], alone), is_first | is_second
-    if chosen.refused is not None:
-        refusals = xp.where(is_second, chosen.refused[:, None], NEVER_REFUSE)
-        return Policies.of_cascades(xp.maximum(thresholds, refusals), members, refusals, xp)
-    return Policies.of_cascades(thresholds, members, xp=xp)
+    cuts = spread_cuts(confidence, present, MOST_THRESHOLDS)
+    passed_on, everyone = partial(cuts.means_below, present=present), partial(cuts.mean, present=present)
+    wrong = everyone(1 - first_label, empty=1.0)
+    places, level = jnp.zeros_like(cuts.last), jnp.zeros_like(cuts.threshold)
+    return Candidates(
+        k=alone.k,
+        first=places + left,
+        second=places + right,
+        third=places + right,
+        threshold=cuts.threshold,
+        fallback=level + ALWAYS_ANSWER,
+        error=jnp.where(cuts.parts, wrong - passed_on(second - first), jnp.inf),
+        cost=alone.cost[left] + passed_on(rows.charges[:, right]),
+        counted=jnp.where(cuts.parts, wrong - passed_on(second_label - first_label), jnp.inf),
+        abstention=passed_on(refuses.astype(second.dtype)),
+        refusal=None if refusal is None else level + refusal,
+    )

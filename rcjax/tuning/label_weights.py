@@ -6,8 +6,6 @@ part count (cross-fitting, least squares). They are drawn to three eighths each,
 weight of 300 labels.
 """
 
-from functools import partial
-
 import jax
 import numpy as np
 
@@ -15,9 +13,10 @@ from rcjax._core.compilation import compiled
 from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import calibrate_log
-from rcjax.model.calibration import Calibrator, Transform, calibrate_all
+from rcjax.model.calibration import Transform
 from rcjax.model.pairs import pairs
-from rcjax.tuning.judging import USUAL, Blend, Judging, centred, cross_calibrate
+from rcjax.tuning.judging import USUAL, Blend, Judging, centred
+from rcjax.tuning.label_candidates import CandidateRows
 from rcjax.tuning.resampling import deal_folds
 
 _FOLDS = 5
@@ -33,6 +32,9 @@ _MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count 
 
 
 _FEW = 4  # answers of one confidence that are no reason to part any: in a small log they come by chance
+
+
+_informed = compiled(CandidateRows.of, runs="long")
 
 
 def judging_of(log: Log, transform: Transform, refusal: jax.Array | None = None) -> Judging:
@@ -95,8 +97,8 @@ def _normal_equations(
     logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
-    calibrators, _ = calibrate_log(*rows, transform=transform)
-    confidence, crossed = (np.asarray(one, float) for one in _informed(calibrators, *rows))
+    known = _informed(calibrate_log(*rows, transform=transform)[0], rows)
+    confidence, crossed = np.asarray(known.confidence, float), np.asarray(known.crossed, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
         trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
@@ -133,12 +135,3 @@ def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
 
 def _ratio(above: float, below: float) -> float:
     return above / below if below > 0 else 0.0
-
-
-@partial(compiled, runs="long")
-def _informed(
-    calibrators: Calibrator, logprob: jax.Array, correct: jax.Array, present: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """(confidences (n, k), `cross_calibrate`) of n queries."""
-    confidence = calibrate_all(calibrators, logprob, present)
-    return confidence, cross_calibrate(logprob, correct, present, calibrators.transform)

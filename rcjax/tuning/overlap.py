@@ -1,14 +1,12 @@
 """Which queries of a log were tuned on as well: by the digest of the log, and by names with equal rows.
 
-A row is a query's log-probabilities, in single precision, in which policies carry theirs. Names alone recur between the
-splits of a benchmark, and so do rows where confidences are stated: queries count as shared where three rows or more
-agree under their names, and far more than do where names are dealt out at random.
+A row is a query's log-probabilities, in single precision, in which policies carry theirs. Names recur between splits of
+a benchmark, and rows where confidences are stated: three equal ones count, if chance gives far fewer.
 """
 
 import math
-import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +14,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import hash_names, read_reference
 from rcjax.logs.log import Log
 from rcjax.policy.policy import AnyPolicy
-
-if TYPE_CHECKING:
-    from rcjax.frontier.frontier import Frontier
-    from rcjax.model.calibrated import Fitted
 
 _FEWEST = 3  # shared queries that are told of
 
@@ -31,27 +25,20 @@ class OverlapWarning(UserWarning):
 class Overlap(NamedTuple):
     """How much of a log was tuned on, as far as can be told; false where nothing was."""
 
-    queries: int
-    """Queries of the log that were tuned on."""
-    n: int
-    """All queries of the log."""
-    whole: bool
-    """Whether it is the very log that was tuned on."""
+    queries: int  # of the log, that were tuned on
+    n: int  # all queries of the log
+    whole: bool  # whether it is the very log that was tuned on
 
     def __bool__(self) -> bool:
         return self.queries > 0
 
     def describe(self) -> str:
-        """How many queries were tuned on, in words.
-
-        >>> Overlap(7, 1_990, False).describe()
-        'at least 7 of its 1,990 queries were tuned on'
-        """
+        """How many queries were tuned on, in words."""
         return f"at least {self.queries:,} of its {self.n:,} queries were tuned on"
 
 
-def overlap(log: Log, tuned: "Log | AnyPolicy | Frontier | Fitted") -> Overlap:
-    """How many queries of a log are among those of the log tuned on, or those of it that a policy or model carries.
+def overlap(log: Log, tuned: Any) -> Overlap:
+    """How many queries of a log are among those tuned on: of another log, or that a policy, frontier or model carries.
 
     On the models that both have, in whichever order. ValueError where what is carried is damaged.
 
@@ -60,44 +47,33 @@ def overlap(log: Log, tuned: "Log | AnyPolicy | Frontier | Fitted") -> Overlap:
     >>> overlap(log.take(slice(100)), log).queries, overlap(*log.split(0.5, seed=0)).queries
     (100, 0)
     """
-    if isinstance(tuned, Log):
-        digest, models, old, names = tuned.digest, tuned.models, tuned, hash_names(tuned.queries)
+    n, of = log.n_queries, tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    if isinstance(of, Log):
+        digest, models, old, names = of.digest, of.models, of, hash_names(of.queries)
     else:
-        part: Any = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
-        reference = part.provenance.get("reference") if isinstance(tuned, AnyPolicy) else part.reference
-        digest, models = part.provenance.get("digest"), tuple(part.provenance.get("answers") or ())
-        old = None if reference is None else read_reference(reference, log.task)
-        names = np.array(() if old is None else old.queries)
-    n = log.n_queries
+        digest, models = of.provenance.get("digest"), tuple(of.provenance.get("answers") or ())
+        kept = of.provenance.get("reference") if isinstance(tuned, AnyPolicy) else of.reference
+        old = None if kept is None else read_reference(kept, log.task)
+        names = None if old is None else np.array(old.queries)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)
-    shared = 0 if old is None else _shared(log, hash_names(log.queries), old, names)
-    return Overlap(shared, n, whole=old is not None and 0 < shared == n == old.n_queries)
-
-
-def require_unseen(log: Log, overlap: Overlap) -> None:
-    """LogError where queries of a log that is to guarantee something were tuned on."""
-    if overlap:
-        what = "the model was fitted to this very log" if overlap.whole else overlap.describe()
-        raise LogError(f"{log.source}: {what}: certify on queries that were held out")
-
-
-def warn_of_overlap(log: Log, overlap: Overlap) -> None:
-    """An `OverlapWarning` where queries of a log that is to judge were tuned on."""
-    if overlap:
-        message = f"{log.source}: {overlap.describe()}, where it looks better than it is: judge by others"
-        warnings.warn(message, OverlapWarning, stacklevel=3)
-
-
-def _shared(log: Log, names: np.ndarray, old: Log, old_names: np.ndarray) -> int:
-    """How many queries of a log have a name and a row of the old one."""
-    models = [name for name in old.models if name in log.models]
-    new_rows, old_rows = _rows(log, models, names), _rows(old, models, old_names)
-    common = new_rows.keys() & old_rows.keys()
-    equal, often = sum(new_rows[name] == old_rows[name] for name in common), Counter(old_rows.values())
+    if old is None or names is None:
+        return Overlap(0, n, whole=False)
+    both = [name for name in old.models if name in log.models]
+    new_rows, old_rows = _rows(log, both, hash_names(log.queries)), _rows(old, both, names)
+    often, common = Counter(old_rows.values()), new_rows.keys() & old_rows.keys()
     by_chance = sum(often[new_rows[name]] for name in common) / max(len(old_rows), 1)
-    beyond = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
-    return equal if equal > _FEWEST - 1 + beyond else 0
+    most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
+    equal = sum(new_rows[name] == old_rows[name] for name in common)
+    queries = equal if equal > _FEWEST - 1 + most else 0
+    return Overlap(queries, n, whole=0 < queries == n == old.n_queries)
+
+
+def require_unseen(log: Log, tuned: Any) -> None:
+    """LogError where queries of a log that is to guarantee something were tuned on, as `overlap` tells."""
+    if shared := overlap(log, tuned):
+        what = "the model was fitted to this very log" if shared.whole else shared.describe()
+        raise LogError(f"{log.source}: {what}: certify on queries that were held out")
 
 
 def _rows(log: Log, models: list[str], names: np.ndarray) -> dict[int, bytes]:
@@ -105,5 +81,4 @@ def _rows(log: Log, models: list[str], names: np.ndarray) -> dict[int, bytes]:
     columns = [log.models.index(name) for name in models]
     answered = np.asarray(log.answered)[:, columns]
     cells = np.where(answered, np.asarray(log.logprob)[:, columns], np.nan).astype("<f4") + np.float32(0)  # −0 is 0
-    rows = np.flatnonzero(answered.any(1))
-    return {name: cells[row].tobytes() for name, row in zip(names[rows].tolist(), rows, strict=True)}
+    return {name: cells[row].tobytes() for row, name in enumerate(names.tolist()) if answered[row].any()}

@@ -12,14 +12,13 @@ from rcjax._core.batching import part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points
-from rcjax.frontier.policies import Policies
+from rcjax.frontier.rule_arrays import policies_of
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
-from rcjax.policy.rules import tell_need
 from rcjax.policy.spec import Spec
 from rcjax.replaying.beside_reference import tell_beside
 from rcjax.replaying.packing import require_answers
@@ -29,7 +28,7 @@ from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
 from rcjax.tuning.replicates import tune_again
 from rcjax.tuning.searches import searched_by
-from rcjax.tuning.tune import tune_in_stages
+from rcjax.tuning.tune import Tuned, tune_in_stages
 
 _FOLDS = 5
 
@@ -49,19 +48,7 @@ _CHANCE = 0.05
 _IN_SERVICE, _AGAIN = "in service", "again"  # arms
 
 
-@dataclasses.dataclass(frozen=True)
-class Retuned:
-    """A policy tuned again."""
-
-    policy: AnyPolicy
-    """The new policy."""
-    frontier: Frontier
-    """The frontier that it was chosen from."""
-    remarks: tuple[str, ...]
-    """Why it has so many models, what is guaranteed, what could not be as before, that it needs answers."""
-
-
-def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned:
+def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
     """Tune a policy again on a fresh log: for the same target, by the same search, with the same options.
 
     The target is that recorded by `Frontier.policy` or `rcjax tune`, else the policy's own λ. The models to choose from
@@ -93,14 +80,8 @@ def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Retuned
         remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen = _with_asked(log.select(tuning.models), policy)
     tuned = tune_in_stages(chosen, None, spec, by=searched_by(spec.search))
-    if tuned.certificate is not None:
-        confidence, n = tuned.certificate.confidence, tuned.certificate.n
-        remarks.append(f"guaranteed again, with a confidence of {confidence:.4g}, by {n:,} queries held out")
-    verdict = () if tuned.verdict is None else (tuned.verdict,)
     assert tuned.policy is not None  # as there is a target
-    beside = tell_beside(tuned.policy, tuned.log)
-    words = (*verdict, *remarks, *beside, *tell_need(tuned.policy.rungs))
-    return Retuned(tuned.policy, tuned.frontier, words)
+    return dataclasses.replace(tuned, notes=(*remarks, *tell_beside(tuned.policy, tuned.log)))
 
 
 def _on(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
@@ -285,13 +266,8 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
 
 def _one_point(policy: AnyPolicy, model: Fitted, spec: Spec, lam: float) -> Frontier:
     """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
-    names = list(model.models)
     widest = max(policy.rungs, key=lambda part: (bool(part.agreements), len(part.models)))
-    members = np.isin(names, widest.models)[None]
     nothing = np.zeros(1, model.cost.dtype)
-    policies = Policies.of_cascades(np.zeros(members.shape), members).comparing()
-    assert policies.agreements is not None
-    for name, one in widest.agreements.items():
-        policies.agreements.earlier[0, names.index(name)] = names.index(one.earlier)
-    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
+    figures = Outcomes(nothing, nothing, nothing)
+    point = Points(nothing + lam, np.zeros(1, int), figures, policies_of(model.models, [widest]))
     return make_frontier(model, point, search=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
@@ -67,7 +68,7 @@ class SecondsFilter:
 
         Of the queries whose seconds are known, and infinite where there are none.
         """
-        packed = pack_policies(model.calibrators, policies.on_host(), self.log.logprob.dtype)
+        packed = pack_policies(model.calibrators, policies, self.log.logprob.dtype)
         columns = columns_of(self.log, model.models, [packed.policies], np.ones(len(model.models), bool))
         count = len(packed.policies.first)
         filled = packed.policies.take(np.minimum(np.arange(count + -count % _AT_ONCE), count - 1))
@@ -109,11 +110,9 @@ class SecondsFilter:
         indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
         if not indices.size:
             raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
-        names = ("lam", "error", "cost", "status", "abstention")
-        figures = {name: getattr(frontier, name) for name in names if getattr(frontier, name) is not None}
-        taken = {name: jnp.asarray(np.asarray(column)[indices]) for name, column in figures.items()}
-        policies = jax.device_put(frontier.policies.on_host().take(indices))
-        return dataclasses.replace(frontier, **taken, policies=policies, bands=None, seconds=None)
+        names = ("lam", "error", "cost", "status", "abstention", "policies")
+        figures = jax.tree.map(np.asarray, {name: getattr(frontier, name) for name in names})
+        return dataclasses.replace(frontier, **jax.device_put(part(figures, indices)), bands=None, seconds=None)
 
 
 @partial(compiled, static_argnames="transforms")

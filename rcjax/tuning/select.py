@@ -17,18 +17,19 @@ from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.policies import NEVER_ANSWER, Policies
-from rcjax.frontier.prices import check_lam
-from rcjax.frontier.refusal import check_abstain_price, refusal_at
+from rcjax.frontier.policies import Policies
+from rcjax.frontier.prices import check_abstain_price, check_lam, refusal_at
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target, TargetName
-from rcjax.tuning.choices import Table, judge_all, together
+from rcjax.tuning.candidates import Candidates, together
+from rcjax.tuning.choices import judge_all
 from rcjax.tuning.comparison import Comparison
 from rcjax.tuning.cross_validation import cross_validate
+from rcjax.tuning.judging import Judging
 from rcjax.tuning.label_weights import charges, judging_of
 from rcjax.tuning.replicates import Again, again_by_labels
 from rcjax.tuning.resampling import require_queries, sample_queries
@@ -101,14 +102,20 @@ def select_frontier(
     require_queries(log, folds)
     prices = None if lam is None else check_lam(lam)
     Target(target, 1.0)  # refuses a name that is none
-    target = target if lam is None else "lam"
-    how = _How(prices, folds, seed, check_abstain_price(abstain_price), admits, target)
+    target, abstain_price = target if lam is None else "lam", check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
     if not log.complete.any():
         raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
-    table, prices, comparison = _search(log, model, how)
-    return Selection(_assemble(model, table, prices, how.abstain_price, log.compare), comparison, target)
+    sample = sample_queries(log, seed)
+    judging = judging_of(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
+    comparison = cross_validate(sample, model, judging, folds, seed)
+    may_be = None if admits is None else lambda policies: admits(policies, model)
+    found = _candidates(log, model, judging, comparison, may_be)
+    found = raised_by_luck(found, comparison, target)
+    corners = found.take(lower_hull(found.cost, found.error)[::-1])
+    best, prices = (corners, _prices(corners)) if prices is None else (corners.best(prices), prices)
+    return Selection(_assemble(model, best, prices, abstain_price, log.compare), comparison, target)
 
 
 class SearchedBy(NamedTuple):
@@ -122,55 +129,34 @@ class SearchedBy(NamedTuple):
     """How some points (G,) of a frontier are tuned again on a draw; by the labels, its ladder where none are given."""
 
 
-def _calibrated(log: Log, spec: Spec) -> Fitted:
-    return calibrated(log, spec.transform)
-
-
 def _find(log: Log, model: Fitted, spec: Spec, limit: SecondsFilter | None) -> tuple[Frontier, Selection]:
     admits = None if limit is None else limit.admits
-    how: dict[str, Any] = {"abstain_price": spec.abstain_price, "target": spec.aim}
-    selection = select_frontier(log, model=model, admits=admits, **how)
+    price = spec.abstain_price
+    selection = select_frontier(log, model=model, admits=admits, abstain_price=price, target=spec.aim)
     return selection.frontier, selection
 
 
-BY_LABELS = SearchedBy(_calibrated, _find, again_by_labels)
+BY_LABELS = SearchedBy(lambda log, spec: calibrated(log, spec.transform), _find, again_by_labels)
 
 
-class _How(NamedTuple):
-    """How to search, as `select_frontier` takes it."""
-
-    lam: np.ndarray | None
-    folds: int
-    seed: int
-    abstain_price: float | None
-    admits: Callable[[Policies, Fitted], np.ndarray] | None
-    target: TargetName
-
-
-def _search(log: Log, model: Fitted, how: _How) -> tuple[Table, np.ndarray, Comparison]:
-    """(the policies that earn their place on a log of the model's models, their λ, what they were compared with)."""
-    refusal = refusal_at(how.abstain_price, log.cost.dtype)
-    sample = sample_queries(log, how.seed)
-    judging = judging_of(sample, model.calibrators.transform, refusal)
-    comparison = cross_validate(sample, model, judging, how.folds, how.seed)
+def _candidates(
+    log: Log,
+    model: Fitted,
+    judging: Judging,
+    comparison: Comparison,
+    admits: Callable[[Policies], np.ndarray] | None,
+) -> Candidates:
+    """Single models and pairs on a log of the model's models, and where they earn it policies that compare answers."""
     log, earned = expected_log(log), comparison.agreeing
     rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
-
-    def admitted(policies: Policies) -> np.ndarray:
-        return how.admits(policies, model) if how.admits else np.ones(len(policies.first), bool)
-
-    table, answers = judge_all(model.calibrators, rows, charges(log), judging, admitted if how.admits else None)
-    if answers is not None:
-        grid = np.geomspace(comparison.lam[0], comparison.lam[-1], _FINE)
-        table = together(table, answers.best(grid[earned[comparison.nearest(grid)]]))
-    table = raised_by_luck(table, comparison, how.target)
-    corners = table.take(lower_hull(table.cost, table.error)[::-1])
-    if how.lam is not None:
-        return corners.best(how.lam), how.lam, comparison
-    return corners, _prices(corners), comparison
+    found, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
+    if answers is None:
+        return found
+    grid = np.geomspace(comparison.lam[0], comparison.lam[-1], _FINE)
+    return together(found, answers.best(grid[earned[comparison.nearest(grid)]]))
 
 
-def raised_by_luck(table: Table, comparison: Comparison, target: TargetName) -> Table:
+def raised_by_luck(table: Candidates, comparison: Comparison, target: TargetName) -> Candidates:
     """Policies, but for single models with errors that are raised by the luck of their choice (`Comparison.luckier`).
 
     Args:
@@ -178,13 +164,11 @@ def raised_by_luck(table: Table, comparison: Comparison, target: TargetName) -> 
         comparison: what the contest has shown.
         target: the kind of target that they are to be chosen for.
     """
-    agreements = table.policies.agreements
-    compares = False if agreements is None else agreements.compares.any(-1)
-    luck = np.where(compares, comparison.luckier(target, True), comparison.luckier(target, False))
-    return table._replace(error=np.clip(table.error + np.where(table.alone, 0.0, luck), 0.0, 1.0))
+    luck = np.where(table.compares, comparison.luckier(target, True), comparison.luckier(target, False))
+    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.alone, 0.0, luck), 0.0, 1.0))
 
 
-def _prices(corners: Table) -> np.ndarray:
+def _prices(corners: Candidates) -> np.ndarray:
     """(L,) a λ at which each corner of a hull, the dearest first, is the best: amid the slopes on either side."""
     slopes = -np.diff(corners.error) / np.diff(corners.cost)
     if not slopes.size:
@@ -193,17 +177,10 @@ def _prices(corners: Table) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(model: Fitted, table: Table, lam: np.ndarray, price: float | None, compare: Any) -> Frontier:
+def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | None, compare: Any) -> Frontier:
     """The frontier of some policies; `price` is that of a refusal, `compare` how answers are compared."""
-    chosen, dtype = table.policies, model.cost.dtype
-    policies = Policies.of_cascades(
-        np.where(chosen.members, chosen.thresholds, NEVER_ANSWER).astype(dtype),
-        chosen.members,
-        None if chosen.refusals is None else chosen.refusals.astype(dtype),
-        agreements=chosen.agreements,
-    )
     wrong = np.maximum(table.error - (price or 0.0) * table.abstention, 0.0)
-    lam, *figures = (np.asarray(figure, dtype) for figure in (lam, wrong, table.cost, table.abstention))
-    status = np.full(len(lam), PointStatus.CONVERGED)
-    solved = Points(lam, status, Outcomes(*figures), policies)
+    figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
+    lam, *expected = figures
+    solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), Outcomes(*expected), table.policies())
     return make_frontier(model, solved, search="selected", abstain_price=price, compare=compare)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import choose_unit, figure, percent
+from rcjax._base.wording import choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
@@ -135,7 +135,7 @@ def tune_in_stages(
         stage: entered for each part of the work, with what it is in words.
         by: the way to search that the spec names (`rcjax.tuning.searches.searched_by`).
     """
-    tuned = search_in_stages(log, held_out, spec, stage, by)
+    tuned = _search(log, held_out, spec, stage, by)
     try:
         return _with_policy(tuned, spec)
     except InfeasibleError as problem:
@@ -147,20 +147,10 @@ def tune_in_stages(
         raise error from None
 
 
-def search_in_stages(
-    log: Log,
-    held_out: Log | None,
-    spec: Spec,
-    stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
-    by: SearchedBy = BY_LABELS,
+def _search(
+    log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]], by: SearchedBy
 ) -> Tuned:
-    """`tune_in_stages` up to the frontier: without a policy.
-
-    Args:
-        log, held_out, spec, stage, by: as `tune_in_stages` takes them.
-
-    Raises InfeasibleError where no policy keeps to the limit on the seconds.
-    """
+    """`tune_in_stages` up to the frontier: without a policy. InfeasibleError where none keeps to a limit on seconds."""
     log = count_waiting(log, spec.second_cost)
     log, held_out = hold_out(log, held_out, spec.confidence, spec.judged)
     with stage("fitting the model"):
@@ -189,77 +179,40 @@ def search_in_stages(
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """The same with the policy for the target, if there is one, and what to say of it."""
-    target, notes = tuned.target, []
+    target, notes, certificate, selection = tuned.target, [], None, tuned.selection
     if not target:
         return tuned
     frontier, correction = by_bill(tuned.frontier, tuned.log)
-    certificate = _certificate(frontier, tuned, spec)
-    if certificate is None:
-        _choose(frontier, target)
-    policy = frontier.policy(**target) if certificate is None else certificate.policy
+    if spec.confidence is None or tuned.held_out is None:
+        policy = frontier.policy(**target)
+    else:
+        known = tuned.log if spec.judged else None
+        limits = {"max_error": target["max_error"], "confidence": spec.confidence}
+        certificate = certify(frontier, tuned.held_out, **limits, tuned_on=known, judged=spec.judged)
+        policy = certificate.policy
     main, rungs = _main_point(frontier, policy), policy.policies
     alone = [rung.first for rung in rungs] if all(len(rung.models) == 1 for rung in rungs) else []
     if spec.segment is not None:
         policy, cut = by_segments(frontier, tuned.log, spec)
         notes.append(cut)
     policy = with_spec(policy.followed(follows=spec.follows, period=spec.period), spec)
-    notes.extend(tell_beside(policy, tuned.log))
+    notes += [*tell_beside(policy, tuned.log), *tell_money(frontier, policy, target), *correction]
+    if selection is not None:
+        labelled = tuned.log.hand is None
+        notes.append(tell_corrections(selection.frontier, selection.comparison, selection.target, labelled))
     return dataclasses.replace(
         tuned,
         policy=policy,
         certificate=certificate,
-        verdict=tuned.selection and tuned.selection.verdict(main, target, alone),
-        notes=(*notes, *tell_money(frontier, policy, target), *correction, *_corrections(tuned)),
+        verdict=selection and selection.verdict(main, target, alone),
+        notes=tuple(notes),
     )
-
-
-def _certificate(frontier: Frontier, tuned: Tuned, spec: Spec) -> Certificate | None:
-    """The test of the frontier's policies on queries held out; None where nothing is to be guaranteed."""
-    if spec.confidence is None or tuned.held_out is None:
-        return None
-    return certify(
-        frontier,
-        tuned.held_out,
-        max_error=tuned.target["max_error"],
-        confidence=spec.confidence,
-        tuned_on=tuned.log if spec.judged else None,
-        judged=spec.judged,
-    )
-
-
-def _corrections(tuned: Tuned) -> list[str]:
-    """By how much errors of cascades are corrected, in words."""
-    selection, labelled = tuned.selection, tuned.log.hand is None
-    if selection is None:
-        return []
-    return [tell_corrections(selection.frontier, selection.comparison, selection.target, labelled)]
 
 
 def _main_point(frontier: Frontier, policy: AnyPolicy) -> int:
     """The position of the point by which most queries go."""
     _, rung = max(zip(policy.weights, policy.policies, strict=True), key=lambda part: part[0])
     return int(np.argmin(np.abs(np.asarray(frontier.cost, float) - float(rung.expected["cost"] or 0.0))))
-
-
-def _choose(frontier: Frontier, target: Mapping[str, float]) -> int:
-    """The position of the point that meets a target; where none is cheap enough the message has few digits."""
-    try:
-        return frontier.choose(**target)
-    except InfeasibleError:
-        if "budget" not in target:
-            raise
-        raise InfeasibleError(too_dear(target["budget"], float(frontier.cost.min()))) from None
-
-
-def too_dear(budget: float, cheapest: float) -> str:
-    """The message that no cascade keeps to a budget; both sums are money per query.
-
-    >>> too_dear(1e-6, 1.82154e-5)
-    'no cascade costs $1.00 per million queries or less; the cheapest costs $18.22'
-    """
-    money = choose_unit([cheapest])
-    enough = figure(cheapest * money.scale * (1 + 5e-4), 4)  # rounded up: a budget that will do
-    return f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough}"
 
 
 def _promise(certificate: Certificate, noun: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from rcjax._base.wording import choose_unit, percent
 from rcjax.frontier.frontier import Frontier
 from rcjax.policy.targets import TargetName
-from rcjax.tuning.comparison import SHOWN, Comparison, Gain
+from rcjax.tuning.comparison import Comparison, Gain
 
 
 def tell_choice(
@@ -101,7 +101,7 @@ def _at_error(frontier: Frontier, comparison: Comparison, point: int, limit: flo
     share = f" ({percent(abs(saved.mean) / bill, 0)})" if bill > 0 else ""
     figures = f"${money.show(abs(float(saved.mean)))} ± {money.show(float(saved.se))}"
     less = f"{figures} per {money.name} queries{share} {_way(saved.mean)}"
-    today = "" if rival == surest or not SHOWN.earned(saved) else _beside(frontier, point, surest)
+    today = "" if rival == surest or not saved.shown else _beside(frontier, point, surest)
     return _beats(saved, "cost less than", best, less) + today
 
 
@@ -121,7 +121,7 @@ def _for_price(frontier: Frontier, comparison: Comparison, point: int, target: M
 
 def _beats(gain: Gain, verb: str, rival: str, less: str) -> str:
     """What a gain on a rival shows."""
-    if SHOWN.earned(gain):
+    if gain.shown:
         return f": {less} than {rival}, on queries left out"
     return f", which is not shown to {verb} {rival}: {less} on queries left out"
 

@@ -108,9 +108,9 @@ def test_tune_prints_one_json_document(folder):
     assert [row["model"] for row in document["model_summary"]] == document["models"]
     assert all(0 < row["accuracy"] < 1 and row["cost"] > 0 for row in document["model_summary"])
     for point in document["frontier"]:
-        assert {"lam", "cost", "error", "models", "thresholds", "status"} <= set(point)
-        assert set(point["thresholds"]) == set(point["models"])
-        assert point["thresholds"][point["models"][-1]] == 0
+        assert {"lam", "cost", "error", "models", "rules", "status"} <= set(point)
+        assert list(point["rules"]) == point["models"]
+        assert point["rules"][point["models"][-1]] == [{"up_to": 1.0, "action": "answer"}]
         assert 0 < point["error"] < 1
         for name in ("error", "cost"):
             low, high = point[f"{name}_interval"]
@@ -223,7 +223,7 @@ def test_cascades(folder, tmp_path, cascade):
     assert "Policy for your target" in shown
     assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
     if cascade == "adaptive":
-        assert all("thresholds" not in point and set(point["rules"]) >= set(point["models"]) for point in points)
+        assert all(list(point["rules"]) == point["models"] for point in points)
     else:
         asked = {"full": ["small", "middle", "large"], "small,large": ["small", "large"]}[cascade]
         assert all(point["models"] == asked for point in points)

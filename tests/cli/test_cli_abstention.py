@@ -26,7 +26,7 @@ def test_by_the_model(folder, tmp_path):
     assert expected["abstain_price"] == pytest.approx(0.3)
     assert expected["abstention"] > 0
     for point in document["frontier"]:
-        assert set(point["refusals"]) == set(point["thresholds"]) == set(point["models"])
+        assert list(point["rules"]) == point["models"]
         assert 0 <= point["abstention"] <= 1
     log = rcjax.read_log(folder / "train.csv", task="choice")
     tuned = rcjax.tune(log, error_cost=0.001, abstain_price=0.3, cascade="all", intervals=False)

@@ -3,7 +3,7 @@
 import pytest
 
 from rcjax._base.wording import describe_cascade, figure
-from rcjax.tuning.tune import too_dear
+from rcjax.frontier.choosing import too_dear
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
 
@@ -26,7 +26,8 @@ def table(*rules: tuple) -> list[dict]:
     ],
 )
 def test_a_threshold_is_told_from_the_ends(value, text):
-    assert describe_cascade({"models": ["a", "b"], "thresholds": {"a": value, "b": 0.0}}) == f"a >{text} → b"
+    rules = {"a": table((value, "b"), (1.0, None)), "b": table((1.0, None))}
+    assert describe_cascade({"models": ["a", "b"], "rules": rules}) == f"a >{text} → b"
 
 
 @pytest.mark.parametrize("width", range(38, 120))

@@ -1,6 +1,7 @@
 """Tables keep to a terminal of 80 or 120 columns, whatever errors are called, and no row beats another one there."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -14,8 +15,9 @@ ROWS = [{"model": name, "accuracy": 0.7, "cost": 2e-4, "calibration_error": 0.02
 
 
 def point(cost, error, models=NAMES, **more):
-    cuts = {name: 0.0 if name == models[-1] else 0.43 for name in models}
-    return {"cost": cost, "error": error, "models": models, "thresholds": cuts, "lam": 1.0, **more}
+    last = {"up_to": 1.0, "action": "answer"}
+    rules = {name: [{"up_to": 0.43, "action": "ask", "model": later}, last] for name, later in pairwise(models)}
+    return {"cost": cost, "error": error, "models": models, "rules": {**rules, models[-1]: [last]}, "lam": 1.0, **more}
 
 
 INTERVAL = {"error_interval": [0.123, 0.157]}

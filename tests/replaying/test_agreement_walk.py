@@ -67,6 +67,12 @@ def by_steps(policy, log, q):
         said[name], name = own, decision.next_model
 
 
+def comparing(policy):
+    """The same, as one that may compare answers."""
+    none = Agreements.none(np.shape(policy.members))
+    return policy if policy.agreements is not None else dataclasses.replace(policy, agreements=none)
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_walk_is_a_loop_over_the_steps(seed):
@@ -74,7 +80,7 @@ def test_a_walk_is_a_loop_over_the_steps(seed):
     policy, log = random_policy(rng), random_log(rng)
     packed = pack_policy(policy, np.float64).policies.take(0)
     confidence = np.vectorize(PLAIN)(log.logprob.T)
-    answers, asked = (np.asarray(part) for part in walked(confidence, packed.comparing(), log.answer.T))
+    answers, asked = (np.asarray(part) for part in walked(confidence, comparing(packed), log.answer.T))
     for q in range(N):
         who, path = by_steps(policy, log, q)
         assert np.flatnonzero(answers[:, q]).tolist() == ([] if who is None else [who])
@@ -88,7 +94,7 @@ def test_without_answers_confidences_decide():
     confidence = np.vectorize(PLAIN)(log.logprob.T)
     plain = walked(confidence, dataclasses.replace(packed, agreements=None))
     nothing = np.full((K, N), -1, np.int32)
-    for other in (walked(confidence, packed), walked(confidence, packed.comparing(), nothing)):
+    for other in (walked(confidence, packed), walked(confidence, comparing(packed), nothing)):
         for one, two in zip(plain, other, strict=True):
             np.testing.assert_array_equal(one, two)
 

@@ -19,10 +19,11 @@ from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.tuning import agreement_candidates as module
-from rcjax.tuning.agreement_candidates import agreeing, as_policies, judge_answers
+from rcjax.tuning.agreement_candidates import agreeing
 from rcjax.tuning.agreement_odds import expected_on_log
-from rcjax.tuning.choices import judge_all, together
-from rcjax.tuning.comparison import COMPARING, Gain, Gains
+from rcjax.tuning.candidates import together
+from rcjax.tuning.choices import judge_all, judge_log
+from rcjax.tuning.comparison import Gain, Gains
 from rcjax.tuning.judging import AS_USUAL, Blend, Judging
 from rcjax.tuning.label_candidates import CandidateRows
 
@@ -38,7 +39,7 @@ judged_by = jax.jit(agreeing)
 def judged(log, refusal=None, charge=COST, blend=AS_USUAL.blend):
     """`agreeing` of (confidence, crossed, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.asarray(charge)), answer, Judging(blend, refusal))
+    return judged_by(CandidateRows(*rows, np.asarray(charge), answer), Judging(blend, refusal))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -142,7 +143,7 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     refusal = jnp.array(WORTH) if refusing else None
     trial = jax.tree.map(np.asarray, judged((confidence, crossed, correct, everyone, answer), refusal, charge))
     places = np.flatnonzero(np.isfinite(trial.error))
-    walked = outcomes(confidence, correct, charge, as_policies(trial, places, K, refusing), answer)
+    walked = outcomes(confidence, correct, charge, trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
 
@@ -153,7 +154,7 @@ def test_labels_alone_are_counted_exactly():
     log = confidence, crossed, correct, np.ones((N, K), bool), answer
     trial = jax.tree.map(np.asarray, judged(log, blend=Blend(0.0, 0.0)))
     places = np.flatnonzero(np.isfinite(trial.error))
-    walked = outcomes(confidence, correct, jnp.array(COST), as_policies(trial, places, K, False), answer)
+    walked = outcomes(confidence, correct, jnp.array(COST), trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.wrong).mean(1), trial.error[places], atol=1e-12)
 
 
@@ -161,7 +162,7 @@ def test_many_models_share_the_thresholds(monkeypatch):
     monkeypatch.setattr(module, "_MOST", 20)
     monkeypatch.setattr(module, "_FEWEST_THRESHOLDS", 3)
     *rows, answer = random_log(7)
-    trial = jax.jit(lambda answer, *arrays: agreeing(CandidateRows(*arrays), answer, AS_USUAL))(answer, *rows, COST)
+    trial = jax.jit(lambda *arrays: agreeing(CandidateRows(*arrays), AS_USUAL))(*rows, COST, answer)
     assert len(trial.error) == 4 * 5
 
 
@@ -183,21 +184,21 @@ def model(log):
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
     pairs, answers = judge_all(calibrators, rows, charge, AS_USUAL)
-    return (pairs if answers is None else together(pairs, answers)).best(lam).policies
+    return (pairs if answers is None else together(pairs, answers)).best(lam)
 
 
 @pytest.mark.thorough
 def test_the_best_is_never_worse_than_the_best_pair_by_the_estimate(log, model):
     lam = np.geomspace(10.0, 1e5, 12)
     rows = log.logprob, log.correct, log.answered
-    both = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
-    pair = tune_by_labels(model.calibrators, (*rows, None), log.cost, lam)
+    both = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam).policies()
+    pair = tune_by_labels(model.calibrators, (*rows, None), log.cost, lam).policies()
     compares = both.agreements.compares.any(1)
     assert 0 < compares.sum() < len(lam)
     for row in np.flatnonzero(~compares):
         np.testing.assert_array_equal(both.members[row], pair.members[row])
         np.testing.assert_array_equal(both.bounds[row], pair.bounds[row])
-    trial = judge_answers(model.calibrators, rows, log.cost, log.answer, AS_USUAL)
+    trial = judge_log(model.calibrators, rows, log.cost, AS_USUAL, log.answer)
     best = (trial.error + lam[:, None] * trial.cost).argmin(1)
     for row in np.flatnonzero(compares):
         assert both.agreements.earlier[row, trial.second[best[row]]] == trial.first[best[row]]
@@ -212,7 +213,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     policies = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
     expected = expected_on_log(model.calibrators, rows, log, [policies])[0].mean(1)
     data = model.calibrators, fresh.logprob, fresh.correct, fresh.answered, fresh.cost
-    seen = np.asarray(outcomes_on_log(*data, policies, fresh.answer).wrong).mean(1)
+    seen = np.asarray(outcomes_on_log(*data, policies.policies(), fresh.answer).wrong).mean(1)
     np.testing.assert_allclose(expected, seen, atol=0.05)
     assert np.abs(expected - seen).mean() < 0.025
 
@@ -234,11 +235,6 @@ def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
 # -- whether it has earned its place
 
 
-def rival(gain, gain_se, overall, overall_se, counted=0.0, counted_se=1.0):
-    at_prices = Gain(np.array(gain, float), np.array(gain_se, float))
-    return Gains(at_prices, Gain(overall, overall_se), Gain(counted, counted_se))
-
-
 @pytest.mark.parametrize(
     ("overall", "overall_se", "counted", "earned"),
     [
@@ -253,7 +249,8 @@ def rival(gain, gain_se, overall, overall_se, counted=0.0, counted_se=1.0):
     ],
 )
 def test_agreement_must_gain_and_labels_must_not_contradict(overall, overall_se, counted, earned):
-    assert rival([1, 1, 1], [0, 0, 0], overall, overall_se, counted).earn(COMPARING) is earned
+    zero = Gain(np.zeros(3), np.zeros(3))
+    assert Gains(zero, Gain(overall, overall_se), Gain(counted, 1.0)).earned is earned
 
 
 # -- the whole search
@@ -264,7 +261,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
     fresh = make_log(20_000, 0.0, seed=1)
     with_answers = rcjax.tuning.select_frontier(log)
     without = rcjax.tuning.select_frontier(dataclasses.replace(log, answer=None))
-    assert with_answers.comparison.agreement.earn(COMPARING)
+    assert with_answers.comparison.agreement.earned
     assert without.comparison.agreement is None
     agreements = with_answers.frontier.policies.agreements
     assert np.asarray(agreements.compares).any(1).any()

@@ -71,13 +71,3 @@ def test_a_ladder_of_policies_that_compare(frontier, fresh):
     replayed = replay(ladder, fresh)
     assert float(replayed.cost) == pytest.approx(1.4e-4, rel=0.1)
     assert rcjax.Ladder.from_json(ladder.to_json()) == ladder
-
-
-@pytest.mark.thorough
-def test_in_single_precision(float32):
-    """Float32 as by default in JAX: the same policies, but for rounding."""
-    log = make_log(300, 0.0, seed=0)
-    selection = rcjax.tuning.select_frontier(log)
-    assert log.answer.dtype == np.int32
-    assert compares(selection.frontier).any()
-    assert np.isfinite(np.asarray(replay(selection.frontier, log).error)).all()

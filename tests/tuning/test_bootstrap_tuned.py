@@ -11,7 +11,7 @@ import rcjax
 from rcjax.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping as resampling
 from rcjax.tuning.by_model import again_by_model
-from rcjax.tuning.choices import RUNGS
+from rcjax.tuning.candidates import RUNGS
 from rcjax.tuning.intervals import quantiles
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.replicates import again_by_labels, tune_again
@@ -83,15 +83,6 @@ def assert_is(policies, place, best):
         assert float(policies.bounds[place, best.first, 0]) == pytest.approx(best.threshold, rel=1e-6)
 
 
-@pytest.mark.thorough
-def test_the_bands_of_a_tuned_frontier_make_sense(log, selected):
-    frontier, bands = selected
-    seen = rcjax.replay(frontier, log)
-    assert bands.error.shape == bands.cost.shape == (6, 2)
-    assert (bands.error[:, 0] < bands.error[:, 1]).all()
-    assert (bands.error[:, 1] > seen.error).all()
-
-
 def test_an_interval_at_a_budget_is_of_replicates_each_at_its_own_position(log):
     """By hand: where the rungs of the frontier cost the money on the draw, and out of it, less where on the log."""
     frontier = rcjax.tuning.select_frontier(log).frontier
@@ -155,23 +146,6 @@ def test_cascades_of_the_model_are_solved_again_from_each_draw(three):
         differences.append(one.error + frontier.lam * one.cost - other.error - frontier.lam * other.cost)
     assert np.abs(np.mean(differences, axis=0)).max() < 0.01
     assert np.median(np.abs(differences)) < 0.005
-
-
-@pytest.mark.thorough
-def test_searches_of_every_kind_have_bands(three, tmp_path):
-    log, model = three
-    lam = np.geomspace(1e-3, 0.02, 4)
-    for search in ("all", "full", "adaptive", [("m0", "m2"), ("m1",)]):
-        frontier = rcjax.solve_frontier(model, lam=lam, cascades=search)
-        bands = bootstrap(frontier, log, replicates=20)
-        assert (bands.error[:, 0] < bands.error[:, 1]).all()
-        with_bands = dataclasses.replace(frontier, bands=bands)
-        with_bands.save(tmp_path / "frontier.json")
-        loaded = rcjax.load_frontier(tmp_path / "frontier.json")
-        assert loaded.search == frontier.search
-        np.testing.assert_array_equal(loaded.bands.error, bands.error)
-        again = bootstrap(loaded, log, replicates=20)
-        np.testing.assert_allclose(again.error, bands.error, atol=1e-6)
 
 
 @pytest.mark.thorough

@@ -4,12 +4,11 @@ import jax
 import numpy as np
 from contest_references import best_for, mix_for
 from hypothesis import given, settings, strategies as st
-from test_judging import K, gate, judged, random_rows
+from test_label_candidates import COST, K, random_log, tried
 from tiers import examples
 
-from rcjax.frontier.policies import Policies
-from rcjax.tuning.choices import RUNGS, Table, Targets, _useful, choose, choose_one
-from rcjax.tuning.judging import AS_USUAL
+from rcjax.tuning.candidates import RUNGS, Candidates
+from rcjax.tuning.choices import Targets, _useful, choose, choose_one
 
 
 def made(seed, count, levels):
@@ -17,8 +16,8 @@ def made(seed, count, levels):
     rng = np.random.default_rng(seed)
     cost = rng.integers(1, levels, count) / levels
     error = np.clip(np.exp(-3 * cost) + rng.integers(0, levels, count) / levels * 0.2, 0, 1)
-    policies = Policies.of_cascades(np.full((count, 2), 0.5), np.ones((count, 2), bool))
-    return Table(error, cost, np.zeros(count), policies)
+    first, half = np.zeros(count, int), np.full(count, 0.5)
+    return Candidates(2, first, first + 1, first + 1, half, half, error, cost, error, half)
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -48,11 +47,11 @@ def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
 
 def test_what_a_single_model_beats_by_its_labels_is_no_candidate(float64):
     """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
-    found = jax.tree.map(np.asarray, judged(random_rows(gate, 60, seed=8), AS_USUAL))
+    found = jax.tree.map(np.asarray, tried(*random_log(8, levels=1000), COST))
     expected = []
     for place, (error, counted, cost) in enumerate(zip(found.error, found.counted, found.cost, strict=True)):
         beaten = any(found.counted[j] < counted and found.cost[j] < cost for j in range(K))
         if np.isfinite(error) and (place < K or not beaten):
             expected.append(place)
     assert K + 3 < len(expected) < np.isfinite(found.error).sum()
-    assert _useful(found, K).tolist() == expected
+    assert _useful(found).tolist() == expected

@@ -4,23 +4,20 @@ import dataclasses
 import itertools
 
 import agreement_logs
-import jax
 import numpy as np
 import pytest
 from contest_references import best_for, by_folds, columns, dealt, mix_for, walk_by_hand
 from selection_references import make_log
 
 import rcjax
-from rcjax.frontier.prices import lam_range
-from rcjax.frontier.refusal import refusal_at
+from rcjax.frontier.prices import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
 from rcjax.tuning import cross_validation
-from rcjax.tuning.agreement_candidates import as_policies, judge_answers
+from rcjax.tuning.choices import judge_log
 from rcjax.tuning.comparison import Luck
 from rcjax.tuning.contest import Losses, Targets, contest, gains_of
 from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, targets_of
 from rcjax.tuning.judging import Blend, Judging
-from rcjax.tuning.label_candidates import as_cascades, judge_log
 from rcjax.tuning.label_weights import judging_of
 from rcjax.tuning.resampling import deal_folds
 
@@ -184,35 +181,29 @@ def by_hand(log, model, judging, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = jax.tree.map(np.asarray, judge_log(fitted.calibrators, rows, charge, judging))
+        trial = judge_log(fitted.calibrators, rows, charge, judging)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         wanted += [{"max_error": error} for error in targets.errors]
         use = np.isfinite(trial.error)
         if price is None:
             beaten = (trial.counted[:k] < trial.counted[:, None] - 1e-9) & (trial.cost[:k] < trial.cost[:, None])
             use &= ~beaten.any(1) | (trial.first == trial.second)
-        compared = judge_answers(fitted.calibrators, rows, charge, log.answer, judging)
-        both = [
-            (trial, np.flatnonzero(use), as_cascades),
-            (compared, np.flatnonzero(np.isfinite(compared.error)), None),
-        ]
+        compared = judge_log(fitted.calibrators, rows, charge, judging, log.answer)
+        both = [(trial, np.flatnonzero(use)), (compared, np.flatnonzero(np.isfinite(compared.error)))]
         among = {"models": both[:1], "pairs": both[:1], "answers": both}
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
         codes = np.asarray(log.answer)[part]
         for name, tables in among.items():
-            error, cost = (
-                np.concatenate([getattr(own, of)[rows] for own, rows, _ in tables]) for of in ("error", "cost")
-            )
+            error, cost = (np.concatenate([getattr(own, of)[rows] for own, rows in tables]) for of in ("error", "cost"))
             error = np.where(np.arange(len(error)) < k, error, np.inf) if name == "models" else error
-            every = [(own, row, make) for own, rows, make in tables for row in rows]
+            every = [(own, row) for own, rows in tables for row in rows]
             penalty, money, told = arms.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
             for row, target in enumerate(wanted):
                 mixed = [(1.0, best_for(error, cost, **target))] if name == "models" else mix_for(error, cost, **target)
                 for share, place in mixed:
-                    own, index, make = every[place]
-                    one = np.array([index])
-                    policies = make(own, one, k, np) if make else as_policies(own, one, k, price is not None)
+                    own, index = every[place]
+                    policies = own.take(np.array([index])).policies()
                     walked = walk_by_hand(policies, 0, confidence[part], right[part], charge[part], codes)
                     penalty[row, part] += share * (walked[0] + (price or 0.0) * walked[2])
                     money[row, part] += share * walked[1]

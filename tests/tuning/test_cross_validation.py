@@ -5,7 +5,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning.comparison import COMPARING, AtBudgets, Bar, Comparison, Gain, Gains
+from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains
 from rcjax.tuning.cross_validation import cross_validate
 from rcjax.tuning.judging import AS_USUAL
 
@@ -24,27 +24,6 @@ def test_the_nearest_price_is_so_on_the_logarithmic_scale():
     assert seen.nearest([0, 1e-9, 3, 3.3, 10, 317, 1e9]).tolist() == [0, 0, 0, 1, 1, 3, 3]
     assert int(seen.nearest(31.0)) == 1
     assert seen.nearest(np.ones((2, 3))).shape == (2, 3)
-
-
-BARS = [  # gain, its standard error, counted, its standard error: whether it earns its place
-    (Bar(0.0, 1.0), (0.0, 0.0, 0.0, 0.0), False),
-    (COMPARING, (0.0021, 9.0, 0.0, 0.1), True),  # however unsure
-    (COMPARING, (0.0020, 0.0, 0.1, 0.1), False),
-    (COMPARING, (0.05, 0.01, -0.31, 0.1), False),  # the labels left out contradict
-    (COMPARING, (0.05, 0.01, -0.29, 0.1), True),
-    (Bar(0.5, 2.0), (np.nan, np.nan, np.nan, np.nan), False),
-]
-
-
-@pytest.mark.parametrize(("bar", "figures", "earned"), BARS)
-def test_what_earns_a_place(bar, figures, earned):
-    assert bool(bar.earned(Gain(*figures[:2]), Gain(*figures[2:]))) is earned
-
-
-def test_gains_go_by_a_bar():
-    for bar, figures, earned in BARS:
-        gains = Gains(Gain(np.zeros(3), np.zeros(3)), Gain(*figures[:2]), Gain(*figures[2:]))
-        assert gains.earn(bar) is earned
 
 
 def test_comparing_answers_must_gain_at_the_price_and_over_all():
@@ -74,13 +53,6 @@ def two(float64):
     """A log of two models, and the comparison on it."""
     log = make_log(N, 2, seed=1)
     return log, cross_validate(log, rcjax.fit(log), AS_USUAL, FOLDS, 7)
-
-
-def test_the_seed_deals_the_folds(two):
-    log, seen = two
-    again, other = (cross_validate(log, rcjax.fit(log), AS_USUAL, FOLDS, seed) for seed in (7, 8))
-    np.testing.assert_array_equal(again.pairs.at_prices, seen.pairs.at_prices)
-    assert (other.pairs.at_prices.mean != seen.pairs.at_prices.mean).any()
 
 
 def test_a_second_comparison_compiles_nothing(two, compilations):
@@ -114,12 +86,6 @@ def test_a_log_that_teaches_little_is_compared_on_all_the_same(two, changes):
         assert np.isfinite(getattr(at, name)).all(), name
     assert (at.saved.mean[0] == 0).all()
     assert np.isfinite(seen.luck).all()
-
-
-def test_the_best_pair_may_be_a_single_model(two):
-    """At prices at which only the cheapest model is worth its cost."""
-    gain = two[1].pairs.at_prices
-    assert gain.mean[-1] == gain.se[-1] == 0
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning.judging import Blend, Judging
-from rcjax.tuning.label_candidates import CandidateRows, as_cascades, candidates
+from rcjax.tuning.label_candidates import CandidateRows, candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -82,7 +82,7 @@ def test_what_a_refusal_costs_decides_whether_there_is_one():
     np.testing.assert_allclose(dear.error, never.error, rtol=1e-12)
     free = judged_by(confidence.clip(max=0.9), *rest, COST, refusal=price_of(0.0))
     np.testing.assert_allclose(free.abstention[:K], 1.0)
-    np.testing.assert_allclose(free.refused[:K], 1.0)
+    np.testing.assert_allclose(free.refusal[:K], 1.0)
 
 
 def test_by_labels_alone_the_figures_are_those_of_a_walk():
@@ -91,7 +91,7 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk():
     charge = COST * np.random.default_rng(1).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, crossed, correct, present, charge)
     tried = jax.jit(candidates)(rows, Judging(Blend(0.0, 0.0), price_of(0.3)))
-    cascades = jax.jit(lambda tried: as_cascades(tried, jnp.arange(len(tried.error)), K))(tried)
+    cascades = tried.policies(xp=jnp)
     wrong, spent, refused = (np.asarray(column) for column in jax.jit(outcomes)(confidence, correct, charge, cascades))
     kept = np.isfinite(tried.error)
     assert kept.sum() > 12

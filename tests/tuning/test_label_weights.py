@@ -2,14 +2,15 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from selection_references import logistic, make_log
 
 from rcjax.tuning import label_weights as module
-from rcjax.tuning.judging import AS_USUAL, USUAL, Judging
-from rcjax.tuning.label_weights import estimate_blend
+from rcjax.tuning.judging import AS_USUAL, USUAL, Judging, centred
+from rcjax.tuning.label_weights import charges, estimate_blend
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -56,17 +57,6 @@ def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
         assert estimate_blend(few, "generation") is USUAL
     assert Judging(USUAL, None) == AS_USUAL
     assert USUAL.label == 0.25
-
-
-@pytest.mark.thorough
-def test_weights_are_no_less_than_nothing_and_no_more_than_all():
-    labels = np.array([True, False, True])
-    logs = [make_log(60, 3, seed=seed, missing=0.3 * (seed % 2)) for seed in range(3)]
-    logs += [make_log(60, 3, correct=labels), make_log(60, 3, logprob=np.log(0.5)), make_log(60, 3, correct=~labels)]
-    for log in logs:
-        blend = estimate_blend(log, "generation")
-        assert min(blend.calibrated, blend.crossed) >= 0
-        assert -1e-12 <= blend.label <= 1
 
 
 def blend_by_definition(log, folds):
@@ -130,3 +120,27 @@ def test_weights_have_the_least_squares_of_a_grid():
         assert (found >= 0).all()
         assert found.sum() <= 1 + 1e-12
         assert misfits[0] <= misfits[1].min() + 1e-12 * np.abs(misfits[1]).max()
+
+
+# -- what is expected, and what is charged
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_what_is_expected_is_moved_to_the_mean_of_the_labels(xp):
+    rng = np.random.default_rng(0)
+    expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
+    moved = np.asarray(centred(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
+    assert moved[present].mean() == pytest.approx(right[present].mean())
+    np.testing.assert_allclose(np.diff(moved), np.diff(expected), atol=1e-12)
+    np.testing.assert_array_equal(centred(expected, right, np.zeros(30, bool)), expected)
+
+
+def test_an_answer_that_there_is_not_is_charged_as_others_of_its_model():
+    log = make_log(50, 3, seed=1, missing=0.3)
+    answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
+    assert not answered.all()
+    money = charges(log)
+    for j in range(3):
+        here = answered[:, j]
+        np.testing.assert_array_equal(money[here, j], own[here, j])
+        np.testing.assert_allclose(money[~here, j], own[here, j].mean())

@@ -6,9 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rcjax.frontier.policies import Agreements, Policies
 from rcjax.policy.targets import TargetName
-from rcjax.tuning.choices import Table
+from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.comparison import Comparison, Gain, Gains, Luck
 from rcjax.tuning.select import raised_by_luck
 
@@ -17,12 +16,9 @@ PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
 
 def trial(compares=True):
     """Two single models, two pairs, and one policy that compares answers; then a pair that nearly always errs."""
-    members = np.array([[1, 0, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [1, 1, 1], [0, 1, 1]], bool)
-    agreements = Agreements.none(members.shape)
-    agreements.earlier[4, 1], agreements.differ[4, 1] = 0, 2
-    policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements if compares else None)
-    cost = np.arange(1.0, 7)
-    return Table(PENALTY, cost, np.zeros(6), policies)
+    first, second, third = np.array([[0, 2, 0, 0, 0, 1], [0, 2, 1, 2, 1, 2], [0, 2, 1, 2, 2 if compares else 1, 2]])
+    half = np.full(6, 0.5)
+    return Candidates(3, first, second, third, half, half, PENALTY, np.arange(1.0, 7), PENALTY, half)
 
 
 def comparison(prices, budgets):
@@ -53,7 +49,7 @@ def test_luck_is_a_constant_for_each_kind_of_policy(target, prices, budgets, pai
     np.testing.assert_allclose(raised.error[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
     assert raised.error[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
     assert raised.error[5] == min(PENALTY[5] + pairs, 1.0)
-    for name in ("cost", "abstention", "policies"):
+    for name in ("cost", "abstention", "third", "threshold"):
         assert getattr(raised, name) is getattr(own, name)
 
 

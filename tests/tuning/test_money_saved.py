@@ -48,40 +48,6 @@ def test_what_is_saved_is_a_bill_below_that_of_the_best_single_model(selection):
     assert (np.diff(at.limits) > 0).all()
 
 
-def test_a_limit_is_told_in_money_never_against_its_figures(selection):
-    chosen, _ = selection
-    frontier, at = chosen.frontier, chosen.comparison.at_errors
-    names, costs = frontier.models, np.asarray(frontier.model.cost, float)
-    told = set()
-    for limit in np.linspace(float(frontier.error.min()) + 1e-9, at.alone.max(), 25):
-        point = frontier.choose(max_error=float(limit))
-        said = chosen.verdict(point, {"max_error": float(limit)})
-        assert "money" not in said
-        assert "errors" not in said
-        keeps = at.alone <= limit
-        if np.asarray(frontier.members)[point].sum() == 1:
-            assert said.endswith("alone: no cascade is shown to cost less within this limit")
-            told.add("alone")
-            continue
-        if not keeps.any():
-            assert "no single model keeps to this limit" in said
-            told.add("none")
-            continue
-        rival = int(np.where(keeps, costs, np.inf).argmin())
-        column = at.nearest(float(limit))
-        saved, spread = (1e6 * figure[1, column] for figure in at.saved)
-        assert f"than {names[rival]} alone" in said
-        figures = re.search(r"\$([\d.]+) ± ([\d.]+) per million queries .* (less|more)", said)
-        assert figures
-        assert float(figures[1]) == pytest.approx(abs(saved), rel=0.01)
-        assert float(figures[2]) == pytest.approx(spread, rel=0.01)
-        assert ("is not shown" in said) == (saved <= 2 * spread)
-        told.add("shown" if saved > 2 * spread else "not shown")
-        surest = int(at.alone.argmin())
-        assert ("of the least error" in said) == ("is not shown" not in said or rival == surest)
-    assert {"shown"} <= told, told
-
-
 @pytest.mark.thorough
 def test_beside_the_cheapest_stands_the_one_that_errs_least(selection):
     chosen, _ = selection

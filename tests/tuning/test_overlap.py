@@ -13,7 +13,6 @@ from command_line import rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.logs import Log, LogError, read_log
-from rcjax.logs.kept_sample import describe_reference, hash_names
 from rcjax.tuning.overlap import overlap
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -146,15 +145,6 @@ def test_single_precision_carries_what_double_precision_reads(splits, policy):
         assert overlap(train, policy).queries == 100
 
 
-@pytest.mark.thorough
-def test_no_name_is_in_the_file():
-    log = rcjax.sample_log(600, seed=0)
-    named = dataclasses.replace(log, queries=tuple(f"who is client {i}?" for i in range(600)))
-    kept = describe_reference(named)
-    assert "client" not in json.dumps(kept)
-    assert hash_names(["7", 7, "x"]).tolist()[0] == hash_names([7]).tolist()[0]
-
-
 # -- what it is for
 
 
@@ -219,17 +209,3 @@ def test_the_command_line_counts_and_warns(folder, tmp_path):
     assert "120 of its 120 queries were tuned on, where it looks better than it is: evaluate it on others" in text
     checked = " ".join(run("check", out, folder / "some.csv", "--no-retuning").stdout.split())
     assert "30 of its 240 queries were tuned on, which hides what has changed" in checked
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("own_settings")
-@pytest.mark.parametrize(
-    ("name", "told"), [pytest.param("some", "30 of its 240", marks=pytest.mark.thorough), ("fresh", "")]
-)
-def test_a_log_to_judge_by_is_warned_of_in_one_line(folder, name, told):
-    fresh = ("--test", folder / f"{name}.csv")
-    result = run("diagnose", "--replicates", "50", folder / "train.csv", "--task", "choice", *fresh)
-    assert result.exit_code == 0, result.stderr
-    lines = result.stderr.splitlines()
-    assert len(lines) == bool(told), result.stderr
-    assert all(line.startswith("warning: ") and told in line for line in lines)

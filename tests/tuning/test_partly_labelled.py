@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from judged_logs import MODELS, judged_log, partly, some_labelled
+from judged_logs import MODELS, judged_log, partly
 
 import rcjax
 from rcjax.model.label_outcomes import corrected_log, labelled_by_hand
@@ -23,18 +23,6 @@ def test_nothing_changes_where_all_labels_are_there():
     assert np.array_equal(rcjax.replay(plain, whole).error, rcjax.replay(plain, judged).error)
     bands = [rcjax.tuning.bootstrap(plain, log, replicates=20) for log in (whole, judged)]
     assert np.array_equal(bands[0].error, bands[1].error)
-
-
-@pytest.mark.thorough
-def test_a_judge_who_is_always_right_is_as_good_as_labels():
-    whole = rcjax.sample_log(700, seed=1).select(MODELS)
-    labelled = some_labelled(whole, 150, np.random.default_rng(0))
-    log = partly(whole, labelled, np.asarray(whole.correct, float)[..., None])
-    lam = [30.0, 300.0, 3000.0]
-    by_labels, by_judge = (rcjax.tuning.select_frontier(one, lam=lam).frontier for one in (whole, log))
-    assert np.asarray(by_judge.error) == pytest.approx(np.asarray(by_labels.error), abs=0.02)
-    errors = [np.asarray(rcjax.replay(by_labels, one).error) for one in (whole, log)]
-    assert errors[0] == pytest.approx(errors[1], abs=0.01)
 
 
 @pytest.mark.thorough
@@ -66,18 +54,6 @@ def test_replays_count_the_corrected_outcomes():
     assert float(replayed.error) == pytest.approx(float(again.error), abs=1e-12)
     few = rcjax.replay(policy, labelled_by_hand(log))
     assert 0 < float(replayed.error_se) < float(few.error_se)
-
-
-@pytest.mark.thorough
-def test_intervals_are_narrower_than_those_of_the_labels_alone():
-    log = judged_log(600, 100, seed=2)
-    lam = [100.0, 500.0, 2000.0]
-    widths = []
-    for one in (log, labelled_by_hand(log)):
-        frontier = rcjax.tuning.select_frontier(one, lam=lam).frontier
-        bands = rcjax.tuning.bootstrap(frontier, one, replicates=60)
-        widths.append(np.diff(np.asarray(bands.error), axis=1).mean())
-    assert widths[0] < 0.85 * widths[1]
 
 
 def test_queries_with_labels_alone_are_a_log_of_their_own():

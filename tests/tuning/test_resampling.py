@@ -26,13 +26,6 @@ def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
             assert sizes.max() - sizes.min() <= 1
 
 
-def test_where_all_are_complete_every_query_may_be_in_any_fold():
-    complete = np.ones(15, bool)
-    dealt = np.array([deal_folds(complete, FOLDS, seed) for seed in range(300)])
-    counts = np.array([(dealt == fold).sum(0) for fold in range(FOLDS)])
-    assert counts.min() > 35  # 60 each are expected, with a standard deviation of 7
-
-
 def test_a_log_without_some_queries_has_their_answers_no_more():
     log = make_log(N, 2, seed=1)
     rows = np.arange(N) % 3 == 0

@@ -1,7 +1,6 @@
 """Tuning again: the same target and search, what the record of a policy says, and what there is to gain."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -77,11 +76,6 @@ def test_tuned_again_is_tuned_as_before(policy, logs):
     assert again.rules == policy.rules
 
 
-def test_by_the_log_it_was_tuned_on_nothing_changes(policy, logs):
-    again = rcjax.retune(policy, logs[0]).policy
-    assert (again.rules, again.expected, again.cost) == (policy.rules, policy.expected, policy.cost)
-
-
 @pytest.mark.thorough
 def test_a_guarantee_is_given_again(logs):
     frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[1.0, 1e3, 1e5])
@@ -91,7 +85,7 @@ def test_a_guarantee_is_given_again(logs):
     guarantee = found.policy.provenance["guarantee"]
     assert (guarantee["max_error"], guarantee["n"]) == (0.5, N / 2)
     assert guarantee["confidence"] == pytest.approx(0.9)
-    assert "guaranteed again, with a confidence of 0.9, by 100 queries held out" in found.remarks
+    assert found.remarks[0].startswith("guaranteed with 90 % confidence: the target is kept; on 100 queries held out")
 
 
 def test_a_model_that_is_gone_is_told(policy, logs):
@@ -109,20 +103,6 @@ def test_a_target_out_of_reach_is_an_error(policy, logs):
     tuning = {**policy.to_json()["provenance"]["tuning"], "error_cost": None, "max_error": 1e-6}
     with pytest.raises(rcjax.InfeasibleError, match="the best errs on"):
         rcjax.retune(dataclasses.replace(policy, provenance={"tuning": tuning}), logs[1])
-
-
-@pytest.mark.thorough
-def test_nothing_is_to_be_gained_on_queries_of_the_same_kind(policy, logs):
-    found = held_out_gain(policy, logs[1], logs[0])
-    assert found.p_value > 0.01
-    assert (found.n, found.lam) == (N, policy.expected["lam"])
-    assert json.dumps(found.to_json(), allow_nan=False)
-
-
-@pytest.mark.thorough
-def test_the_loss_of_the_policy_is_that_of_its_replay(policy, logs):
-    found, seen = held_out_gain(policy, logs[1]), rcjax.replay(policy, logs[1])
-    assert found.loss == pytest.approx(float(seen.error + found.lam * seen.cost))
 
 
 def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, logs):
@@ -166,17 +146,6 @@ def test_a_ladder_is_tuned_again_to_one(ladder, logs):
     assert [rung.rules for rung in same.rungs] == [rung.rules for rung in ladder.rungs]
     assert same.position == ladder.position
     assert recorded_tuning(ladder.rungs[0]) == recorded_tuning(ladder)
-
-
-@pytest.mark.thorough
-def test_a_ladder_for_an_error_is_tuned_again_to_one(logs):
-    frontier = rcjax.tuning.select_frontier(logs[0], target="max_error").frontier
-    error = np.asarray(frontier.error)
-    ladder = frontier.policy(max_error=float(0.5 * error.max() + 0.5 * error.min()))
-    assert len(ladder.policies) == 2
-    retuned = rcjax.retune(ladder, logs[0]).policy
-    assert isinstance(retuned, rcjax.Ladder)
-    assert retuned.weights == ladder.weights
 
 
 def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):

@@ -62,13 +62,6 @@ def test_candidates_are_admitted_by_a_count_on_the_log(log, model):
         assert 0 < admitted.sum() < 9
 
 
-@pytest.mark.thorough
-def test_a_limit_that_binds_nowhere_changes_nothing(log):
-    free, tuned = (rcjax.tune(log, error_cost=1.0, max_seconds=limit, **SURE) for limit in (None, "p95=100"))
-    assert tuned.policy.rules == free.policy.rules
-    np.testing.assert_array_equal(tuned.frontier.error, free.frontier.error)
-
-
 def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
     seconds = np.array(log.seconds)
     seconds[::3] = np.nan

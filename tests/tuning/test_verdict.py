@@ -166,29 +166,3 @@ def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised)
     assert said.startswith("costs are the bills of these queries, and the error of single models is counted on them")
     assert raised in said
     assert ("raised" in said) is bool(raised)
-
-
-@pytest.mark.thorough
-def test_the_best_single_model_is_what_a_pair_is_told_against(float64):
-    """Figures are those of the contest at the nearest budget that pays for the same models alone, as they are there.
-
-    At a budget just above what a model costs, one just below pays only for a worse model, over which any cascade gains.
-    """
-    told = 0
-    for seed in range(2):
-        log = rcjax.sample_log(200, seed=seed).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-        selection = rcjax.tuning.select_frontier(log)
-        at, frontier, bills = selection.comparison.at_budgets, selection.frontier, np.asarray(log.query_cost).mean(0)
-        for budget in (*(1.1 * bills), *(0.96 * bills[1:]), *np.geomspace(1.05 * bills.min(), bills.max(), 9)):
-            point = frontier.choose(budget=float(budget))
-            said = selection.verdict(point, {"budget": float(budget)})
-            if int(np.asarray(frontier.members)[point].sum()) == 1:
-                assert said.endswith("no cascade is shown to be better at this budget")
-                continue
-            alike = [row for row, own in enumerate(at.budgets) if (bills <= own).sum() == (bills <= budget).sum()]
-            place = min(alike, key=lambda row: abs(np.log(at.budgets[row] / budget)))
-            saved, spread = (100 * figure[1, place] for figure in at.saved)
-            assert f"{abs(saved):.1f} ± {spread:.1f} points {'less' if saved >= 0 else 'more'} error" in said
-            assert ("is not shown" in said) == (saved <= 2 * spread)
-            told += 1
-    assert told > 12
