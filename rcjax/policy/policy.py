@@ -150,6 +150,9 @@ class Policy(AnyPolicy):
     def _part(self, value: Any, where: str) -> Policy:
         """A segment's policy: of its own are its models, rules and agreements."""
         own = {name: getattr(value, name) for name in OF_SEGMENT} if isinstance(value, Policy) else value
+        models = read(Names, read(Mapping[str, object], own, where).get("models"), f"{where}.models")
+        unknown = [name for name in models if name not in self.models]
+        require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
         shared = {name: getattr(self, name) or {} for name in SHARED}
         return policy_of(own, where, shared, expected=self.expected, provenance=self.provenance, segments={})
 
