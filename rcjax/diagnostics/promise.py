@@ -91,10 +91,6 @@ def _labels(log: Log) -> np.ndarray:
     return correct if labelled[np.asarray(log.answered)].all() else np.where(labelled, correct, np.nan)
 
 
-#: λ times the cost of the most expensive model: what one answer of it may cost, in errors.
-SCALED_LAMBDAS = np.geomspace(1e-3, 1.0, 16)
-
-
 def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, seed: int = 0) -> dict[str, Any]:
     """The figures of a frontier against queries that its tuning did not see, at sixteen λ.
 
@@ -188,8 +184,8 @@ def _replayed_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
 
 
 def lambdas(model: Fitted) -> np.ndarray:
-    """The sixteen λ (16,) at which promises are tried, for the costs of a model."""
-    return SCALED_LAMBDAS / (float(np.asarray(model.cost).max()) or 1.0)
+    """The sixteen λ (16,) at which promises are tried: an answer of the dearest model is worth 0.001 to 1 errors."""
+    return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
 
 
 def _means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
     out = tmp_path / "new.json"
     result = retune(folder, "few.csv", "--out", out)
     assert (result.exit_code, out.exists()) == (1, False)
-    assert "raises error + λ·cost by 0.9 ± 18.9 %" in result.stdout
+    assert "a policy tuned again loses what " in " ".join(result.stdout.split())
     assert "Policy written" not in result.stdout
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {out}: not written: it is not shown to be better: on queries left out policies")
