@@ -241,19 +241,16 @@ def _locate(chain: Chain, rows: jax.Array, batch: Shape) -> _Placed:
     placed, first = [], 0
     for margin in chain.margins:
         values = rows[..., first : first + _width(margin)]
-        placed.append(_among(margin, values, batch, atoms) if isinstance(margin, Marginal) else _beside(margin, values))
         first += values.shape[-1]
+        if not isinstance(margin, Marginal):
+            placed.append(_beside(margin, values))
+            continue
+        columns = jnp.moveaxis(values.reshape(len(values), -1, values.shape[-1]), 0, -1)
+        placed.append(_of_marginals(_flat_marginal(margin, (*batch, values.shape[-1])), columns, atoms))
     if not any(isinstance(margin, Marginal) for margin in chain.margins):
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), *placed)
     sided = [p if p.ranks.side is not None else _with_sides(p, atoms) for p in placed]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, 1), *sided)
-
-
-def _among(marginal: Marginal, rows: jax.Array, batch: Shape, atoms: int) -> _Placed:
-    """Rows (S, *batch, m) of m marginals with masses."""
-    m = rows.shape[-1]
-    values = jnp.moveaxis(rows.reshape(rows.shape[0], -1, m), 0, -1)
-    return _of_marginals(_flat_marginal(marginal, (*batch, m)), values, atoms)
 
 
 @partial(jax.jit, static_argnames="atoms")
@@ -344,7 +341,8 @@ def _quantiles(chain: Chain, levels: jax.Array, batch: Shape) -> jax.Array:
             value = jnp.moveaxis(_marginal_quantiles(flat, jnp.moveaxis(margin_levels, 0, 1)), -1, 0)
             columns.append(value.reshape(-1, *batch, margin_levels.shape[0]))
         else:
-            columns.append(_quantile_of(margin)(margin_levels[0].T.reshape(-1, *batch))[..., None])
+            quantile = getattr(margin, "quantile", None) or margin.icdf  # TensorFlow Probability's name, and NumPyro's
+            columns.append(quantile(margin_levels[0].T.reshape(-1, *batch))[..., None])
         first += margin_levels.shape[0]
     return jnp.concatenate(columns, -1)
 
@@ -353,10 +351,6 @@ def _quantiles(chain: Chain, levels: jax.Array, batch: Shape) -> jax.Array:
 def _marginal_quantiles(marginals: Marginal, levels: jax.Array) -> jax.Array:
     """(B, m, S) quantiles of marginals (B, m)."""
     return jax.vmap(jax.vmap(Marginal.quantile))(marginals, levels)
-
-
-def _quantile_of(margin: Any) -> Callable[[jax.Array], jax.Array]:
-    return getattr(margin, "quantile", None) or margin.icdf
 
 
 def _width(margin: Any) -> int:

@@ -27,11 +27,12 @@ def describe_fit(log: Log) -> dict[str, Any]:
     `waiting`, where costs count it: its `second_cost`, and what an answer of each model costs without, `money`.
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
+    money = dict(zip(log.models, np.asarray(log.with_waiting().cost, float).tolist(), strict=True))
     optional = {
         "asked": log.asked,
         SAME_AS: log.reference and log.reference.to_json(),
         SCORES: log.scores and log.scores.to_json(),
-        "waiting": {"second_cost": log.second_cost, "money": _money(log)} if log.second_cost else None,
+        "waiting": {"second_cost": log.second_cost, "money": money} if log.second_cost else None,
     }
     return {
         "source": PurePath(log.source).name,
@@ -44,11 +45,6 @@ def describe_fit(log: Log) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
         **{name: value for name, value in optional.items() if value is not None},
     }
-
-
-def _money(log: Log) -> dict[str, float]:
-    """What an answer of each model costs where waiting costs nothing."""
-    return dict(zip(log.models, np.asarray(log.with_waiting().cost, float).tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)

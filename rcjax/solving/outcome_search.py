@@ -170,13 +170,11 @@ def outcome_of_ranks(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array)
         refused = None if problem.refusal is None else jnp.where(plan.stops[path], u, 0.0)
         return outcome_of_cuts(tables, u, plan.links[path], plan.first[path], members, refused=refused)
 
-    outcome = jax.vmap(single)(problem.tables, _under_all(problem.maps, cuts_of_ranks(problem, ranks, path)))
+    u = cuts_of_ranks(problem, ranks, path)[None]
+    if problem.maps is not None:
+        u = jnp.concatenate([u, jax.vmap(RankMap.__call__, (0, None))(problem.maps, u[0])])
+    outcome = jax.vmap(single)(problem.tables, u)
     return dataclasses.replace(outcome, smoothing=jnp.zeros((), ranks.dtype))
-
-
-def _under_all(maps: RankMap | None, u: jax.Array) -> jax.Array:
-    """(M, k) ranks (k,) of the reference as those of each fitted model."""
-    return u[None] if maps is None else jnp.concatenate([u[None], jax.vmap(RankMap.__call__, (0, None))(maps, u)])
 
 
 @partial(compiled, static_argnames="paths", runs="long")
@@ -201,18 +199,17 @@ def propose(
     reference, count = part(fits, 0), len(tables.cost)
     maps = None
     if count > 1:
-        maps = jax.vmap(rank_map, (None, 0, None))(reference, part(fits, slice(1, None)), part(tables.grid, 0))
+        others, grid = part(fits, slice(1, None)), part(tables.grid, 0)
+        maps = jax.vmap(jax.vmap(rank_map), (None, 0, None))(reference, others, grid)
     problem = OutcomeProblem(tables, maps, steps_of(reference[1]), plan, refusal)
     cuts = jax.vmap(cuts_of_paths, (0, None, None, None))(tables, prices, plan, refusal)
-    ranks = jnp.moveaxis(_of_reference(maps, cuts.u[:, :paths]), 0, -2)  # (N, P, M, k)
+    u = cuts.u[:, :paths]
+    if maps is not None:  # each fitted model's as those of the reference, nearly
+        u = jnp.concatenate([u[:1], jax.vmap(RankMap.inverse)(maps, u[1:])])
+    ranks = jnp.moveaxis(u, 0, -2)  # (N, P, M, k)
     path = jnp.repeat(np.arange(paths), len(prices) * count)
     ranks = jax.vmap(partial(on_steps, problem.steps))(ranks.reshape(len(path), -1))
     return problem, _evaluated(problem, ranks, path)
-
-
-def _of_reference(maps: RankMap | None, u: jax.Array) -> jax.Array:
-    """(M, …, k) ranks of each fitted model as those of the reference, nearly."""
-    return u if maps is None else jnp.concatenate([u[:1], jax.vmap(RankMap.inverse)(maps, u[1:])])
 
 
 def _evaluated(problem: OutcomeProblem, ranks: jax.Array, path: jax.Array) -> Candidate:

@@ -58,15 +58,11 @@ def _interpolate(
 
 
 def rank_map(reference: tuple[Calibrator, Marginal], other: tuple[Calibrator, Marginal], grid: Grid) -> RankMap:
-    """The map of all k models, from the (calibrators, marginals) of the reference and of the other fitted model.
+    """The map of one model, from the (calibrator, marginal) of the reference and of the other fitted model.
 
-    `grid`: the quadrature (k,) of the reference. A threshold below or above a point mass of the reference lies below or
-    above the same raw confidence of the other model; between the two ranks it is straight.
+    `grid`: the quadrature of the reference. A threshold below or above a point mass of the reference is below or above
+    the same raw confidence of the other model; between the two ranks it is straight. `vmap` it over models.
     """
-    return jax.vmap(_rank_map)(reference, other, grid)
-
-
-def _rank_map(reference: tuple[Calibrator, Marginal], other: tuple[Calibrator, Marginal], grid: Grid) -> RankMap:
     marginal, (_, target) = reference[1], other
     beside = _BESIDE * float(jnp.finfo(grid.u.dtype).eps)
 

@@ -36,7 +36,10 @@ _BYTES = 24  # of one answer in a log
 
 @dataclasses.dataclass(frozen=True)
 class SweepSettings:
-    """What is swept over, checked; JSON values in and out by `dataclasses.asdict`."""
+    """What is swept over: made of what `rcjax.sweeps.sweep` takes, each in one form; `dataclasses.asdict` for JSON.
+
+    ValueError and TypeError say which is wrong, and what to give.
+    """
 
     cascades: dict[str, Search]  # by the name that the results give them
     copulas: tuple[str, ...]
@@ -48,38 +51,34 @@ class SweepSettings:
     batch: int  # problems that are solved together, and told of together
     panels: int  # of the nodes of each model
 
+    def __post_init__(self) -> None:
+        checked = {
+            "cascades": _searches(self.cascades),
+            "copulas": tuple(as_family(name).__name__ for name in _listed(self.copulas)),
+            "lam": _prices(self.lam),
+            "replicates": whole(self.replicates, "replicates", 0),
+            "seeds": tuple(whole(seed, "seeds", 0) for seed in _listed(self.seeds)),
+            "train": _training(self.train),
+            "max_length": _optional(self.max_length, "max_length", 1),
+            "batch": whole(self.batch, "batch", 1),
+            "panels": whole(self.panels, "panels", 2),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if not self.copulas or not self.seeds:
+            raise ValueError("nothing to sweep over: give at least one copula and one seed")
+        if len(self.seeds) > 1 and not self.replicates and self.train is None:
+            raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
 
-def check_settings(
-    cascades: str | Sequence[str] | Mapping[str, Search],
-    copulas: str | Sequence[str],
-    lam: int | Sequence[float],
-    replicates: int,
-    seeds: int | Sequence[int],
-    train: float | int | None,
-    max_length: int | None,
-    batch: int,
-    panels: int,
-) -> SweepSettings:
-    """The settings in one form; ValueError says which is wrong, and what to give.
 
-    Args:
-        cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels: as `rcjax.sweeps.sweep` takes them.
-    """
-    families = tuple(as_family(name).__name__ for name in _listed(copulas))
-    chosen = tuple(whole(seed, "seeds", 0) for seed in _listed(seeds))
-    replicates = whole(replicates, "replicates", 0)
-    if not families or not chosen:
-        raise ValueError("nothing to sweep over: give at least one copula and one seed")
-    if len(chosen) > 1 and not replicates and train is None:
-        raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
+def _optional(value: Any, name: str, low: int) -> int | None:
+    return None if value is None else whole(value, name, low)
+
+
+def _training(train: Any) -> float | int | None:
     if isinstance(train, float | np.floating) and 0 < train < 1:
-        train = float(train)
-    elif train is not None:
-        train = whole(train, "train, unless it is a share between 0 and 1,", 2)
-    longest = None if max_length is None else whole(max_length, "max_length", 1)
-    draws = replicates, chosen, train
-    size = whole(batch, "batch", 1), whole(panels, "panels", 2)
-    return SweepSettings(_searches(cascades), families, _prices(lam), *draws, longest, *size)
+        return float(train)
+    return _optional(train, "train, unless a share between 0 and 1,", 2)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ from rcjax.logs.errors import near
 from rcjax.logs.prices import read_prices
 from rcjax.sweeps.engines import Engine, Work, solve_here
 from rcjax.sweeps.library import Library, named
-from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, check_settings, plan_batches
+from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, plan_batches
 from rcjax.sweeps.ray_engine import connected
 from rcjax.sweeps.result_tables import frontier_of, model_of
 
@@ -240,7 +240,8 @@ def sweep(
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used;
     ConnectionError where there is no Ray cluster, or it lost a batch four times.
     """
-    settings = check_settings(cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels)
+    taken: Any = cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels
+    settings = SweepSettings(*taken)
     library = Library(named(logs), {"prices": prices, "task": task})
     with _engine(on, address, devices) as engine:
         batches = plan_batches(library.survey(settings), settings)
@@ -353,8 +354,8 @@ def _check(settings: dict[str, Any]) -> None:
     if isinstance(settings.get("prices"), Mapping):
         read_prices(settings["prices"])
     choice(settings.get("task", TASKS[0]), "task", TASKS)
-    swept = inspect.signature(check_settings).parameters
-    check_settings(**{name: settings.get(name, everything[name].default) for name in swept})
+    swept = [field.name for field in dataclasses.fields(SweepSettings)]
+    SweepSettings(**{name: settings.get(name, everything[name].default) for name in swept})
 
 
 def _logs(value: Any, folder: Path, path: Path) -> Any:
