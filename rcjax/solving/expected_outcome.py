@@ -62,6 +62,7 @@ def outcome(
     (True, True)
     """
     members, expected = _by_thresholds(model, thresholds, cascade, refusals, "exact")
+    expected = jax.device_put(expected)
     # From the models of the cascade to all: the others have what is put behind them.
     place = np.full(len(model.models), len(members))
     place[list(members)] = np.arange(len(members))
@@ -136,7 +137,7 @@ def error_and_cost(
     if chain not in ("exact", "paper"):
         raise ValueError(f"chain is {chain!r}; it is 'exact' or 'paper'")
     _, expected = _by_thresholds(model, thresholds, cascade, refusals, chain)
-    figures = Outcomes(expected.error, expected.cost, expected.refused)
+    figures = jax.device_put(Outcomes(expected.error, expected.cost, expected.refused))
     return figures.figures(refusing=refusals is not None)
 
 
@@ -147,7 +148,10 @@ def _by_thresholds(
     refusals: ArrayLike | None,
     chain: Chain,
 ) -> tuple[tuple[int, ...], Outcome]:
-    """(positions of the m models of a cascade, what it does (…, m) at thresholds (…, *)), as of `error_and_cost`."""
+    """(positions of the m models of a cascade, what it does (…, m) at thresholds (…, *)), as of `error_and_cost`.
+
+    Untraced, arrays are NumPy's, so that no sum over them is compiled for each number of rows.
+    """
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
     columns = np.array(members)
@@ -163,8 +167,8 @@ def _by_thresholds(
     else:
         fitted, rows = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, columns, neighbours)
         size = _FEW if len(rows[0]) <= _FEW else _MANY
-        expected = jax.device_put(in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size))
-    return members, jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), expected)
+        expected = in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size)
+    return members, jax.tree.map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), expected)
 
 
 def _level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray], m: int) -> np.ndarray:
