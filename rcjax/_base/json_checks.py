@@ -18,21 +18,15 @@ from rcjax._base.arguments import instance
 
 T = TypeVar("T")
 
-
 SCHEMA_VERSION = 1  # of all files of ours
-
 
 HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
 
-
 TINY = 1 / HUGE
-
 
 _LONGEST = 200  # characters of a value in a message
 
-
 _short = reprlib.Repr()
-
 
 _short.maxstring = _short.maxother = 80
 

@@ -22,15 +22,12 @@ from rcjax._core.threads import cores, is_repeating
 #: in three quarters, for the same run time as level 3, XLA's own.
 LEVELS = {"once": 0, "long": 1}
 
-
 #: Threads trace one after the other: the first is then compiled while the second traces, and so on, where all at once
 #: would keep each other waiting for Python's lock before XLA has anything to do.
 _TRACING = RLock()
 
-
 #: Where programs are kept, if anywhere.
 _FILES: list[ProgramFiles] = []
-
 
 #: The kept programs of every function.
 _ALL_PROGRAMS: "list[_Programs]" = []

@@ -13,7 +13,6 @@ from rcjax._core.numerics import divide
 #: Up to so many entries all pairs of columns are quicker by their signs, for any number of columns.
 FEW_ENTRIES = 1536
 
-
 _TILE = 48  # entries to a side of what is compared at a time: it fits into caches, and divides the sizes of logs
 
 

@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 
 _MAX_ROWS = 15
 
-
 _HARDLY, _POINTS = 0.05, 0.02  # a share of a price, and of the queries, that make one point worse than another
 
 

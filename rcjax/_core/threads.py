@@ -14,7 +14,6 @@ from rcjax._core.batching import MANY, part
 
 Item = TypeVar("Item")
 
-
 Found = TypeVar("Found")
 
 
@@ -48,7 +47,6 @@ def at_once(*parts: Callable[[], Any]) -> list[Any]:
 #: Whether this thread is one of several that `side_by_side` keeps all cores busy with, and whether its work is one of
 #: many alike.
 _WORKER = threading.local()
-
 
 #: From how many items on the time of their programs is worth more compiling.
 _REPEATS = 50

@@ -51,7 +51,6 @@ from rcjax.model.pairs import pairs
 
 LEAST_SHAPE = 1e-2
 
-
 #: Where on the scale of t the likelihood of a pair is tabulated: up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)
 

@@ -53,10 +53,8 @@ from rcjax.model.pairs import pairs
 
 _NEWTON_STEPS = 60
 
-
 #: Newton's method chooses among these lengths of a step, and takes no direction to be flatter than this.
 _LENGTHS, _LEAST_PRECISION = (1.0, 0.5, 0.2, 0.05, 0.01), 0.05
-
 
 _WARMUP, _ACCEPTANCE = 400, 0.8
 

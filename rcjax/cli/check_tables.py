@@ -16,12 +16,9 @@ from rcjax.cli.printing import shown
 
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
-
 _SAMPLE = ("lacking answers", "labels")  # checks of whether the log is a fair sample
 
-
 _GRADES = ("fine", "doubtful", "bad")
-
 
 _FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
 

@@ -23,12 +23,9 @@ from rcjax.cli.printing import escaped, one_line, print_json, silence, standard_
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
-
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # of XLA, ld.so, Python
 
-
 _MEMORY = "there is not enough memory: give it more, or a part of the log"
-
 
 _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 

@@ -8,7 +8,6 @@ import typer
 
 _KINDS = ("all", "full", "adaptive")
 
-
 _MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
 
 

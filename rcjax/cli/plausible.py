@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and logs that look odd.")]
 
-
 #: Money per million tokens, below which hardly any price is, and below which it is one for a token.
 _LEAST_PRICE, _PER_TOKEN = 5e-3, 2e-5
 

@@ -23,7 +23,6 @@ from rcjax._base.wording import visible
 
 P = ParamSpec("P")
 
-
 T = TypeVar("T")
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LEVEL = 0.9  # of the intervals that are shown
 
-
 _TERMINAL = 80  # columns
 
 

@@ -142,7 +142,6 @@ def serve(
 
 _WHENCE = "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today's model"
 
-
 _TABLES = "give a table for each model that the policy asks, with where it is, at what price, and key_env"
 
 

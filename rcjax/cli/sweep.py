@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_TOLD = 5  # logs that were left out
 
-
 _ELSEWHERE = "Other processes and hosts"
 
 

@@ -21,12 +21,9 @@ from rcjax.policy.targets import Target
 
 _GAP = 3  # between two columns of a table
 
-
 _TERMINAL, _LEAST_WIDTH = 80, 20  # columns of a terminal, at least, and of a cascade in a table
 
-
 _POINTS, _MORE_POINTS = 5, 9  # of the frontier, with a target and without
-
 
 _CERTAIN = 0.5  # of a model's answers at confidence 1, from where it is worth a line
 

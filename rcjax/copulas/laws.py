@@ -19,34 +19,25 @@ from rcjax.copulas.base import Copula, tau_by_quadrature
 #: Ranks inside, where nothing is extreme.
 INSIDE = np.array([0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.98])
 
-
 _GRID = np.concatenate([[1e-9, 1e-6, 1e-3], INSIDE, 1 - np.array([1e-3, 1e-6, 1e-9])])
 
-
 _CORNERS = np.array([1e-6, 0.5, 1 - 1e-6])
-
 
 #: Between lines so near to each other no density that is below 0 for long goes unseen.
 _LINES = np.concatenate([[1e-4, 1e-3], np.arange(1, 96) / 96, 1 - np.array([1e-3, 1e-4])])
 
-
 #: Where C(q, q)/q is looked at on its way to the tail dependence.
 _WAY = 10.0 ** -np.arange(2, 10)
 
-
 _SAMPLES = 2000
-
 
 #: A density of which rounding leaves nothing, where it is a derivative of a cdf.
 NOTHING = 1e-8
 
-
 _BLOCK = 256
-
 
 #: What a law yields: (its name, u, v, what the copula gives, by how much that is beyond what the law allows).
 Finding = tuple[str, ArrayLike, ArrayLike, ArrayLike, ArrayLike]
-
 
 Law = Callable[[Copula], Iterable[Finding]]
 
@@ -84,9 +75,7 @@ METHODS = {
 }
 _cdf, _conditional, _conditional_on_v, _log_density, _inverse = METHODS.values()
 
-
 tau_of, _tails = map(_compiled, ("tau", "tail_dependence"))
-
 
 _defined_tau = jax.jit(tau_by_quadrature)
 

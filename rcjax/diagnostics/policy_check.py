@@ -45,7 +45,6 @@ from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
 
-
 _MOST_COMPARED = 2_000  # queries of the fresh log in permutations: more tell little beside 400 of the old one
 
 

@@ -28,9 +28,7 @@ DRIFT_LIMITS: Mapping[str, Limits] = {
 
 _FEWEST = 20  # queries, below which nothing has drifted for certain
 
-
 _COST = ("seen", "expected", "p_value")
-
 
 _RETUNE = "run rcjax retune on recent queries"
 

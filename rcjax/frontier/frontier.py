@@ -38,7 +38,6 @@ _INSIDE = 1e-13
 #: where some lay below the line between their neighbours by up to a tenth of a standard error, by 0.7 % (TriviaQA).
 MOST_RUNGS, _ON = 20, 1e-9
 
-
 FORMAT = "rcjax-frontier"
 
 

@@ -36,7 +36,6 @@ from rcjax.policy.spec import read_search
 
 _LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside [0, 1]
 
-
 _Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
 
 

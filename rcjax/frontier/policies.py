@@ -15,14 +15,11 @@ from rcjax._core.batching import part
 #: The action of a model that gives no answer: no position of a model.
 ABSTAIN = -1
 
-
 #: Thresholds of a model that answers everything, and of one that answers nothing.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
 
-
 #: Refusal threshold of a model that refuses nothing.
 NEVER_REFUSE = 0.0
-
 
 #: The earlier model of one that compares no answers.
 NOBODY = -1

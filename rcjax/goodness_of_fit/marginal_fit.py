@@ -27,7 +27,6 @@ from rcjax.model.marginals import Marginal, cramer_von_mises
 #: Values, and which of them are there.
 Sample = tuple[Any, Any]
 
-
 #: Queries × replicates that are fitted at a time.
 _BATCH = 2**14
 

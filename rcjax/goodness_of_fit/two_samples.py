@@ -15,7 +15,6 @@ from rcjax.model.calibration import tenths
 
 _ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory
 
-
 _TOLERANCE = 1e-4  # of a statistic, in single precision: what equals it apart from rounding exceeds it
 
 

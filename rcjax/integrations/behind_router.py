@@ -39,9 +39,7 @@ PROVIDER = "rcjax"
 #: The file that models and policies are told in.
 _CONFIG = "config.yaml"
 
-
 _LOGGER = logging.getLogger("rcjax.serving")
-
 
 _DEADLINE = 600.0  # seconds for a request whose program tells none
 

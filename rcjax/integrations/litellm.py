@@ -34,7 +34,6 @@ except ImportError:
 #: Options of a deployment that are no request's.
 _NOT_ASKED = frozenset({"max_retries", "policy", "signal", "stream", "stream_options"})
 
-
 _REMEMBERED = 4096  # answers whose headers may still be asked for
 
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 #: Hash of no answer.
 UNKNOWN = 0
 
-
 _KEY = ("query", "model")
-
 
 _FORM = "give a table of query, model and answer (or answer_key)"
 

@@ -14,7 +14,6 @@ import numpy as np
 
 Axis = Literal["query", "model"]
 
-
 #: Metadata of a field that has an entry for each query and model, an array (n, k, …); for each query, an array or a
 #: tuple; for each model, an array, a tuple or a dictionary by name.
 CELL, QUERY, MODEL = ({"axes": axes} for axes in (("query", "model"), ("query",), ("model",)))

@@ -40,14 +40,11 @@ if TYPE_CHECKING:
 #: Rows that are read and under check at a time.
 BATCH = 250_000
 
-
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
 #: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
 LEAST, MOST = 1e-18, 1e18
 
-
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
-
 
 _DECIMALS = "write decimals with a point, and nothing between thousands"
 

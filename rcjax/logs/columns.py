@@ -13,7 +13,6 @@ from rcjax.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
 
-
 CACHED = ["cached_tokens", "cache_write_tokens"]  # of the input, what came from a cache and what was put into one
 
 
@@ -47,23 +46,17 @@ _OTHER_NAMES = {
 
 CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated"]  # of call logs alone
 
-
 ANSWERS = ["answer_key", "answer"]  # what is compared with the answers of other models: the first that there is
 
-
 SAMPLE = "sample"  # which of several answers of a model to a query
-
 
 #: How long an answer took: what the numbers of the column are divided by, so that 300 ms are 0.3 s to the last bit.
 SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
 
-
 #: Columns that say one thing in two ways.
 ONE_OF_TWO = (("logprob", "confidence"), tuple(SECONDS))
 
-
 _JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
-
 
 #: How to come by labels, for messages.
 TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"

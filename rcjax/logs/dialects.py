@@ -19,9 +19,7 @@ from rcjax.logs.text_files import TextFile
 #: Tables with a separator; by the names of files.
 SEPARATED = (".csv", ".tsv")
 
-
 _BEGINNING = 2**16  # bytes that tell how a file is written
-
 
 _SEPARATORS = ",;\t|"
 

@@ -28,12 +28,9 @@ from rcjax.policy.counted import Scores
 
 MOST_QUERIES = 400
 
-
 _WHERE = "provenance.reference"
 
-
 _MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
-
 
 _HASHED = 4  # bytes of a name: enough, as the answers must agree too
 

@@ -14,7 +14,6 @@ from rcjax.logs.cells import HandLabels
 
 _LEAST_GAP = 0.05  # of a judge's agreement with the labels between two models that is worth telling
 
-
 _ERRORS = 2.0  # so many standard errors
 
 

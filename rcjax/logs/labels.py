@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 
 _RIGHT = "give the right answer to the query"
 
-
 _FORMS = "give a table of query and answer (the right one), or of query, model and correct"
 
-
 _FEWEST = 6  # answers, of which one should be right: three queries of two models
-
 
 _SAMPLE = 1_000  # queries of a log that tell how it spells them
 

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 #: (query, answer, the reference's answer) → whether they are the same; None if that cannot be told.
 Same = Callable[[str, str, str], bool | None]
 
-
 #: The column that tells which grader said what is in `judged_same`; `SAME_AS` tells of which model's answers.
 SAME_BY = f"graded_by_{JUDGED_SAME}"
-
 
 _GRADE = "rcjax grade {log} --reference {model} --grade {same} gives them"
 

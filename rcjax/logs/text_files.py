@@ -12,9 +12,7 @@ import numpy as np
 #: How each line of a call log begins.
 CALL = b'{"call_log": '
 
-
 _BLOCK = 2**22  # bytes of text under a search at a time
-
 
 _SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 

@@ -16,7 +16,6 @@ from rcjax.logs.log import LeftOutWarning
 
 UNTOLD = -1  # the way of a row that does not tell how its model was asked
 
-
 _OF_THE_QUESTION, _OF_THE_DAY = "choices", "prices"  # what differs between calls that are asked alike
 
 

@@ -35,12 +35,9 @@ class CalibrationStatus(Status):
 
 _LOG_2 = 0.6931471805599453
 
-
 _NEWTON_STEPS = 40
 
-
 _LEAST_STEP = 1 / 32  # of a Newton step, below which it is not taken at all
-
 
 _LEAST_GAIN = 0.25  # of what the slope promises, for a step to be taken (Armijo's rule)
 

@@ -20,7 +20,6 @@ from rcjax.model.pair_likelihood import Ranks, log_likelihood, ranks
 
 Criterion = Literal["aic", "cv"]
 
-
 FOLDS = 5
 
 

@@ -34,9 +34,7 @@ class FitStatus(Status):
 
 _STEPS, _LONGEST = 16, 3.0
 
-
 _FAR = 12.0  # |z| of a parameter as good as at the end of its support
-
 
 _AT_END = 7.0
 

@@ -37,13 +37,10 @@ from rcjax.model.calibration import Transform, transform_confidence
 #: Standard deviations of the prior of a coefficient for all models, and of a model's own part of it.
 _SHARED, _BY_MODEL = 3.0, 1.0
 
-
 #: Of the model's own intercept: models differ in accuracy as they please.
 _BY_MODEL_INTERCEPT = 3.0
 
-
 _NEWTON_STEPS = 15
-
 
 _STEPS = np.array([1.0, 0.5, 0.25, 0.0625])  # lengths of a Newton step that are tried
 

@@ -17,23 +17,17 @@ from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, 
 
 _MIN_SHAPE = 1e-2
 
-
 _EM_STEPS, _SHORT_RUN, REFIT_STEPS = 1_000, 30, 50
 
-
 _EM_TOLERANCE = 1e-9
-
 
 #: Of more values than this the likeliest start is found on so many of them; values are gone through in blocks.
 _SAMPLE, _BLOCK = 2**14, 2**15
 
-
 #: Each start: the share of the values below the parting, and how much of a component's values lies across it.
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 
-
 _NEWTON_STEPS = 2
-
 
 #: (π, a, b), each (2,): what a mixture of two betas is made of.
 Mixture = tuple[jax.Array, jax.Array, jax.Array]

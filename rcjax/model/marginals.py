@@ -27,12 +27,9 @@ from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide, sor
 #: Largest a + b of a fitted component: a spike on tied confidences stays a spike of width about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 
-
 _QUANTILE_STEPS = 60
 
-
 _EVEN_PROBES, _LADDER, _LADDER_PROBES = 65, 7.0, 43
-
 
 #: Confidences nearer to an atom than this, in units in the last place of 1, are the atom: others computed it.
 _SNAP = 8

@@ -38,9 +38,7 @@ _POOLINGS = 30  # of answers without a confidence with those below their share; 
 #: How many answers a value holds at the least, their share, and how near others lie beside it: light ones stand alone.
 _LIGHT, _HEAVY = (3, 0.01, 0.02), (5, 0.05, 1e-3)
 
-
 _LEAST_TOGETHER = 0.15  # of the answers, that all values hold; a mixture of betas makes do with less
-
 
 _MOST_OTHERS = 0.1  # of the answers at no stated value, where certainty is one
 

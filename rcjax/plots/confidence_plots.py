@@ -20,9 +20,7 @@ from rcjax.policy.counted import ERRORS
 
 _BINS = 25
 
-
 _MOST_POINTS = 2000
-
 
 _FEW_VALUES = 32  # of a model, that are marked one by one
 

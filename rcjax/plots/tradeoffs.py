@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 #: The colours of Okabe & Ito (2008), which the colour-blind tell apart.
 BLUE, ORANGE, GREEN, PURPLE, BLACK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#8A8A8A"
 
-
 _NAME = 8  # points, the size of a name in a figure
-
 
 _CORNER: dict[str, Any] = {"s": 26, "linewidths": 0.6, "zorder": 3, "label": "best at some price"}
 

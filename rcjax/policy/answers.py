@@ -13,21 +13,16 @@ from typing import Literal, get_args
 
 Comparison = Literal["text", "choice", "key"]
 
-
 #: How answers can be compared.
 COMPARISONS: tuple[str, ...] = get_args(Comparison)
-
 
 #: What programs write where they found no answer in a reply, in small letters: two models do not agree by it.
 NO_ANSWERS = ("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]")
 
-
 # A number, with commas between thousands or without; not a part of a word, a date or a version.
 _WHOLE = r"(\d{1,3}(?:,\d{3})+|\d+)"
 
-
 _NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_WHOLE}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
-
 
 _NOUN = r"(?:answer|choice|option|letter)"
 

@@ -14,21 +14,16 @@ from rcjax._base.json_checks import require
 
 Transform = Literal["choice", "generation", "none"]
 
-
 TRANSFORMS = get_args(Transform)
-
 
 #: A raw probability as near as this to a value that a model states is the value, written with other digits.
 NEAR = 5e-4
 
-
 #: The raw log-probability of an answer without a confidence, in logs and to calibrate: exact in single precision.
 NO_CONFIDENCE = -(2.0**100)
 
-
 #: How far above that of answers without a confidence all others lie, as a multiple.
 ABOVE = 1.001
-
 
 _LOG_2 = math.log(2.0)
 

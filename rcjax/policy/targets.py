@@ -14,7 +14,6 @@ from rcjax.policy.counted import ERRORS, Counted
 
 TargetName = Literal["budget", "max_error", "error_cost", "lam"]
 
-
 TARGETS = get_args(TargetName)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _ROUND = 64
 
-
 _BATCH_ELEMENTS = 2**22  # queries × lambdas held at a time: some 100 MB of intermediate arrays
 
 
@@ -244,7 +243,6 @@ def _mean_and_se(values: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.A
 
 
 _figures_of = compiled(_figures)
-
 
 _seconds_of = compiled(seconds_of)
 

@@ -85,7 +85,6 @@ def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndar
 
 _PIXELS = 84  # of an inch of figures with several panels, on a wide screen
 
-
 #: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
 _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 

@@ -29,9 +29,7 @@ from rcjax.report.findings import Findings
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
-
 _VERDICTS = ("bad", "doubtful", "fine")
-
 
 _LEAST_SHARE = 5e-4  # of the queries, below which a rung is not worth a line
 

@@ -35,28 +35,22 @@ _NAMES = """
 
 _SAMPLING = frozenset(_NAMES.split())
 
-
 #: Options that hold others of the list.
 _NESTED = frozenset(
     {"chat_template_kwargs", "extra_body", "options", "reasoning", "response_format", "sampling_params", "thinking"}
 )
 
-
 #: Of an endpoint, not of what it is asked.
 _ROUTING = frozenset({"extra_headers", "extra_query"})
-
 
 #: Parts of names of options that may hold a secret.
 _SECRET = ("key", "token", "secret", "password", "auth", "credential")
 
-
 _WORD = re.compile(r"[A-Za-z0-9_.:/+-]{0,32}")
-
 
 _MOST = 64  # entries of a list or of biases
 
 _LONGEST_STOP, _LARGEST = 32, 10**15
-
 
 _LONGEST = 8192  # characters of all that is kept: more says not how an answer is drawn
 

@@ -28,18 +28,13 @@ from rcjax.signals.records import another_check, contradiction, signal_from_reco
 
 _OWN = ("model", "messages")  # what every request says by itself
 
-
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
-
 
 _DEAREST = Decimal("1e100")  # as in a policy
 
-
 _BYTES = 4  # of a token, as a rule
 
-
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # of which one may be set
-
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")
 

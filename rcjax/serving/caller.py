@@ -31,7 +31,6 @@ Observe = Callable[[Call], None]
 
 _COUNTED = {"include_usage": True}
 
-
 _MOST_KEPT, _LONGEST_KEPT = 256, 512  # ways of asking that are kept as JSON; characters of the options of one
 
 

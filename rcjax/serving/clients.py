@@ -23,14 +23,12 @@ except ImportError:
 
 RETRIES = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
-
 _SENT_AGAIN = RETRIES.encode()
 
 _VARY = (_SENT_AGAIN, b"content-length")
 
 #: HTTPX, or the successor that newer clients have.
 HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
-
 
 _MOST_CONNECTIONS = 10_000  # who passes requests on has a limit of its own
 
@@ -133,9 +131,7 @@ def _session(transport: Any) -> Any:
 
 LARGEST = 32_000_000  # bytes of a reply
 
-
 _RAW = b"x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
-
 
 NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
 

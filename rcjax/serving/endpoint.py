@@ -22,7 +22,6 @@ TIMED_OUT = "timed out"
 #: Arguments of `chat.completions.create` that are not sent in the body, as `post` has them.
 _BESIDE = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
-
 #: Errors of HTTPX, then of aiohttp, of a connection that was not made.
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
 

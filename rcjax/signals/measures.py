@@ -125,9 +125,7 @@ _NUMBER = (  # not part of a range, a date or a longer number: its value, a sign
 
 _BETWEEN = r"\W*(?:(?:level|score|is|of|in|my|answer|this|about|around)\W*){0,4}"
 
-
 _LABELLED = re.compile(r"confiden\w*" + _BETWEEN + _NUMBER, re.I)
-
 
 _ANY = re.compile(_NUMBER, re.I)
 

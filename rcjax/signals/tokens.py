@@ -23,18 +23,13 @@ NO_LOGPROBS = (
 #: Why a number, or what stands in its place, is no log-probability.
 NO_LOGPROB = "a log-probability is missing, NaN or above 0"
 
-
 _SAME = 1e-3  # by so much two log-probabilities of one token may differ, as a server rounds them
-
 
 _LONGEST_STOP = 16  # tokens of a string that ends a reply, and is no part of it
 
-
 _MARKER = re.compile(r"(<[^<>\s]*>|\[/?[A-Z_]+\])?")  # such as <|im_end|>, </s> or [EOS]
 
-
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a token of SentencePiece that is one byte
-
 
 _TOKEN_ID = re.compile(r"token_id:\d+")  # vLLM, where it is told to
 

@@ -29,13 +29,10 @@ from rcjax.solving.quadrature import Grid
 
 _ROUNDS = 8
 
-
 _FIRST_CUTS = (1.0, 0.2)
-
 
 #: How many λ have a round at a time on the CPU.
 _TOGETHER = 32
-
 
 #: How many at a time where a plan has many steps, once all have had one: few are not done then.
 _FEW_TOGETHER = 8

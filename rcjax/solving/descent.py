@@ -21,21 +21,15 @@ Loss = Callable[[jax.Array], jax.Array]
 #: Evaluations of a loss at most: by the usual solver, and by one that is passed.
 _TRIALS, _STEPS = 120, 1000
 
-
 _MEMORY = 5  # pairs of steps and slopes: there are few ranks
-
 
 _LEAST_GAIN = 1e-4  # of what the slope promises, for a step to be taken (Armijo's rule)
 
-
 _SHORTER = (0.1, 0.5)  # the next trial's length, as a share of that of one that is not taken
-
 
 _SURELY = 1 / 40  # of the tolerance, at which a descent ends
 
-
 _NUDGE = 1e-4  # at a bound itself x has no slope
-
 
 _AT_BOUND = 1e-5  # so near to a bound, as a share of the range, the bound itself is tried
 

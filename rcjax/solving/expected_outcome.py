@@ -338,5 +338,4 @@ def exact_outcomes(
 
 _lay_out = compiled(lay_out, "panels")
 
-
 _exact = compiled(exact_outcomes)

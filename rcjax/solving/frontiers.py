@@ -94,16 +94,12 @@ def _named(
 #: Points of each pass of the automatic grid, and the closest ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
 
-
 #: λ that the CPU solves for at a time, at least.
 _SMALLEST_BATCH = 32
 
-
 _MANY_PAIRS = 32  # from so many on tables are laid out for longer than their program compiles
 
-
 _MEMORY = 2**29  # bytes that a batch of λ may take
-
 
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
@@ -144,15 +140,11 @@ def lay_out_problem(
 
 _build_tables = compiled(lay_out, "panels")
 
-
 _build_many_tables = compiled(lay_out, "panels", runs="long")
-
 
 _optimise = compiled(optimise, "chain", runs="long")
 
-
 _evaluate = compiled(points_at, ("chain", "refusing"))
-
 
 _solve_adaptive = compiled(adaptive_points)
 

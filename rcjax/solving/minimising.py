@@ -42,18 +42,14 @@ from rcjax.solving.translation import check_alike, stacked
 #: Widths of `Outcome.smoothing`, one after the other; the last is where a point is held to be converged.
 WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 
-
 _PRICES = 64  # λ of additive objectives
 
-
 _LEAST_SCALE = 0.01  # of the least value: slopes are to stand out from rounding
-
 
 #: Slopes that rounding alone may leave, in roots of a rounding of the objective: a descent ends where no step gains
 #: more than a rounding, which is √(2·curvature·rounding) of slope short of the optimum. The curvature is steepest where
 #: the panels of the quadrature meet, in the hundreds.
 _ROUNDED = 200
-
 
 _FEW = 16  # starts that are filled up to this many, or to `TOGETHER`: programs are made for a number of them
 

@@ -18,12 +18,9 @@ from rcjax.solving.paths import CascadePlan
 
 _STEPS = 6
 
-
 _LENGTHS = (1.0, 0.3, 0.05, 0.0)
 
-
 _MAX_MOVE = 0.05
-
 
 _NEVER = -1e30
 

@@ -15,7 +15,6 @@ from rcjax.model.pairs import pairs
 #: Plans of more steps than this run for longer than they compile.
 MANY_STEPS = 256
 
-
 _SMALLEST = 4
 
 

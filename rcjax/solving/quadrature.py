@@ -33,15 +33,11 @@ if TYPE_CHECKING:
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
 
-
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
-
 
 _MIN_WIDTH = 1e-3
 
-
 _TRIALS = 16
-
 
 _TIE = 1e-4  # steepness that one place counts for
 

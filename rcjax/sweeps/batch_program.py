@@ -38,7 +38,6 @@ from rcjax.tuning.judging import AS_USUAL
 
 _AXIS = "problems"
 
-
 Points = dict[str, jax.Array]
 
 

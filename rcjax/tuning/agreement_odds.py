@@ -31,7 +31,6 @@ from rcjax.tuning.label_candidates import CandidateRows
 
 _NEWTON_STEPS = 8  # of a concave function of one number, from 0
 
-
 _SURE = 1e-6  # expected probabilities are kept so far from 0 and 1 that the labels can move them
 
 

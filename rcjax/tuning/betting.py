@@ -21,18 +21,13 @@ from numpy.typing import ArrayLike
 
 _MOST_STAKED = 0.9  # of what could be lost at once
 
-
 _LOSSES_KNOWN = 4.0  # losses for which the variance that is supposed at first stands
-
 
 _BLOCKS = 200  # at whose beginnings stakes are reckoned, of more losses than that
 
-
 P = TypeVar("P")
 
-
 _AT_ONCE = 32  # policies that are tested at a time
-
 
 _GRID, _REFINED = 32, 4  # limits that are tried at once, so often one between two others
 

@@ -37,9 +37,7 @@ from rcjax.tuning.resampling import sample_queries
 
 _ROUND = 16
 
-
 _PRICES = 48  # λ at which replicates of a search by the model are solved; between them, figures are interpolated
-
 
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 

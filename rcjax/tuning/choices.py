@@ -23,7 +23,6 @@ from rcjax.tuning.label_candidates import CandidateRows, candidates
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 
-
 _NONE = np.zeros(0)
 
 

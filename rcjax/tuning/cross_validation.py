@@ -29,7 +29,6 @@ from rcjax.tuning.resampling import deal_folds
 
 PRICES, BUDGETS, ERRORS = 40, 24, 12
 
-
 MODELS, PAIRS, ANSWERS = "models", "pairs", "answers"  # the arms
 
 

@@ -21,18 +21,13 @@ from rcjax.tuning.resampling import deal_folds
 
 _FOLDS = 5
 
-
 _CUTS = 16  # thresholds of each model at which what is expected is held against what is counted
-
 
 _PRIOR = 300  # labels that the usual weights are worth
 
-
 _MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count for nearly all in any case
 
-
 _FEW = 4  # answers of one confidence that are no reason to part any: in a small log they come by chance
-
 
 _informed = compiled(CandidateRows.of, runs="long")
 

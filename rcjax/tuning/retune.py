@@ -32,18 +32,13 @@ from rcjax.tuning.tune import Tuned, tune_in_stages
 
 _FOLDS = 5
 
-
 _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
-
 
 _FEWEST_QUERIES = 50
 
-
 _ROUNDING = 1e-9  # of a loss
 
-
 _CHANCE = 0.05
-
 
 _IN_SERVICE, _AGAIN = "in service", "again"  # arms
 

@@ -29,9 +29,7 @@ from rcjax.replaying.walk import walk
 
 _SHARE = 0.05  # of the queries may wait longer than a limit on the tail
 
-
 _AT_ONCE = 64  # policies that walk the log at a time
-
 
 _MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
 

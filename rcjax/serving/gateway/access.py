@@ -21,7 +21,6 @@ from rcjax.serving.gateway.settings import Access, is_local
 
 _PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked by all names
 
-
 #: Headers by which requests are refused, as ASGI has them: in lower case.
 _LOOKED_AT = {b"host": 0, b"origin": 1, b"content-type": 2}
 

@@ -16,7 +16,6 @@ from rcjax.serving.gateway.api_errors import ApiError
 #: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
 
-
 #: Fields that the gateway answers to by itself.
 _OWN = frozenset({"model", "messages", "stream"})
 
@@ -38,7 +37,6 @@ _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
 
 #: Parts of messages that are no text.
 _PARTS = {"image_url": "images", "input_audio": "audio", "file": "files"}
-
 
 _UNKNOWN = "unknown parts"
 
@@ -133,7 +131,6 @@ def _parsed(body: bytes) -> Any:
 
 _MOST_MARKS, _DEEPEST = 100_000, 100
 
-
 #: A text to its end, or to that of the body, or what a list or object begins, goes on and ends with.
 _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{}\],]', re.DOTALL)
 
@@ -165,7 +162,6 @@ def _finite(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)  # the constants are NaN and the infinities
-
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 

@@ -102,15 +102,11 @@ class Connection(H11Protocol):
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-
 _BACKLOG = 2048  # connections that wait to be taken
-
 
 _LISTENERS = 16  # uvloop takes one connection of each in a turn of its loop: a busy one has few turns in a second
 
-
 _PAUSE = 2.0  # seconds before another worker is tried in place of one that could not start
-
 
 _PATIENCE = 60  # seconds until a worker answers its supervisor: on a busy machine the import alone takes long
 

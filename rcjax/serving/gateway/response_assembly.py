@@ -113,13 +113,10 @@ class _Call:
 #: Fields of a chunk that a response has in other words, or that are of the chunk alone.
 _REWORDED = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
 
-
 #: The item that a part is of.
 _ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "reasoning"}
 
-
 _PREFIXES = {"message": "msg", "reasoning": "rs"}  # of the ids of items
-
 
 #: Why an answer is not complete, by the reason of a completion.
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}

@@ -15,9 +15,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, invali
 
 _Fields = Mapping[str, Any]
 
-
 _NO_STATE = "cannot be used: no response is kept here; send the whole conversation as input"
-
 
 _NO_FIELD = "cannot be used: the models are asked by chat completions, which have no such field"
 

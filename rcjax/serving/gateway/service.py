@@ -107,7 +107,6 @@ async def _stop_when_client_leaves(task: asyncio.Task[Any], receive: Receive, re
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-
 _LEFT = 499  # what a request counts as whose client left
 
 _INTERVAL = 1.0  # seconds between looks at the files
