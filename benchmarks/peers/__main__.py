@@ -6,7 +6,9 @@
 An arm of `benchmarks.budgets`: its logs, its random splits, its 14 budgets from the cheapest model's bill to the
 dearest's, each policy billed by its answers. All get the same log, with what was answered where DIR tells; peers whose
 paper goes by confidence make nothing of it, so rcjax stands there without answers, too. Of its policies a method takes
-the one of least error, as the labels or its own calibration have it, whose bill on the labels is within the budget.
+the one of least error, as the labels or its own calibration have it, whose bill on the labels is within the budget. The
+queries not tuned on are a stream, drawn at random: rcjax's default follows its bill over it, as `rcjax serve` does; it
+also stands there not followed. What a policy that stays as it is comes to over the stream is its mean over the queries.
 
 Figures are in per cent of the error that rcjax's default comes to, over the budgets that both meet, and overspent
 budgets beside them; ± is one standard error over splits, which share queries. `--kept` makes the tables of rows that
@@ -42,7 +44,8 @@ from benchmarks.budgets import (
     targets_of,
     values_of,
 )
-from benchmarks.methods import ERROR, Columns, plain_pairs
+from benchmarks.following import follow
+from benchmarks.methods import BILL, ERROR, Columns, plain_pairs
 from benchmarks.peers.abc import agreement_based
 from benchmarks.peers.automix import automix
 from benchmarks.peers.bargain import bargain
@@ -52,9 +55,13 @@ from benchmarks.peers.frugalgpt import frugalgpt
 from benchmarks.peers.promises import promises, table_of_promises
 from benchmarks.peers.ucci import ucci
 from benchmarks.report import collected, machine, markdown, with_error
+from rcjax.policy.following import WINDOW
+from rcjax.replaying.following import Rungs
 from rcjax.tuning.bills import by_bill
 
-RCJAX, BARE, FULL, PLAIN = "rcjax", "rcjax, without answers", "rational tuning, all models in turn", "plain pair"
+RCJAX, STILL, BARE = "rcjax", "rcjax, not followed", "rcjax, not followed, without answers"
+FULL, PLAIN = "rational tuning, all models in turn", "plain pair"
+STREAM = 4_000  # queries
 BAYESIAN = "Bayesian optimisation"
 PEERS: dict[str, Callable[[Columns, Columns], np.ndarray]] = {
     "FrugalGPT": frugalgpt,
@@ -65,7 +72,7 @@ PEERS: dict[str, Callable[[Columns, Columns], np.ndarray]] = {
     "BARGAIN": bargain,
     BAYESIAN: bayesian,
 }
-METHODS = (BARE, FULL, PLAIN, *PEERS)
+METHODS = (STILL, BARE, FULL, PLAIN, *PEERS)
 FIGURES = {"error": "error against rcjax's default, %", "overspent": "budgets overspent by over 3 %, %"}
 
 
@@ -73,14 +80,35 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
     """All methods by name, rcjax first."""
     plain = plain_pairs(train, test)
     bare = [dataclasses.replace(log, answer=None, compare=None) for log in (train, test)]
-    default = by_policy(rcjax.tune(train, intervals=False, budget=1e9).frontier, train, test)
-    unaware = default
+    tuned = rcjax.tune(train, intervals=False, budget=1e9)
+    still = by_policy(tuned.frontier, train, test)
+    unaware = still
     if train.answer is not None:
         unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
     full, _ = by_bill(rcjax.tune(bare[0], cascade="full", intervals=False).frontier, bare[0])
-    ways = {RCJAX: default, BARE: unaware, FULL: by_policy(full, *bare), PLAIN: by_labels(plain)}
+    ways = {
+        RCJAX: by_following(tuned, still, test),
+        STILL: still,
+        BARE: unaware,
+        FULL: by_policy(full, *bare),
+        PLAIN: by_labels(plain),
+    }
     columns = [Columns.of(log) for log in (train, test)]
     return ways | {name: by_labels(PEERS[name](*columns)) for name in peers}
+
+
+def by_following(tuned: rcjax.tuning.Tuned, still: Way, test: rcjax.Log) -> Way:
+    """The ladder that follows its bill over a stream of the queries; what it is on the labels is as where it starts."""
+    assert tuned.policy is not None  # as there is a target
+    rungs = Rungs.of(tuned.policy, test)
+
+    def choose(target: str, value: float) -> np.ndarray:
+        figures = still(target, value).copy()
+        stream = follow(rungs, value, WINDOW, np.ones(STREAM), np.random.default_rng(0))
+        figures[[ERROR, BILL]] = stream.error, stream.used * value
+        return figures
+
+    return choose
 
 
 def measure(train: rcjax.Log, test: rcjax.Log, budgets: int, peers: Iterable[str]) -> dict[str, dict]:
@@ -191,7 +219,7 @@ def best_of_all(told: str, rows: list[dict]) -> None:
 
 def _best(rows: list[dict]) -> tuple[str, np.ndarray]:
     """The method that is not rcjax with the fewest errors, and its figures."""
-    others = {name: values_of(rows, "error", name) for name in _methods(rows) if name not in (RCJAX, BARE)}
+    others = {name: values_of(rows, "error", name) for name in _methods(rows) if name not in (RCJAX, STILL, BARE)}
     return min(others.items(), key=lambda item: float(item[1].mean()))
 
 
