@@ -80,19 +80,30 @@ def _compile_quickly(quick):
     LEVELS["long"] = LEVELS["once"] if quick else LONG
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A folder's tests share a worker, which then compiles for it once.
+
+    Groups are xdist's own way to it, but with pytest 9.2 they change nothing: that names tests anew.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = Path(nodeid.split("::", 1)[0])
+            return str(path if path.parent.name == "tests" else path.parent)
+
+    return ByFolder(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Examples beside the reading list are thorough. A folder's tests share a worker, which then compiles for it once.
-
-    Modules that have JAX forget what it has compiled are by themselves, and come first.
-    """
+    """Examples beside the reading list are thorough. Modules that have JAX forget what it has compiled come first."""
     for item in items:
         folder, *names = Path(item.nodeid.split("::", 1)[0]).with_suffix("").parts
         if folder == "rcjax" and "/".join(names) not in READING_LIST:
             item.add_marker(pytest.mark.thorough)
         alone = any(map(item.get_closest_marker, ("optimised", "forgetful")))
-        group = names if alone or len(names) == 1 else names[:-1]
-        item.add_marker(pytest.mark.xdist_group("/".join([folder, *group])))
         long = folder == "tests" and names[0] in LONGEST
         item.turn = -1 if alone else LONGEST.index(names[0]) if long else len(LONGEST)
     items.sort(key=lambda item: item.turn)

@@ -46,7 +46,13 @@ class _Part(NamedTuple):
 
     @classmethod
     def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _Part:
-        """Of a frontier, whose figures (L, 3) are others by so much on these queries."""
+        """The corners of a frontier.
+
+        Args:
+            frontier: of the segment's queries, or of all.
+            name, share: as in the record.
+            beyond: by how much error, money and refusals (L, 3) are higher on these queries than the frontier says.
+        """
         refused = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
         figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + beyond, 0.0)
         loss = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2]
