@@ -55,7 +55,7 @@ CHOSEN = (
         "where another of nine methods gets fewer errors for the same budgets than rcjax's default, log by log",
         Headline("peers", "logs on which another method"),
         Headline("peers", f"{_REAL}the best of all others", "the best of the nine on average"),
-        "six public logs and two of programming tasks, two splits",
+        "six public logs and two of programming tasks, three splits; the default follows its bill",
     ),
     Choice(
         "errors for a budget that nobody follows, against a plain pair",
