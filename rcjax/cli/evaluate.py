@@ -1,26 +1,32 @@
-"""`rcjax evaluate`: a policy on a log."""
+"""`rcjax evaluate`: a policy or a frontier on a log."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
+
+import typer
 
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
-from rcjax.cli.inputs import PolicyFile, at_traffic_of, load_tuned, read_for
+from rcjax.cli.inputs import at_traffic_of, load_evaluated, read_for
 from rcjax.cli.option_records import with_options
 from rcjax.cli.options import AsJson, LogFile, Reading
 from rcjax.cli.printing import command
+from rcjax.policy.policy import AnyPolicy
 
 
 @with_options
 def evaluate(
     reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
-    policy: PolicyFile,
+    policy_or_frontier: Annotated[
+        Path, typer.Argument(metavar="POLICY_OR_FRONTIER", help="What `rcjax tune` wrote, with --out or --frontier.")
+    ],
     log: LogFile,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy: the error and cost seen, beside those predicted.
+    """Answer the queries of a log by a policy or a frontier: the error and cost seen, beside those predicted.
 
     For a policy that follows its bill also what following it does with these queries, in their order. Use
     queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
@@ -29,7 +35,7 @@ def evaluate(
     how = reading.options()
     with reported(as_json=json_):
         from rcjax.cli.console import Steps
-        from rcjax.cli.replay_tables import plain_replay, show_replay
+        from rcjax.cli.replay_tables import plain_replay, predicted, show_replay, show_replayed_frontier
 
         start_jax()
         from rcjax.replaying.beside_reference import beside_reference
@@ -38,11 +44,13 @@ def evaluate(
         reading.require_plausible()
         steps = Steps(2)
         with steps("reading"):
-            tuned, notes = at_traffic_of(log, load_tuned(policy))
+            tuned, notes = load_evaluated(policy_or_frontier), list[str]()
+            if isinstance(tuned, AnyPolicy):
+                tuned, notes = at_traffic_of(log, tuned)
             data = read_for(tuned, log, how)
         with steps("replaying"):
-            beside = beside_reference(tuned, data)
-            document = plain_replay(tuned, data) | {"predicted": dict(tuned.expected)}
+            beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
+            document = plain_replay(tuned, data) | {"predicted": predicted(tuned)}
         shared = overlap(data, tuned)
         document |= {"tuned_on_this_log": shared.whole, "queries_tuned_on": shared.queries}
         document |= {} if beside is None else {"reference": beside.to_json()}
@@ -51,6 +59,11 @@ def evaluate(
             which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
             notes.append(f"{which}, where it looks better than it is: evaluate it on others")
         # The reference is the policy's own.
-        check = command("check", policy, log, **reading.as_options() | {"reference": None, "same": None})
-        show = partial(show_replay, data.describe(), document, notes, data.counted.noun, check)
+        check = command("check", policy_or_frontier, log, **reading.as_options() | {"reference": None, "same": None})
+        told = data.describe(), document, notes, data.counted.noun
+        show = (
+            partial(show_replay, *told, check)
+            if isinstance(tuned, AnyPolicy)
+            else partial(show_replayed_frontier, *told, tuned.rungs.tolist())
+        )
         conclude(document, show, as_json=json_)

@@ -21,6 +21,7 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 
 if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
 #: What becomes of queries that only some models answered.
@@ -90,6 +91,17 @@ def load_tuned(path: Path) -> AnyPolicy:
     return load(path, _tuned_from_json)
 
 
+def load_evaluated(path: Path) -> AnyPolicy | Frontier:
+    """Load what `rcjax tune` wrote with --out or --frontier."""
+    from rcjax.frontier.frontier_files import frontier_from_json
+
+    def read(data: Any) -> AnyPolicy | Frontier:
+        is_frontier = isinstance(data, dict) and data.get("format") == "rcjax-frontier"
+        return frontier_from_json(data) if is_frontier else _tuned_from_json(data)
+
+    return load(path, read)
+
+
 def _tuned_from_json(data: Any) -> AnyPolicy:
     policy = policy_from_json(data)
     recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
@@ -115,21 +127,21 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     return dataclasses.replace(policy, budget=budget), [followed]  # type: ignore[type-var]
 
 
-def read_for(policy: AnyPolicy, path: Path, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from, or where the log lacks one, its own models.
 
     Args:
-        policy: the policy, at whose prices tokens are priced where nothing else tells any.
+        subject: the policy, or a frontier, at whose prices tokens are priced where nothing else tells any.
         path: of the log.
         how: to read it (`Reading.options`); what is not said is as it was tuned.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
     from rcjax.logs.reading import read_log
 
-    tuning = recorded_tuning(policy)
+    tuning = recorded_tuning(subject) if isinstance(subject, AnyPolicy) else subject.model
 
     def read(models: tuple[str, ...]) -> Log:
-        options = _as_tuned(policy, how) | {"models": models}
+        options = _as_tuned(subject, how) | {"models": models}
         try:
             return read_file(read_log, path, OTHERS_USED, **options)
         except MissingPricesError:
@@ -140,20 +152,24 @@ def read_for(policy: AnyPolicy, path: Path, how: Mapping[str, Any]) -> Log:
     try:
         return read(tuning.models)
     except LogError:
-        return read(policy.models)
+        return read(subject.models)
 
 
-def _as_tuned(policy: AnyPolicy, how: Mapping[str, Any]) -> dict[str, Any]:
-    """How a log is read for a policy: as is said, and else as it was tuned.
+def _as_tuned(subject: AnyPolicy | Frontier, how: Mapping[str, Any]) -> dict[str, Any]:
+    """How a log is read for a policy or a frontier: as is said, and else as it was tuned.
 
     The task is that of the policy; its own are the reference, whose answers take the place of right ones, and the
     scale of scores.
     """
-    scores = recorded_scores(policy.provenance)
+    if isinstance(subject, AnyPolicy):
+        provenance, transform, segment = subject.provenance, subject.transform, subject.segment_column
+    else:
+        provenance, transform, segment = subject.model.provenance, subject.model.calibrators.transform, None
+    scores = recorded_scores(provenance)
     scale = {} if scores is None else {"score_max": scores.most}
     said = {name: value for name, value in how.items() if value is not None}
-    task = {"task": "choice" if policy.transform == "choice" else "generation"}
-    own = {"reference": recorded_reference(policy.provenance), "segment": policy.segment_column}
+    task = {"task": "choice" if transform == "choice" else "generation"}
+    own = {"reference": recorded_reference(provenance), "segment": segment}
     return {**own, **scale, **said, **task}
 
 

@@ -19,6 +19,7 @@ from rcjax.policy.facts import Fact, facts
 from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
+    from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
 LEVEL = 0.9  # of the intervals that are shown
@@ -26,24 +27,36 @@ LEVEL = 0.9  # of the intervals that are shown
 _TERMINAL = 80  # columns
 
 
-def plain_replay(policy: AnyPolicy, log: Log) -> dict[str, Any]:
+def predicted(tuned: AnyPolicy | Frontier) -> dict[str, Any]:
+    """What was expected when it was tuned, as JSON values: of a policy figures, of a frontier lists of them."""
+    if isinstance(tuned, AnyPolicy):
+        return dict(tuned.expected)
+    figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
+    return {name: plain(values) for name, values in figures.items() if values is not None}
+
+
+def plain_replay(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     """Return what a policy does on a log as JSON values, with 90 % intervals for the true error and cost.
 
-    Of a ladder that follows its bill, `followed` is what following it does with these queries, in their order.
+    Of a frontier, figures are lists with a value for each point. Of a ladder that follows its bill, `followed` is what
+    following it does with these queries, in their order.
     """
     from rcjax.replaying.curves import error_interval
     from rcjax.replaying.following import follow
     from rcjax.replaying.replay import replay as replay_
 
-    replay, stream = replay_(policy, log), follow(policy, log)
+    replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
     spread = np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2)
     intervals = {"error_interval": error_interval(replay, log, LEVEL)}
     for name in ("cost", "spent"):
-        intervals[f"{name}_interval"] = np.maximum(figures[name] + spread * figures[f"{name}_se"], 0.0)
+        mean, se = (np.asarray(figures[part])[..., None] for part in (name, f"{name}_se"))
+        intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
-    followed = {} if stream is None else {"followed": stream.to_json() | {"tuned": policy.position}}
+    followed = {}
+    if isinstance(tuned, AnyPolicy) and (stream := follow(tuned, log)) is not None:
+        followed = {"followed": stream.to_json() | {"tuned": tuned.position}}
     return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
 
 
@@ -98,6 +111,29 @@ def show_replay(heading: str, document: Mapping[str, Any], notes: Sequence[str],
     for note in notes:
         hang(screen, "note", note)
     next_step(screen, "serve it (rcjax serve --help), or is a difference more than chance?", check)
+
+
+@shown
+def show_replayed_frontier(
+    heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, rungs: Sequence[int]
+) -> None:
+    """Print what happened when the points of a frontier answered the queries of a log; of them the rungs of a ladder.
+
+    Args:
+        heading, document, notes, noun: as `show_replay` takes them.
+        rungs: positions of the points that are shown.
+    """
+    screen, money = Screen(), choose_unit(document["cost"])
+    screen.print(heading, style="bold")
+    screen.print(f"Replayed on {count(document['n'], 'query')}, at the models' mean costs.")
+    table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed")
+    costs, errors = ((document["predicted"][name], document[name]) for name in ("cost", "error"))
+    for i in rungs:
+        table.add_row(*(money.show(of[i]) for of in costs), *(percent(of[i]) for of in errors))
+    screen.print(table)
+    for note in notes:
+        hang(screen, "note", note)
+    next_step(screen, "rcjax tune with a target, such as --budget, and --out policy.json, for one of these")
 
 
 @shown

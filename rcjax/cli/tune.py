@@ -41,6 +41,10 @@ def tune(
             metavar="FILE", help="Write the policy to deploy here (JSON); needs a target.", rich_help_panel=OUTPUT
         ),
     ] = None,
+    frontier: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.", rich_help_panel=OUTPUT),
+    ] = None,
     json_: AsJson = False,
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies, cheapest first.
@@ -49,13 +53,14 @@ def tune(
     """
     spec = spread(spec, budget, queries, log)
     how = reading.options()
-    require_distinct([("--out", out)], reading.inputs(log))
+    require_distinct([("--out", out), ("--frontier", frontier)], reading.inputs(log))
     target = Target.of(**spec.target) if spec.target else None
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     checked(spec)
     with reported(as_json=json_):
         require_writable(out)
+        require_writable(frontier)
         start_jax()  # before JAX is imported
         reading.require_plausible()
         from rcjax.cli.console import Steps
@@ -70,7 +75,7 @@ def tune(
         unused = _unused_answers(data, spec.cascade)
         if unused is not None:
             warn(unused)
-        _tune(data, spec, out, steps, as_json=json_)
+        _tune(data, spec, (out, frontier), steps, as_json=json_)
 
 
 def _unused_answers(log: Log, cascade: Any) -> str | None:
@@ -85,12 +90,12 @@ def _unused_answers(log: Log, cascade: Any) -> str | None:
 def _tune(
     log: Log,
     spec: Spec,
-    out: Path | None,
+    files: tuple[Path | None, Path | None],
     steps: Callable[[str], AbstractContextManager[None]],
     *,
     as_json: bool,
 ) -> None:
-    """Tune, write and show; then raise what went wrong: a target out of reach, or a file that cannot be written."""
+    """Tune, write the policy and the frontier, and show; then raise what went wrong: a target, or a file."""
     from rcjax.frontier.choosing import InfeasibleError
     from rcjax.tuning.searches import searched_by
     from rcjax.tuning.tune import tune_in_stages
@@ -100,7 +105,9 @@ def _tune(
         tuned = tune_in_stages(log, None, spec, steps, searched_by(spec.search))
     except InfeasibleError as problem:
         tuned, infeasible = problem.tuned, problem
-    unwritten = attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None
+    out, frontier = files
+    unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
+    unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem = unwritten or infeasible
     written = None if unwritten or tuned.policy is None else out
     conclude(tuned.to_json(), partial(_show, tuned, written, problem is None), as_json=as_json, problem=problem)

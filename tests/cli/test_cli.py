@@ -183,6 +183,22 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
 
 
+def test_a_frontier_is_written_and_evaluated(folder, tmp_path):
+    frontier = tmp_path / "frontier.json"
+    document = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--frontier", frontier, "--json"))
+    assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
+    seen = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
+    replayed = rcjax.replay(rcjax.load_frontier(frontier), rcjax.read_log(folder / "test.csv", task="choice"))
+    np.testing.assert_allclose(seen["error"], replayed.error, rtol=1e-12)
+    np.testing.assert_allclose(seen["cost"], replayed.cost, rtol=1e-12)
+    assert seen["predicted"]["cost"] == pytest.approx([point["cost"] for point in document["frontier"]])
+    shown = succeed("evaluate", frontier, folder / "train.csv")
+    assert "this is the very log that it was tuned on" in " ".join(shown.split())
+    refused = run("check", frontier, folder / "test.csv")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "'rcjax-frontier'" in refused.stderr
+
+
 def test_a_guarantee_is_tested_on_queries_held_out(folder, tmp_path):
     tune = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--confidence", "90%"]
     shown = succeed(*tune, "--max-error", "45%", "--out", tmp_path / "policy.json")  # half of the log is held out
