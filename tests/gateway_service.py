@@ -64,6 +64,14 @@ def write_models(path, base_url, signal="choice", tables=None):
     return path
 
 
+def _command_of(pid):
+    """The command line of a process; nothing of one that has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 @dataclass
 class Reply:
     """What a gateway sends to a request."""
@@ -135,7 +143,7 @@ class Service:
         """The processes that serve, where it runs in processes of its own."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return {int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
+        return {int(child) for child in children if b"spawn_main" in _command_of(child)}
 
     def log_rows(self):
         if self.app is not None:

@@ -51,6 +51,7 @@ def products_of(jaxpr):
                 yield from products_of(inner)
 
 
+@pytest.mark.thorough
 def test_matrices_are_multiplied_in_full_precision():
     """XLA's default on GPUs is ten bits for float32."""
     log = rcjax.sample_log(96, seed=0).select(("llama3.2-1b", "llama3.1-70b"))

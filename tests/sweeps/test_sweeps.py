@@ -65,6 +65,7 @@ def tuned_on(log):
     return log.take(np.sort(rng.permutation(log.n_queries)[: round(0.8 * log.n_queries)]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("search", ["all", "adaptive", "labels", "pair"])
 def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search):
     log = logs["other"]
