@@ -65,7 +65,8 @@ class ProgramFiles:
                 os.utime(path)  # the time of its last use
             trees = jax.tree.structure(((0,) * leaves, {})), jax.tree.structure([0] * len(jax.tree.leaves(example)))
             # The first device alone: there may be more, and a program is compiled for one.
-            return serialize_executable.deserialize_and_load(executable, *trees, execution_devices=_device()), example
+            devices = jax.devices()[:1]
+            return serialize_executable.deserialize_and_load(executable, *trees, execution_devices=devices), example
         except Exception:  # whatever is wrong with a file of a cache, it is only a cache
             return None
 
@@ -125,10 +126,6 @@ def _bind_lapack() -> None:
     Without, the program calls a null pointer.
     """
     jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
-
-
-def _device() -> list[Any]:
-    return jax.devices()[:1]
 
 
 def is_private(path: str | os.PathLike[str]) -> bool:

@@ -147,7 +147,8 @@ def _summary_table(checks: Sequence[Mapping[str, Any]], noun: str) -> Table:
         counts = [sum(check["verdict"] == verdict for check in group) for verdict in _GRADES]
         worst = max(group, key=_badness)
         cells = (str(count or "") for count in counts)
-        table.add_row(check_name(name, noun), *cells, _figure(worst), _check_limit(worst))
+        figure = f"{check_figure(worst['figure'], worst['unit'])}{' by chance' * _by_chance(worst)}"
+        table.add_row(check_name(name, noun), *cells, figure, _check_limit(worst))
     return table
 
 
@@ -175,10 +176,6 @@ def _checks_table(
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check_name(check["name"], noun), check["subject"], figure, p, _check_limit(check))
     return table
-
-
-def _figure(check: Mapping[str, Any]) -> str:
-    return f"{check_figure(check['figure'], check['unit'])}{' by chance' * _by_chance(check)}"
 
 
 def _by_chance(check: Mapping[str, Any]) -> bool:

@@ -35,7 +35,7 @@ def evaluate(
     how = reading.options()
     with reported(as_json=json_):
         from rcjax.cli.console import Steps
-        from rcjax.cli.replay_tables import plain_replay, predicted, show_replay, show_replayed_frontier
+        from rcjax.cli.replay_tables import plain_replay, predicted, show_replay
 
         start_jax()
         from rcjax.replaying.beside_reference import beside_reference
@@ -49,21 +49,19 @@ def evaluate(
                 tuned, notes = at_traffic_of(log, tuned)
             data = read_for(tuned, log, how)
         with steps("replaying"):
+            shared = overlap(data, tuned)
             beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
-            document = plain_replay(tuned, data) | {"predicted": predicted(tuned)}
-        shared = overlap(data, tuned)
-        document |= {"tuned_on_this_log": shared.whole, "queries_tuned_on": shared.queries}
-        document |= {} if beside is None else {"reference": beside.to_json()}
+            document = plain_replay(tuned, data) | {"predicted": predicted(tuned), "queries_tuned_on": shared.queries}
+        document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
         notes += [] if beside is None else [f"on these queries it {beside.describe()}"]
         if shared:
             which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
             notes.append(f"{which}, where it looks better than it is: evaluate it on others")
         # The reference is the policy's own.
         check = command("check", policy_or_frontier, log, **reading.as_options() | {"reference": None, "same": None})
-        told = data.describe(), document, notes, data.counted.noun
-        show = (
-            partial(show_replay, *told, check)
-            if isinstance(tuned, AnyPolicy)
-            else partial(show_replayed_frontier, *told, tuned.rungs.tolist())
-        )
+        then, rungs = ("serve it (rcjax serve --help), or is a difference more than chance?", check), []
+        if not isinstance(tuned, AnyPolicy):
+            then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+            rungs = tuned.rungs.tolist()
+        show = partial(show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
         conclude(document, show, as_json=json_)

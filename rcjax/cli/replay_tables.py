@@ -93,47 +93,37 @@ def replayed_facts(replayed: Mapping[str, Any], money: Money, noun: str) -> dict
 
 
 @shown
-def show_replay(heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, check: str) -> None:
-    """Print what happened when a policy answered the queries of a log, beside the promise.
+def show_replay(
+    heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, then: tuple[str, str], rungs: Any = ()
+) -> None:
+    """Print what happened when a policy or a frontier answered the queries of a log, beside the promise.
 
     Args:
         heading: what was read.
         document: that of `rcjax evaluate --json`.
         notes: what else there is to say of it.
         noun: what is counted.
-        check: the command that checks the policy.
+        then: what to do next, and the command that does it.
+        rungs: of a frontier the points that are shown, which count at the models' mean costs.
     """
-    screen, money = Screen(), choose_unit([document["spent"]])
+    screen = Screen()
+    money = choose_unit(document["cost"] if rungs else [document["spent"]])
     screen.print(heading, style="bold")
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
-    expected = {"predicted": [*facts(document["predicted"], money, noun)]}
-    screen.print(facts_table(expected | replayed_facts(document, money, noun), money))
-    for note in notes:
-        hang(screen, "note", note)
-    next_step(screen, "serve it (rcjax serve --help), or is a difference more than chance?", check)
-
-
-@shown
-def show_replayed_frontier(
-    heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, rungs: Sequence[int]
-) -> None:
-    """Print what happened when the points of a frontier answered the queries of a log; of them the rungs of a ladder.
-
-    Args:
-        heading, document, notes, noun: as `show_replay` takes them.
-        rungs: positions of the points that are shown.
-    """
-    screen, money = Screen(), choose_unit(document["cost"])
-    screen.print(heading, style="bold")
-    screen.print(f"Replayed on {count(document['n'], 'query')}, at the models' mean costs.")
-    table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed")
-    costs, errors = ((document["predicted"][name], document[name]) for name in ("cost", "error"))
-    for i in rungs:
-        table.add_row(*(money.show(of[i]) for of in costs), *(percent(of[i]) for of in errors))
+    if rungs:
+        table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed")
+        expected, interval = document["predicted"], document["error_interval"]
+        for i in rungs:
+            costs = (money.show(of["cost"][i]) for of in (expected, document))
+            ends = " to ".join(percent(end) for end in interval[i])
+            table.add_row(*costs, percent(expected["error"][i]), f"{percent(document['error'][i])} ({ends})")
+    else:
+        expected = {"predicted": [*facts(document["predicted"], money, noun)]}
+        table = facts_table(expected | replayed_facts(document, money, noun), money)
     screen.print(table)
     for note in notes:
         hang(screen, "note", note)
-    next_step(screen, "rcjax tune with a target, such as --budget, and --out policy.json, for one of these")
+    next_step(screen, *then)
 
 
 @shown
@@ -212,12 +202,6 @@ def show_retuning(
     }
     screen.print(facts_table(brief, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    gain = document["gain"]
-    if gain and gain["loss"] > 0:
-        points, se = (100 * each for each in (gain["loss"] - gain["retuned"], gain["se"]))
-        does = f"{'gains' if points > 0 else 'loses'} what {abs(points):.1f} ± {se:.1f} points of {noun} are worth"
-        same = "answers as the one before does: nothing is gained, and nothing lost"
-        screen.print(f"On queries left out, a policy tuned again {does if points or se else same}.")
     for remark in document["remarks"]:
         hang(screen, "note", remark)
     if saved:

@@ -69,7 +69,10 @@ def retune(
                 for name, subject in (("before", old), ("after", new))
             }
         reasons = why_not(old, new, fresh, gain)
-        untested = [f"whether it gains was not tested: {why_untested(old, fresh)[0]}"] if gain is None else []
+        if gain is None:
+            tested = f"whether it gains was not tested: {why_untested(old, fresh)[0]}"
+        else:
+            tested = f"on queries left out, policies tuned again {gain.describe(fresh.counted.noun)}"
         if out and reasons and not anyway:
             advice = "keep the policy in service, or write it all the same with --anyway"
             problem: Exception | None = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
@@ -82,7 +85,7 @@ def retune(
             "replayed": replays,
             "gain": None if gain is None else plain(gain.to_json()),
             "reasons_against": reasons,
-            "remarks": [*retuned.remarks, *(reasons or untested)],
+            "remarks": [*retuned.remarks, *(reasons or [tested])],
         }
         show = partial(show_retuning, fresh.describe(), document, written, fresh.counted.noun, done=problem is None)
         files = {"written": str(written)} if written else {}

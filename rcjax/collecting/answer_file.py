@@ -135,14 +135,6 @@ def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
-def _is_sample(value: Any) -> bool:
-    return value is None or (type(value) is int and value >= 1)
-
-
-def _is_logprob(value: Any) -> bool:
-    return value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0)
-
-
 def _tells_signal(value: Any) -> bool:
     record = object_in(value) if isinstance(value, str) else {}
     return isinstance(record.get("signal"), str)
@@ -155,13 +147,13 @@ _OF_CALLS: dict[str, Callable[[Any], bool]] = {
     "cost": _is_money,
     "at_most": _is_money,
     "grading_cost": _is_money,
-    "sample": _is_sample,
+    "sample": lambda value: value is None or (type(value) is int and value >= 1),
 }
 
 #: The same, of a line with an answer.
 _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "cost": lambda value: value is not None and _is_money(value),
-    "logprob": _is_logprob,
+    "logprob": lambda value: value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0),
     "correct": lambda value: value is None or (type(value) in (bool, int, float) and 0 <= value <= 1),
     "text": _is_text,
     "reference": lambda value: isinstance(value, list),

@@ -86,12 +86,9 @@ def _observed(
     if not sum(usual):
         return Decimal(1)
     guess = _GUESS * sum(usual, _NONE) / len(usual)
-    return (sum(map(_likely_money, rows), _NONE) + guess) / (sum(usual, _NONE) + guess)
-
-
-def _likely_money(row: Mapping[str, Any]) -> Decimal:
-    """What a call and its judge have cost, where nobody told: as is likely, not as it is at most."""
-    return Decimal(str(row.get("cost") or 0)) + Decimal(str(row.get("grading_cost") or 0))
+    # What calls and their judges have cost; where nobody told, as is likely, not as it is at most.
+    paid = [Decimal(str(row.get(name) or 0)) for row in rows for name in ("cost", "grading_cost")]
+    return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
 
 
 class Forecast:

@@ -207,7 +207,8 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
     names, words = _choices(row.get("choices"), where)
     messages = _messages(row, template, words, where)
     messages = (*([{"role": "system", "content": system}] if system else []), *messages)
-    reference = tuple(_as_name(text, words) for text in _texts(row.get("answer"), f"{where}: answer"))
+    by_words = {said: name for name, said in reversed(words.items())}  # the first of two that say the same
+    reference = tuple(by_words.get(text, text) for text in _texts(row.get("answer"), f"{where}: answer"))
     if names and any(text not in names for text in reference):
         wrong = next(text for text in reference if text not in names)
         raise LogError(f"{where}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
@@ -284,11 +285,6 @@ def _choices(value: Any, where: str) -> tuple[tuple[str, ...], dict[str, str]]:
     if not 2 <= len(texts) <= len(_LETTERS) or len({*texts}) < len(texts):
         raise LogError(f"{where}: choices must be 2 to {len(_LETTERS)}, all different: give A|B|C, or what they say")
     return (tuple(words) if words else tuple(texts)), words
-
-
-def _as_name(answer: str, words: Mapping[str, str]) -> str:
-    """The name of the choice that says what the answer does; the answer itself where none does."""
-    return next((name for name, said in words.items() if said == answer), answer)
 
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:

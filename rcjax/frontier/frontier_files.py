@@ -39,10 +39,6 @@ _LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside
 _Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
 
 
-def _invertible(value: float, where: str) -> float:
-    return value if value == 0 else read(Positive, value, where)
-
-
 def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
     require(ends[0] <= ends[1], where, "must have its lower end first", ends)
     return ends
@@ -55,7 +51,7 @@ _Interval = Annotated[tuple[float, float], Checked(_ordered)]
 class PointFile(Record):
     """A point of a frontier: its figures, and its policy as policies have it."""
 
-    lam: Annotated[Amount, Checked(_invertible)]
+    lam: Annotated[Amount, Checked(lambda value, where: value if value == 0 else read(Positive, value, where))]
     cost: Amount
     error: _Expected
     status: Annotated[int, Between(0, max(PointStatus))]

@@ -83,7 +83,8 @@ def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
     require(metric not in _LOSSES, where, lost)
     asked, replies = _asked(row.get("arguments")), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": asked}
-    if replies and isinstance(replies[0], Sequence) and not isinstance(replies[0], str) and _is_pair(replies[0]):
+    first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
+    if len(first) == 2 and str(first[1]) in ("True", "False"):  # a choice's log-likelihood, and whether it is likeliest
         choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
         return line | choice | tokens_of(None, None, asked, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
@@ -106,11 +107,6 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
         return {}
     same = sum(comparable(text, "text") == said for text in texts)
     return {"logprob": math.log(same / len(texts)), "signal": name}
-
-
-def _is_pair(reply: Sequence[Any]) -> bool:
-    """Whether this is the log-likelihood of a choice, and whether it is what the model would have written."""
-    return len(reply) == 2 and str(reply[1]) in ("True", "False")
 
 
 def _parts(arguments: Any) -> list[list[Any]]:
@@ -169,7 +165,8 @@ def choice_made(
         return unread(f"{metric} goes by the lengths of the choices, which the file does not tell")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
-    return {"answer": _letter(index), "logprob": _among_all(likelihoods, index), "signal": name}
+    answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number where there are more than letters
+    return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": name}
 
 
 def _logprob(value: Any) -> float | None:
@@ -210,8 +207,3 @@ def _among_all(likelihoods: Sequence[float], index: int) -> float:
     others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
     total = math.log1p(math.fsum(math.exp(logprob - likelihoods[most]) for logprob in others))
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
-
-
-def _letter(index: int) -> str:
-    """The name of a choice: its letter, and its number where there are more than letters."""
-    return chr(ord("A") + index) if index < 26 else str(index + 1)

@@ -48,18 +48,13 @@ def source_of(path: Path) -> Path | pl.DataFrame:
             return path
     try:
         rows = json.loads(path.read_text("utf-8-sig"))
-        texts = [{key: _as_text(value) for key, value in row.items()} for row in rows]
+        texts = [{k: v if isinstance(v, str | None) else json.dumps(v) for k, v in row.items()} for row in rows]
     except (AttributeError, RecursionError, UnicodeError, ValueError) as problem:
         raise DamageError(f"{path.name}: is no array of JSON objects: {problem}: is it whole?") from None
     columns = dict.fromkeys(key for row in texts for key in row)
     return pl.DataFrame(
         {key: [row.get(key) for row in texts] for key in columns}, schema=dict.fromkeys(columns, pl.String)
     )
-
-
-def _as_text(value: Any) -> str | None:
-    """A value of JSON as a table of texts has it."""
-    return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
 def read(path: Path, how: How) -> Iterator[Line]:

@@ -86,10 +86,6 @@ def policy_source(name: str, models: Sequence[Mapping[str, Any]]) -> PolicySourc
     return PolicySource(name, str(policy), None if signal is None else str(signal))
 
 
-def _is_policy(entry: Mapping[str, Any]) -> bool:
-    return str(entry["litellm_params"].get("model")).startswith(f"{PROVIDER}/")
-
-
 def _misconfigured(message: str) -> ApiError:
     return ApiError(500, visible(message), "misconfigured", lasting=True)
 
@@ -266,7 +262,8 @@ class Desk:
         if missing:
             what = f"{path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
             raise ValueError(f"{what}: add it under this model_name, or as a model_group_alias")
-        circles = [model for model, several in entries.items() if any(map(_is_policy, several))]
+        asked = {model: [str(one["litellm_params"].get("model")) for one in some] for model, some in entries.items()}
+        circles = [model for model, names in asked.items() if any(name.startswith(f"{PROVIDER}/") for name in names)]
         if circles:
             what = f"{path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
             raise ValueError(f"{what}: give the model another model_name than the policy")

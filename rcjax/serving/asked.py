@@ -114,11 +114,8 @@ def _is_plain(name: str, value: Any) -> bool:
     if name not in _SAMPLING:
         return False
     values = value if isinstance(value, list | tuple) else [value]
-    return len(values) <= _MOST and all(_is_scalar(one) for one in values)
-
-
-def _is_scalar(value: Any) -> bool:
-    return value is None or _is_number(value) or (isinstance(value, str) and _WORD.fullmatch(value) is not None)
+    scalars = [one is None or _is_number(one) or (isinstance(one, str) and _WORD.fullmatch(one)) for one in values]
+    return len(values) <= _MOST and all(scalars)
 
 
 def _is_number(value: Any) -> bool:
@@ -166,7 +163,9 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
-    entries = {name: value for name, value in record_signal(signal).items() if not _has_more(value)}
+    # An entry with more than a log keeps is left out: in part it would be that of another signal.
+    entries = record_signal(signal).items()
+    entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v) == v}
     plain = _plain(options)
     record = {**_plain(entries), "options": recorded_options(plain)}
     others = digest_of_others(plain)
@@ -197,8 +196,3 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         plain[name] = value
     return plain
-
-
-def _has_more(value: Any) -> bool:
-    """Whether an entry of a signal holds what no log keeps; in part it would be the entry of another signal."""
-    return isinstance(value, Mapping) and recorded_options(value) != value

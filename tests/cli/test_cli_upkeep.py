@@ -53,7 +53,7 @@ def refused_after_all(*arguments) -> str:
     """What it says where the results are shown, and nothing is written."""
     result = run(*arguments)
     assert (result.exit_code, "Policy written" in result.stdout) == (1, False), result.exception
-    assert "On queries left out" in result.stdout
+    assert "on queries left out" in result.stdout
     (line,) = result.stderr.splitlines()
     return line
 
@@ -130,7 +130,7 @@ def test_retune_writes_the_new_policy_and_shows_the_difference(folder, tmp_path)
         "after: ",
         "expected",
         "by large",
-        "On queries left out",
+        "on queries left out",
         "new.json",
     ):
         assert text in result.stdout

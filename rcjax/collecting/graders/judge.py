@@ -101,8 +101,10 @@ def rubric(attempt: Attempt, template: str | None = None, most: float | None = N
     if not attempt.messages:
         raise GraderError("a judge must see the questions, which are not in the log: give their file, --questions FILE")
     question = conversation(attempt.messages)
+    # A mark that none of the texts can hold: it is made of all of them.
+    fence = sha256(json.dumps([question, *attempt.reference, attempt.text]).encode()).hexdigest()[:16]
     fillings = {
-        "{fence}": _fence(question, *attempt.reference, attempt.text),
+        "{fence}": fence,
         "{question}": question,
         "{reference}": "\nor\n".join(attempt.reference) or _WITHOUT,
         "{answer}": attempt.text,
@@ -111,11 +113,6 @@ def rubric(attempt: Attempt, template: str | None = None, most: float | None = N
     pattern = "|".join(map(re.escape, fillings))
     filled = re.sub(pattern, lambda match: fillings[match[0]], template or (_RUBRIC if most is None else _SCALE))
     return filled.encode(errors="replace").decode()  # half a surrogate pair, which nothing can be sent with
-
-
-def _fence(*texts: str) -> str:
-    """A mark that none of the texts can hold: it is made of all of them."""
-    return sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
 def verdict(reply: str) -> bool | None:

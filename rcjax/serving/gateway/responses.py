@@ -298,10 +298,6 @@ def _text_part(part: _Fields, where: str) -> dict[str, Any]:
     return {"type": "text", "text": _text(part, "text", where)}
 
 
-def _refusal_part(part: _Fields, where: str) -> dict[str, Any]:
-    return {"type": "refusal", "refusal": _text(part, "refusal", where)}
-
-
 def _image_part(part: _Fields, where: str) -> dict[str, Any]:
     if part.get("file_id") is not None:
         raise _unsupported(f"{where}.file_id", "cannot be used: chat completions take images by image_url alone")
@@ -329,7 +325,7 @@ _TEXTS: Mapping[str, _Part] = {"input_text": _text_part, "output_text": _text_pa
 
 _PARTS: Mapping[str, _Part] = {
     **_TEXTS,
-    "refusal": _refusal_part,
+    "refusal": lambda part, where: {"type": "refusal", "refusal": _text(part, "refusal", where)},
     "input_image": _image_part,
     "input_file": _file_part,
     "input_audio": _audio_part,
