@@ -241,7 +241,7 @@ def _remarks_on_labels(labels: Mapping[str, Any], noun: str) -> tuple[str, ...]:
     if all(model["labelled"] == model["answers"] for model in labels["models"]):
         return (labels["told"],)
     what = "calibration and separation are judged by the labelled answers alone"
-    return labels["told"], f"{what}, the {noun} by what labels and judges say of all"
+    return labels["told"], f"{what}, the {noun} by what labels{' and judges' * bool(labels['judges'])} say of all"
 
 
 def _keys(seed: int, count: int) -> list[jax.Array]:
