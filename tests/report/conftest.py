@@ -1,4 +1,4 @@
-"""The log, its report, its page and a browser, made once for all tests of the page that a worker has."""
+"""The log, its report, its page and a browser, made once for the tests of a module."""
 
 import pytest
 from page_samples import CHROMIUM, halves, page_of_half, report_of_half
@@ -19,8 +19,9 @@ def page(float64):
     return page_of_half()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """While it runs, an event loop does, too, beside which no other test could run one of its own."""
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as started:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
