@@ -26,13 +26,13 @@ class LongHelp(TyperCommand):
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Print the help, without what only `--help-all` shows, unless it is that."""
-        long = any(each.name == "help_all" for each in self.params)
-        rest = [each for each in self.params if long and getattr(each, "rich_help_panel", None) not in _SHORT]
-        for each in rest:
-            each.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
+        long = any(option.name == "help_all" for option in self.params)
+        rest = [option for option in self.params if long and getattr(option, "rich_help_panel", None) not in _SHORT]
+        for option in rest:
+            option.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
-        for each in rest:  # what is hidden is not completed
-            each.hidden = False  # type: ignore[attr-defined]
+        for option in rest:  # what is hidden is not completed
+            option.hidden = False  # type: ignore[attr-defined]
 
 
 def _help_all(ctx: typer.Context, wanted: bool) -> None:
@@ -57,17 +57,18 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True).parameters
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[Any, list[str]]] = {}
-    for each in own.values():
-        kind, *names = get_args(each.annotation) if get_origin(each.annotation) is Annotated else [each.annotation]
+    for parameter in own.values():
+        hint = parameter.annotation
+        kind, *names = get_args(hint) if get_origin(hint) is Annotated else [hint]
         if not is_dataclass(kind):
-            parameters.append(each.replace(kind=_BY_NAME))
+            parameters.append(parameter.replace(kind=_BY_NAME))
             continue
         offered = [one for one in _options(kind) if not names or one.name in names]
-        records[each.name] = kind, [option.name for option in offered if option.name not in own]
+        records[parameter.name] = kind, [option.name for option in offered if option.name not in own]
         parameters += [own.get(option.name, option).replace(kind=_BY_NAME) for option in offered]
-    if any(_panel(each) not in _SHORT for each in parameters):
+    if any(_panel(one) not in _SHORT for one in parameters):
         parameters.append(inspect.Parameter("help_all", _BY_NAME, default=False, annotation=_HelpAll))
-    parameters = sorted({each.name: each for each in parameters}.values(), key=_place)
+    parameters = sorted({one.name: one for one in parameters}.values(), key=_place)
 
     @wraps(command)
     def called(*, help_all: bool = False, **given: Any) -> None:
@@ -80,18 +81,18 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] - typer asks for it
-    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
     return called
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:
     """The parameters of a command for the fields of a record: annotated as options are, or those of `Spec`."""
     if kind is Spec:
-        return [_of_spec(each) for each in fields(Spec) if each.metadata["panel"] is not None]
+        return [_of_spec(field) for field in fields(Spec) if field.metadata["panel"] is not None]
     hints = get_type_hints(kind, include_extras=True)
     return [
-        inspect.Parameter(each.name, _BY_NAME, default=each.default, annotation=hints[each.name])
-        for each in fields(kind)
+        inspect.Parameter(field.name, _BY_NAME, default=field.default, annotation=hints[field.name])
+        for field in fields(kind)
     ]
 
 

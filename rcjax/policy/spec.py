@@ -238,10 +238,9 @@ class Spec:
         >>> Spec(budget=1e-4, max_seconds="p95=4").to_json()
         {'budget': 0.0001, 'max_seconds': 'p95=4'}
         """
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        told = {each.name: values[each.name] for each in fields(self) if values[each.name] != each.default}
-        limit = self.max_seconds
-        return written(told) | ({} if limit is None else {"max_seconds": limit.text})
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        told = {one.name: values[one.name] for one in fields(self) if values[one.name] != one.default}
+        return written(told) | ({} if self.max_seconds is None else {"max_seconds": self.max_seconds.text})
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:

@@ -117,8 +117,8 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], 
     Raises LogError for a model that the log lacks, where no query has the answers of all those asked, and where the
     policies compare answers, and the log has none.
     """
-    for each in policies:
-        require_answers(each, log)
+    for policy in policies:
+        require_answers(policy, log)
     names = [name for name, used in zip(models, asked, strict=True) if used]
     part = corrected_log(log.select(names))
     rows = part.complete
@@ -131,7 +131,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Sequence[Policies], 
         return fill_up(filled, axis=1)[0]
 
     seconds = None if part.seconds is None else column(part.seconds)
-    compared = part.answer is not None and any(each.agreements is not None for each in policies)
+    compared = part.answer is not None and any(policy.agreements is not None for policy in policies)
     codes = column(part.answer, NO_ANSWER) if compared else None
     counts = fill_up(np.ones(int(rows.sum()), bool))
     return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
