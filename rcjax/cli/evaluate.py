@@ -10,7 +10,7 @@ import typer
 
 from rcjax.cli.common import start_jax
 from rcjax.cli.failures import conclude, reported
-from rcjax.cli.inputs import at_traffic_of, load_evaluated, read_for
+from rcjax.cli.inputs import at_traffic_of, load_tuned, policy_or_frontier_of, read_for
 from rcjax.cli.option_records import with_options
 from rcjax.cli.options import AsJson, LogFile, Reading
 from rcjax.cli.printing import command
@@ -44,7 +44,7 @@ def evaluate(
         reading.require_plausible()
         steps = Steps(2)
         with steps("reading"):
-            tuned, notes = load_evaluated(policy_or_frontier), list[str]()
+            tuned, notes = load_tuned(policy_or_frontier, policy_or_frontier_of), list[str]()
             if isinstance(tuned, AnyPolicy):
                 tuned, notes = at_traffic_of(log, tuned)
             data = read_for(tuned, log, how)
@@ -63,5 +63,6 @@ def evaluate(
         if not isinstance(tuned, AnyPolicy):
             then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
             rungs = tuned.rungs.tolist()
+            document["search"] = tuned.search
         show = partial(show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
         conclude(document, show, as_json=json_)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
+T = TypeVar("T")
 #: What becomes of queries that only some models answered.
 OTHERS_USED = "the others are used where they can be"
 
@@ -84,28 +85,25 @@ def read_pair(log: Path, test: Path | None, others: str, models: Any, **options:
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
 
 
-def load_tuned(path: Path) -> AnyPolicy:
-    """Load what `rcjax tune --out` wrote; ValueError names the file and the place of what is wrong."""
-    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
-        raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
-    return load(path, _tuned_from_json)
-
-
-def load_evaluated(path: Path) -> AnyPolicy | Frontier:
-    """Load what `rcjax tune` wrote with --out or --frontier."""
-    from rcjax.frontier.frontier_files import frontier_from_json
-
-    def read(data: Any) -> AnyPolicy | Frontier:
-        is_frontier = isinstance(data, dict) and data.get("format") == "rcjax-frontier"
-        return frontier_from_json(data) if is_frontier else _tuned_from_json(data)
-
-    return load(path, read)
-
-
-def _tuned_from_json(data: Any) -> AnyPolicy:
+def _policy_of(data: Any) -> AnyPolicy:
     policy = policy_from_json(data)
     recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
     return policy
+
+
+def load_tuned(path: Path, read: Callable[[Any], T] = _policy_of) -> T:
+    """Load what `rcjax tune --out` wrote; ValueError names the file and the place of what is wrong."""
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
+        raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
+    return load(path, read)
+
+
+def policy_or_frontier_of(data: Any) -> AnyPolicy | Frontier:
+    """What `rcjax tune` wrote with --out or --frontier, from its JSON form."""
+    from rcjax.frontier.frontier_files import frontier_from_json
+
+    is_frontier = isinstance(data, dict) and data.get("format") == "rcjax-frontier"
+    return frontier_from_json(data) if is_frontier else _policy_of(data)
 
 
 def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:

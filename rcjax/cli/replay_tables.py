@@ -62,7 +62,7 @@ def plain_replay(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
 def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
     """(the labels of all facts, in the order of the subject that has most; the cells of each subject, in words)."""
-    rows = [{fact.label: fact.show(money) for fact in each} for each in subjects.values()]
+    rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
     labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
     return labels, [[row.get(label, "") for label in labels] for row in rows]
 
@@ -104,19 +104,19 @@ def show_replay(
         notes: what else there is to say of it.
         noun: what is counted.
         then: what to do next, and the command that does it.
-        rungs: of a frontier the points that are shown, which count at the models' mean costs.
+        rungs: of a frontier the points that are shown.
     """
-    screen = Screen()
-    money = choose_unit(document["cost"] if rungs else [document["spent"]])
+    screen, money = Screen(), choose_unit(document["cost"] if rungs else [document["spent"]])
     screen.print(heading, style="bold")
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
         table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed")
         expected, interval = document["predicted"], document["error_interval"]
+        paid = "spent" if document["search"] == "selected" else "cost"  # as was promised: bills, or mean costs
         for i in rungs:
-            costs = (money.show(of["cost"][i]) for of in (expected, document))
-            ends = " to ".join(percent(end) for end in interval[i])
-            table.add_row(*costs, percent(expected["error"][i]), f"{percent(document['error'][i])} ({ends})")
+            costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
+            observed = Fact(noun, document["error"][i], "share", tuple(interval[i])).show(money)
+            table.add_row(*costs, percent(expected["error"][i]), observed)
     else:
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | replayed_facts(document, money, noun), money)

@@ -73,7 +73,8 @@ def retune(
             tested = f"whether it gains was not tested: {why_untested(old, fresh)[0]}"
         else:
             tested = f"on queries left out, policies tuned again {gain.describe(fresh.counted.noun)}"
-        if out and reasons and not anyway:
+        refused = bool(out and reasons and not anyway)
+        if refused:
             advice = "keep the policy in service, or write it all the same with --anyway"
             problem: Exception | None = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
         else:
@@ -85,7 +86,7 @@ def retune(
             "replayed": replays,
             "gain": None if gain is None else plain(gain.to_json()),
             "reasons_against": reasons,
-            "remarks": [*retuned.remarks, *(reasons or [tested])],
+            "remarks": [*retuned.remarks, *([] if refused else reasons or [tested])],
         }
         show = partial(show_retuning, fresh.describe(), document, written, fresh.counted.noun, done=problem is None)
         files = {"written": str(written)} if written else {}

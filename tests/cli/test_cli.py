@@ -194,6 +194,8 @@ def test_a_frontier_is_written_and_evaluated(folder, tmp_path):
     assert seen["predicted"]["cost"] == pytest.approx([point["cost"] for point in document["frontier"]])
     shown = succeed("evaluate", frontier, folder / "train.csv")
     assert "this is the very log that it was tuned on" in " ".join(shown.split())
+    assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
+    assert "the policy comes first, then the log" in run("evaluate", folder / "test.csv", frontier).stderr
     refused = run("check", frontier, folder / "test.csv")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "'rcjax-frontier'" in refused.stderr
