@@ -1,8 +1,9 @@
-"""Values as JSON has them, which knows neither arrays nor infinities."""
+"""Values of arrays as others read them: JSON knows neither arrays nor infinities, and result codes have words."""
 
 import dataclasses
 import math
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Any
 
 import jax
@@ -39,3 +40,24 @@ def arrays_from_json(part: Mapping[str, Any]) -> dict[str, Any]:
         return jnp.asarray(np.where(np.isnan(values), np.inf, values), int if name == "status" else None)
 
     return {name: array(name, value) for name, value in part.items()}
+
+
+class Status(IntEnum):
+    """A result code with its meaning: subclasses list their members as `NAME = code, "meaning"`.
+
+    A member is a whole number, so that it may stand in arrays and in jitted functions.
+
+    >>> class Weather(Status):
+    ...     FAIR = 0, "not a cloud"
+    >>> Weather(0).message, Weather.FAIR + 1
+    ('not a cloud', 1)
+    """
+
+    message: str
+
+    def __new__(cls, code: int, message: str) -> "Status":
+        """A member with its code and message."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.message = message
+        return member

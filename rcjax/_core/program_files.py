@@ -1,7 +1,7 @@
 """Compiled programs kept in a folder of this user's, one file each.
 
 JAX's own cache saves compiling alone: a program is traced and lowered again to know its key. Here the key is what
-the call looks like (`rcjax._core.signatures`), so that nothing is traced.
+the call looks like (`rcjax._core.compilation`), so that nothing is traced.
 
 An executable is machine code, in a pickle: it is loaded only from files that nobody but this user can have written
 (`is_private`).
@@ -74,7 +74,7 @@ class ProgramFiles:
         """Keep a program; that a disk is full, or that it cannot be kept, costs nothing.
 
         Args:
-            key: its name, `rcjax._core.signatures.signature_key`.
+            key: its name, `rcjax._core.compilation.signature_key`.
             program: the compiled program.
             leaves: how many arrays it takes.
             example: what it returns, with its leaves numbered.

@@ -77,7 +77,7 @@ def sweep(
     Parquet files in a folder, a row per point of a frontier. Call it again to go on with what is left.
     """
     with reported(as_json=json_):
-        from rcjax._core.threads import cores
+        from rcjax._core.batching import cores
         from rcjax.cli.console import HowFar, busy
 
         start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.wording import Money, choose_unit, describe_cascade, figure, is_chain, percent
-from rcjax._core.thinning import best_as_printed, spread
 from rcjax.cli.console import Screen, hang, make_table, next_step
 from rcjax.cli.printing import command, shown
 from rcjax.cli.replay_tables import LEVEL, cascade_lines, facts_grid, facts_table
+from rcjax.frontier.hull import best_as_printed, spread
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.facts import facts
 from rcjax.policy.following import Period

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
-from rcjax._core.size_classes import fill_up
-from rcjax._core.threads import at_once
 from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.promise import HeldOut, held_out, held_out_confidence, is_training_log, try_promise
 from rcjax.diagnostics.verdicts import Check
@@ -184,13 +183,15 @@ def diagnose(
     unseen, correct = held_out_confidence(held)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
-    copulas, marginals, promise, dependence, calibration = at_once(
+    checks = (
         lambda: copula_rows(model, sample, keys[2], replicates),
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, held, training, trained_on, seed, search, frontier),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
         lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
     )
+    results: list[Any] = side_by_side(lambda check: check(), checks, n=1, alike=False)
+    copulas, marginals, promise, dependence, calibration = results
     correlations, logistic, markov = dependence
     return Diagnosis(
         models=model.models,

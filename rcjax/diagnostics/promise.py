@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcjax._core.batching import part
-from rcjax._core.threads import side_by_side
+from rcjax._core.batching import part, side_by_side
 from rcjax.copulas import OneOf
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log

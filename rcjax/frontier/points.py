@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from rcjax._core.statuses import Status
+from rcjax._core.json_values import Status
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 

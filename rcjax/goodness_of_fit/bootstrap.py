@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rcjax._core.size_classes import size_class
+from rcjax._core.batching import size_class
 
 #: The level of every test.
 SIGNIFICANT = 0.05

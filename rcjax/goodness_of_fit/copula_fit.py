@@ -22,11 +22,10 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import part
+from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import kendall_tau
 from rcjax._core.numerics import divide, open_unit
-from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.copula_fitting import fit_pair

@@ -17,9 +17,9 @@ import numpy as np
 from jax.scipy import special
 from numpy.typing import ArrayLike
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, p_value
 from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic

@@ -15,10 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.batching import part, stack
+from rcjax._core.batching import fill_up, part, side_by_side, stack
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
-from rcjax._core.threads import side_by_side
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.fitting import marginals_of_log
 from rcjax.model.marginal_fitting import refit_marginal

@@ -16,10 +16,8 @@ import numpy as np
 
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import SCHEMA_VERSION
-from rcjax._core.batching import map_entries
-from rcjax._core.compilation import compiled
-from rcjax._core.signatures import is_traced
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import fill_up, map_entries
+from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError, spelt_otherwise
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator

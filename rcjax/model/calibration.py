@@ -16,10 +16,10 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
+from rcjax._core.json_values import Status
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax._core.size_classes import fill_up
-from rcjax._core.statuses import Status
 from rcjax.model.stated import StatedValues, estimate
 from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
 

@@ -25,8 +25,8 @@ import numpy as np
 from jax.scipy import special
 from jax.typing import ArrayLike
 
+from rcjax._core.compilation import is_traced
 from rcjax._core.numerics import betaln, open_unit
-from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, mass_number, masses_of, ranks

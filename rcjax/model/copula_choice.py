@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._core.batching import part, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
-from rcjax._core.threads import side_by_side
 from rcjax.copulas import Copula, Independence, OneOf
 from rcjax.copulas.families import FAMILIES
 from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_pairs

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.batching import part
-from rcjax._core.statuses import Status
+from rcjax._core.json_values import Status
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST
 from rcjax.model.pair_likelihood import Ranks, sum_of

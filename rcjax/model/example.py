@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.tokens import Price
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
 from rcjax.model import chain
 from rcjax.model.calibration import Calibrator

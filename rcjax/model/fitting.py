@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import map_entries
+from rcjax._core.batching import fill_up, map_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
-from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, Gaussian, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log

@@ -28,8 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Transform, transform_confidence

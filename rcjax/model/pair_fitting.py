@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._core.compilation import is_traced
 from rcjax._core.kendall import kendall_tau
 from rcjax._core.numerics import divide, open_unit
-from rcjax._core.signatures import is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.model.copula_fitting import FitStatus, constrain, fit_pair, unconstrain

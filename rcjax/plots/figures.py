@@ -12,9 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import part
+from rcjax._core.batching import fill_up, part
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.diagnosis import Diagnosis
 from rcjax.goodness_of_fit.copula_fit import Ties

@@ -74,7 +74,7 @@ def _traced_area(cost: Any, error: Any, low: float, high: float) -> Any:
 
 
 def _are_traced(*values: ArrayLike) -> bool:
-    from rcjax._core.signatures import is_traced
+    from rcjax._core.compilation import is_traced
 
     return is_traced([*values])
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import fill_up
 from rcjax.frontier.policies import ABSTAIN, Agreements, Policies
 from rcjax.frontier.rule_arrays import policies_of
 from rcjax.logs.errors import LogError

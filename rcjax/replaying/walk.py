@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import NOBODY, Policies
 from rcjax.logs.log import NO_ANSWER

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rcjax._base.files import write_atomically
-from rcjax._core.threads import as_here
+from rcjax._core.batching import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit

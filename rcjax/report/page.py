@@ -19,8 +19,8 @@ from rcjax._base.wording import (
     percent,
     threshold,
 )
-from rcjax._core.thinning import best_as_printed, spread
 from rcjax.diagnostics.verdicts import AFFECTS, MODELLED, describe_gaps
+from rcjax.frontier.hull import best_as_printed, spread
 from rcjax.plots import plot_frontier
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.targets import Target

@@ -1,6 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax._core.smoothing import smooth_maximum as smooth_maximum, smooth_quantile as smooth_quantile
+from rcjax.solving.descent import smooth_maximum as smooth_maximum, smooth_quantile as smooth_quantile
 from rcjax.solving.expected_outcome import (
     error_and_cost as error_and_cost,
     outcome as outcome,

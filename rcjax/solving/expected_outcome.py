@@ -12,10 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import part, stack
-from rcjax._core.compilation import compiled, in_full
-from rcjax._core.signatures import is_traced
-from rcjax._core.threads import in_pieces
+from rcjax._core.batching import in_pieces, part, stack
+from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes

@@ -7,10 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._core.batching import cores, in_pieces, part, size_class
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import size_class
-from rcjax._core.threads import cores, in_pieces
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.outcomes import Outcomes

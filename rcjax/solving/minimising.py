@@ -14,8 +14,7 @@ import numpy as np
 
 from rcjax._base.arguments import what_it_is, whole
 from rcjax._base.extras import required
-from rcjax._core.batching import part, stack
-from rcjax._core.threads import in_pieces
+from rcjax._core.batching import in_pieces, part, stack
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Points, PointStatus
 from rcjax.frontier.prices import check_abstain_price, check_lam, lam_range, refusal_at

@@ -18,8 +18,7 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from rcjax._core.batching import stack
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import fill_up, stack
 from rcjax.copulas.families import as_family
 from rcjax.frontier.prices import lam_range
 from rcjax.model.calibrated import stated_in

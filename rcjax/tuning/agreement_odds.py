@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.policies import Policies
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator

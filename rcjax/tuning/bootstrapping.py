@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.bands import Bands, check_level
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.outcomes import Outcomes

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.frontier.hull import lower_hull, position_weights
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator

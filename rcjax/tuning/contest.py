@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._core.threads import side_by_side
+from rcjax._core.batching import side_by_side
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.logs.log import Log

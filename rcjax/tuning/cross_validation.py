@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import fill_up
 from rcjax.frontier.outcomes import Outcomes
 from rcjax.frontier.prices import lam_range
 from rcjax.logs.log import Log

@@ -9,8 +9,8 @@ weight of 300 labels.
 import jax
 import numpy as np
 
+from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.size_classes import fill_up
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import calibrate_log
 from rcjax.model.calibration import Transform

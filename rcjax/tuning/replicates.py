@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._core.batching import stack
-from rcjax._core.size_classes import fill_up
-from rcjax._core.threads import side_by_side
+from rcjax._core.batching import fill_up, side_by_side, stack
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.prices import refusal_at

@@ -7,7 +7,7 @@ import scipy.stats
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax._core.kendall import FEW_ENTRIES, kendall_counts, kendall_tau, kendall_taus
+from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
 
 pytestmark = pytest.mark.usefixtures("float64")
 SIZE = 33
@@ -27,18 +27,11 @@ def test_tau_is_scipys_with_ties_and_missing_entries(seed, levels, missing):
     rng = np.random.default_rng(seed)
     x, noise = rng.integers(0, levels, (2, 4, SIZE)).astype(float)
     y = np.where(rng.uniform(size=(4, SIZE)) < 0.5, x, noise)
+    x[:, 0], y[:, 1] = np.inf, -np.inf
     present = rng.uniform(size=(4, SIZE)) >= missing
     x, y = np.where(present, x, np.nan), np.where(present, y, np.nan)
     expected = [scipys(*row) for row in zip(x, y, present, strict=True)]
     np.testing.assert_allclose(batched(x, y, present), expected, atol=1e-14)
-
-
-@pytest.mark.thorough
-def test_infinite_entries_rank_like_any_others():
-    x = np.array([-np.inf, 1.0, 2.0, np.inf, np.inf])
-    y = np.array([1.0, -np.inf, np.inf, 3.0, 4.0])
-    present = np.array([True, True, True, True, True])
-    assert float(kendall_tau(x, y, present)) == pytest.approx(scipys(x, y, present), abs=1e-14)
 
 
 def test_constants_and_single_entries_have_tau_zero():
@@ -52,19 +45,8 @@ def test_constants_and_single_entries_have_tau_zero():
 
 
 @pytest.mark.thorough
-def test_counts_are_those_of_all_pairs():
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 6, (2, SIZE)) * 1.0
-    present = rng.uniform(size=SIZE) < 0.8
-    i, j = np.triu_indices(present.sum(), 1)
-    dx, dy = (np.sign(z[present][i] - z[present][j]) for z in (x, y))
-    expected = ((dx * dy).sum(), (dx != 0).sum(), (dy != 0).sum())
-    assert tuple(map(float, kendall_counts(x, y, present))) == expected
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 200_000])
-def test_sizes_around_powers_of_two_and_a_large_log(n):
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65])
+def test_sizes_around_powers_of_two(n):
     rng = np.random.default_rng(n)
     x = np.round(rng.normal(size=n), 1)
     y = np.round(x + rng.normal(size=n), 2)
@@ -73,7 +55,7 @@ def test_sizes_around_powers_of_two_and_a_large_log(n):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 300, FEW_ENTRIES])
+@pytest.mark.parametrize("n", [1, 47, 48, 49, FEW_ENTRIES])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_all_pairs_by_signs_are_those_of_two_columns_to_the_last_bit(n, dtype):
     rng = np.random.default_rng(n)

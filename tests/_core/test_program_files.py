@@ -3,19 +3,16 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import jax
 import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-import rcjax
 from rcjax._base.wording import Money
 from rcjax._core import program_files
-from rcjax._core.compilation import compiled, forget_programs, keep_programs
-from rcjax._core.program_files import ProgramFiles
-from rcjax._core.signatures import signature, signature_key
+from rcjax._core.compilation import compiled, forget_programs, keep_programs, signature, signature_key
+from rcjax._core.program_files import ProgramFiles, is_private
 from rcjax.model.fitting import taus_of_log
 
 pytestmark = pytest.mark.forgetful
@@ -71,17 +68,12 @@ def test_other_shapes_types_and_settings_are_other_programmes(folder):
     assert len(list(folder.iterdir())) == 3
 
 
-@pytest.mark.parametrize("damage", [b"", b"no program", None, "a byte"])
+@pytest.mark.parametrize("damage", [b"", b"no program", "a byte"])
 def test_a_damaged_file_is_replaced(folder, damage, compilations):
     first = np.asarray(taus_of_log(*DATA))
     (path,) = folder.iterdir()
     whole = path.read_bytes()
-    if damage is None:
-        path.write_bytes(whole[: len(whole) // 2])
-    elif damage == "a byte":
-        path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    else:
-        path.write_bytes(damage)
+    path.write_bytes(damage if isinstance(damage, bytes) else whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
     with compilations() as messages:
         np.testing.assert_array_equal(first, again())
     assert messages
@@ -100,6 +92,34 @@ def test_nothing_is_loaded_that_others_could_have_written(folder, compilations):
     assert messages
     folder.chmod(0o777)
     assert program_files.open_program_files(folder.parent) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no owners of files")
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "private"),
+    [(0o600, 0o700, True), (0o602, 0o700, False), (0o666, 0o700, False), (0o600, 0o777, False), (0o600, 0o1777, True)],
+)
+def test_only_what_nobody_else_can_have_written_is_private(tmp_path, file_mode, folder_mode, private):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    path, link = folder / "file", tmp_path / "link"
+    path.write_text("")
+    link.symlink_to(path)
+    path.chmod(file_mode)
+    folder.chmod(folder_mode)
+    assert is_private(path) == is_private(link) == private
+    if private and os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+        assert not is_private(path)
+
+
+def test_a_group_counts_unless_it_is_the_users_own(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("")
+    path.chmod(0o660)
+    for own in (False, True):
+        monkeypatch.setattr("rcjax._core.program_files._is_private_group", lambda number, own=own: own)
+        assert is_private(path) == own
 
 
 def test_a_folder_that_cannot_be_written_to_costs_nothing(folder):
@@ -158,22 +178,11 @@ def test_functions_and_types_of_the_users_own_are_not_kept(folder):
 
 def test_a_record_is_known_by_its_fields():
     """What is static may be a record of ours: its values count, and it is not its class."""
-
-    @dataclass(frozen=True)
-    class Own:
-        steps: int
-
-    arguments = jax.tree.flatten({"x": 1.0})
-
-    def key(value):
-        return signature_key(taus_of_log, signature(*arguments, {"by": value}), None)
-
     records = [Money(1e3, "thousand"), Money(1e6, "thousand"), Money(1e3, "million"), Money]
-    keys = [key(record) for record in records]
+    arguments = jax.tree.flatten({"x": 1.0})
+    keys = [signature_key(taus_of_log, signature(*arguments, {"by": record}), None) for record in records]
     assert None not in keys
     assert len({*keys}) == len(records)
-    assert key(Money(1e3, "thousand")) == keys[0]
-    assert key(Own(1)) is None
 
 
 def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
@@ -186,7 +195,7 @@ def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
 def test_a_key_is_the_same_in_every_process():
     program = """
 import jax, numpy as np
-from rcjax._core.signatures import signature, signature_key
+from rcjax._core.compilation import signature, signature_key
 from rcjax.model.fitting import taus_of_log
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
@@ -200,20 +209,6 @@ print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.copulas.Gumbe
     }
     assert len(keys) == 1
     assert len(keys.pop().strip()) == 64
-
-
-@pytest.mark.thorough
-def test_a_programme_returns_what_the_function_does(folder):
-    """Pytrees of rcjax's types come back as such, from the file as from the function."""
-    log = rcjax.sample_log(60, seed=0)
-    plain = rcjax.fit(log)
-    jax.clear_caches()
-    forget_programs()
-    kept = rcjax.fit(log)
-    for part in ("calibrators", "marginals", "copulas"):
-        assert jax.tree.structure(getattr(plain, part)) == jax.tree.structure(getattr(kept, part))
-    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(kept), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.thorough

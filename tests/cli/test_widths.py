@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from rcjax._core.thinning import best_as_printed
 from rcjax.cli import tables
+from rcjax.frontier.hull import best_as_printed
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
