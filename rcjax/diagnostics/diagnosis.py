@@ -13,7 +13,7 @@ from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import verdicts
-from rcjax.diagnostics.promise import HeldOut, held_out, held_out_confidence, is_training_log, try_promise
+from rcjax.diagnostics.promise import HeldOut, held_out, is_training_log, try_promise
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.searches import Search
@@ -30,12 +30,12 @@ from rcjax.goodness_of_fit.reliability import (
 from rcjax.logs.errors import LogError
 from rcjax.logs.label_counts import label_counts
 from rcjax.logs.log import Log
-from rcjax.model.calibration import calibration_error
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
 from rcjax.tuning.overlap import OverlapWarning, overlap
+from rcjax.tuning.resampling import held_out_confidence
 from rcjax.tuning.searches import searched_by
 
 if TYPE_CHECKING:
@@ -60,16 +60,14 @@ class Diagnosis:
     held_out: bool
     """Whether the log was not the one that the model was fitted to; else, held-out figures come from five folds."""
     confidence: np.ndarray
-    """(n, k) calibrated confidences, held out; not in the JSON form."""
+    """(N, k) calibrated confidences of all queries of the log, held out; NaN for no answer. Not in the JSON form."""
     correct: np.ndarray
-    """(n, k) whether the answers were right, in the same order; numbers, NaN for answers without a label, where the log
-    has such. Not in the JSON form."""
+    """(N, k) whether the answers were right, as numbers; NaN for those without a label. Not in the JSON form."""
     calibration: list[dict[str, Any]]
-    """By model: `accuracy`, `expected_accuracy` on the log fitted to, `accuracy_p` of their difference;
-    `training_error` (None where that log is not at hand) and `held_out_error`, expected calibration errors, `by_chance`
-    and `p_value` of the latter; `separation`; `intercept`, `slope` with `slope_se`, `slope_p`; `certain`, the share of
-    answers with probability 1; `reliability`, the curve, and `accuracy_above`, share and accuracy of the answers above
-    some confidences."""
+    """By model: `accuracy`, `expected_accuracy` on the log fitted to, `accuracy_p` of their difference; the expected
+    `calibration_error` of all labelled answers, held out, with `by_chance` and `p_value`; `separation`; `intercept`,
+    `slope` with `slope_se`, `slope_p`; `certain`, the share of answers with probability 1; `reliability`, the curve,
+    and `accuracy_above`, share and accuracy of the answers above some confidences."""
     marginals: list[dict[str, Any]]
     """By model: `trained` and `refitted` √CvM with `trained_p`, `refitted_p`."""
     copulas: list[dict[str, Any]]
@@ -180,7 +178,8 @@ def diagnose(
     chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
     confidence = np.asarray(model.calibrate(log.logprob))
     sample = confidence[chosen].T
-    unseen, correct = held_out_confidence(held)
+    unseen = held_out_confidence(whole, model, seed) if trained else np.asarray(model.calibrate(whole))
+    correct = np.where(whole.labelled, np.asarray(whole.correct, float), np.nan)
     seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
     # At once, as they have nothing to do with each other, and compile for longer than they run: the longest first.
     checks = (
@@ -188,7 +187,7 @@ def diagnose(
         lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
         lambda: _promise(model, held, training, trained_on, seed, search, frontier),
         lambda: check_dependence(model.models, confidence, log, keys[3], replicates),
-        lambda: _calibration(model, log, unseen, correct, training, trained_on, keys[0], replicates),
+        lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
     )
     results: list[Any] = side_by_side(lambda check: check(), checks, n=1, alike=False)
     copulas, marginals, promise, dependence, calibration = results
@@ -274,14 +273,14 @@ def _calibration(
     log: Log,
     confidence: np.ndarray,
     correct: np.ndarray,
-    training: Log | None,
     trained_on: int,
     key: jax.Array,
     replicates: int,
 ) -> list[dict[str, Any]]:
     labelled = np.isfinite(correct)
     filled = np.where(labelled, correct, 0)
-    rows = fill_up(confidence, filled if log.scores is not None else filled.astype(bool), labelled)
+    outcome = filled if log.scores is not None else filled.astype(bool)
+    rows = fill_up(np.where(labelled, confidence, 0), outcome, labelled)
     test = jax.tree.map(np.asarray, _calibration_tests(*rows, key, replicates=replicates))
     labels = [(confidence[mask, j], filled[mask, j]) for j, mask in enumerate(labelled.T)]
     outcomes = np.asarray(corrected_log(log).correct)
@@ -296,8 +295,7 @@ def _calibration(
             "accuracy": float(outcomes[:, j].mean()),
             "expected_accuracy": float(expected[j]),
             "accuracy_p": accuracy_p_value(float(expected[j]), outcomes[:, j], trained_on),
-            "training_error": None if training is None else _training_error(model, training, j),
-            "held_out_error": float(test.error[j]),
+            "calibration_error": float(test.error[j]),
             "by_chance": float(test.by_chance[j]),
             "p_value": float(test.p_value[j]),
             "separation": separation(*labels[j]),
@@ -338,15 +336,6 @@ def _accuracy_at(confidence: np.ndarray, correct: np.ndarray) -> list[dict[str, 
         for level, at in starts
         if at < len(curve["confidence"])
     ]
-
-
-def _training_error(model: CascadeModel, training: Log, j: int) -> float:
-    training = training.select(model.models)
-    rows = training.labelled[:, j]
-    confidence, correct = (
-        np.asarray(column)[rows, j] for column in (model.calibrate(training.logprob), training.correct)
-    )
-    return calibration_error(confidence, correct)
 
 
 def _marginals(

@@ -25,10 +25,8 @@ from rcjax.model.label_outcomes import expected_log
 from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
 from rcjax.solving.frontiers import solve_frontier
-from rcjax.tuning.resampling import deal_folds, without
+from rcjax.tuning.resampling import FOLDS, deal_folds, without
 from rcjax.tuning.select import select_frontier
-
-FOLDS = 5
 
 
 class HeldOut(NamedTuple):
@@ -73,21 +71,6 @@ def _fitted_near(model: CascadeModel, log: Log) -> CascadeModel:
 def is_training_log(model: CascadeModel, log: Log) -> bool:
     """Whether the model was fitted to this log, by the hash of its content."""
     return model.provenance.get("digest") == log.digest
-
-
-def held_out_confidence(held: Sequence[HeldOut]) -> tuple[np.ndarray, np.ndarray]:
-    """(calibrated confidences, correctness), each (n, k), of the queries that all models answered, held out.
-
-    Of a log some of whose answers have no label, correctness is a number, NaN for those.
-    """
-    confidence = [np.asarray(fold.model.calibrate(fold.log.logprob))[fold.log.complete] for fold in held]
-    return np.concatenate(confidence), np.concatenate([_labels(fold.log)[fold.log.complete] for fold in held])
-
-
-def _labels(log: Log) -> np.ndarray:
-    correct = np.asarray(log.correct)
-    labelled = log.labelled
-    return correct if labelled[np.asarray(log.answered)].all() else np.where(labelled, correct, np.nan)
 
 
 def try_promise(frontier: Frontier, held: Sequence[HeldOut], trained_on: int, seed: int = 0) -> dict[str, Any]:

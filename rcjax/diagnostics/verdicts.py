@@ -150,7 +150,7 @@ def _judge_accuracy(row: Mapping[str, Any], noun: str) -> Check:
 
 
 def _judge_error(row: Mapping[str, Any]) -> Check:
-    name, error, chance = row["model"], row["held_out_error"], percent(row["by_chance"])
+    name, error, chance = row["model"], row["calibration_error"], percent(row["by_chance"])
     if row["p_value"] >= SIGNIFICANT:
         why = f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
     else:

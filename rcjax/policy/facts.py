@@ -21,7 +21,7 @@ _FACTS: Mapping[str, tuple[str, Unit]] = {
     "error_answered": ("{noun} among the answered", "share"),
     "cost": ("$ per {money}", "money"),
     "position": ("rung, on average", "rung"),
-    "calibration_error": ("confidence off by", "share"),
+    "calibration_error": ("calibration error", "share"),
     "seconds": ("seconds, mean", "seconds"),
     "seconds_p95": ("seconds, 95 %", "seconds"),
 }

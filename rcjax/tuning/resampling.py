@@ -1,12 +1,18 @@
-"""Which queries of a log are left out: folds, and samples of what is too much."""
+"""Which queries of a log are left out: folds, confidences in those, and samples of what is too much."""
 
 import dataclasses
 
 import jax
 import numpy as np
 
+from rcjax._core.size_classes import fill_up
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import Fitted, calibrate_log
+from rcjax.model.calibration import calibrate_rows
+from rcjax.model.label_outcomes import expected_log
+
+FOLDS = 5  # in which a log is tuned on, each in turn left out
 
 _MOST_COMPARED = 50_000  # queries that policies are compared on: more show no smaller gains worth having
 
@@ -48,6 +54,26 @@ def without(log: Log, rows: np.ndarray) -> Log:
         "cost": cost,
     }
     return dataclasses.replace(log, **jax.device_put(columns))
+
+
+def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
+    """(n, k) calibrated confidences, those of each of five folds by what the others tell; NaN for no answer.
+
+    By them the calibration error of a log is told that a model was fitted to, wherever it is told.
+
+    Args:
+        log: the log, of the models of `model`.
+        model: what was fitted to it.
+        seed: of the folds.
+    """
+    fold, confidence = deal_folds(log.complete, FOLDS, seed), np.full_like(log.logprob, np.nan)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    for number in range(FOLDS):
+        out = fold == number
+        rest = without(log, out)
+        calibrators, _ = calibrate_log(*fill_up(rest.logprob, expected_log(rest).correct, rest.answered), **how)
+        confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
+    return np.where(np.asarray(log.answered), confidence, np.nan)
 
 
 def sample_queries(log: Log, seed: int) -> Log:

@@ -27,6 +27,7 @@ from rcjax.tuning.bills import by_bill, count_waiting, mean_seconds, tell_money,
 from rcjax.tuning.bootstrapping import draw_bands
 from rcjax.tuning.certify import Certificate, certify
 from rcjax.tuning.evidence import hold_out
+from rcjax.tuning.resampling import held_out_confidence
 from rcjax.tuning.seconds_limit import SecondsFilter
 from rcjax.tuning.segments import by_segments
 from rcjax.tuning.select import BY_LABELS, SearchedBy, Selection
@@ -44,7 +45,7 @@ class Alone:
     cost: float
     """Mean money per query."""
     calibration_error: float
-    """In ten bins of the calibrated confidence."""
+    """Expected calibration error of its labelled answers, each by what other folds of the log tell."""
     certain: float
     """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
@@ -226,7 +227,7 @@ def _promise(certificate: Certificate, noun: str) -> str:
 
 def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
-    confidence = np.asarray(model.calibrate(log))
+    confidence = held_out_confidence(log, model)
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
     counted, labelled = np.asarray(expected_log(log).correct), log.labelled  # as the frontier counts them
     return tuple(

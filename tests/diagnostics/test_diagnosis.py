@@ -13,17 +13,16 @@ import rcjax
 from rcjax._core.batching import part
 from rcjax.diagnostics import LIMITS, diagnosis, verdicts
 from rcjax.diagnostics.promise import (
-    FOLDS,
     HeldOut,
     held_out,
-    held_out_confidence,
     is_training_log,
     try_promise,
 )
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.tuning.resampling import without
+from rcjax.tuning.resampling import FOLDS, held_out_confidence, without
+from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -99,17 +98,16 @@ def test_held_out_figures(found, found_fresh, model, logs):
     np.testing.assert_array_equal(found_fresh.correct, logs[1].correct)
     assert not np.isin(found.confidence, np.asarray(model.calibrate(logs[0].logprob))).any()
     np.testing.assert_allclose(found.correct.mean(0), np.asarray(logs[0].correct).mean(0))
-    in_sample = [
-        float(expected_calibration_error(*columns))
-        for columns in zip(model.calibrate(logs[0].logprob).T, logs[0].correct.T, strict=True)
-    ]
+    alone = describe_models(logs[0], model)
     for each in (found, found_fresh):
         for j, row in enumerate(each.calibration):
-            assert row["training_error"] == pytest.approx(in_sample[j], abs=1e-9)
             error = expected_calibration_error(jnp.asarray(each.confidence[:, j]), jnp.asarray(each.correct[:, j]))
-            assert row["held_out_error"] == pytest.approx(float(error), abs=1e-9)
+            assert row["calibration_error"] == pytest.approx(float(error), abs=1e-9)
             # A logistic regression is right on average on its own log, and the marginal nearly so.
             assert row["expected_accuracy"] == pytest.approx(np.asarray(logs[0].correct)[:, j].mean(), abs=0.01)
+    assert [row["calibration_error"] for row in found.calibration] == [
+        pytest.approx(one.calibration_error, abs=1e-9) for one in alone
+    ]
     assert all(row["trained"] == row["refitted"] for row in found.marginals)
     assert all(row["trained"] > row["refitted"] for row in found_fresh.marginals)
 
@@ -157,10 +155,10 @@ def test_folds_part_the_queries(model, logs):
     for fitted, some, _ in held:
         assert fitted.provenance["answers"] == dict.fromkeys(MODELS, N - some.n_queries)
         assert some.n_queries == N / FOLDS
-    confidence, correct = held_out_confidence(held)
-    assert confidence.shape == correct.shape == (N, 3)
-    order = [query for _, part, _ in held for query in part.queries]
-    np.testing.assert_array_equal(correct, np.asarray(log.correct)[order])
+    confidence = held_out_confidence(log, model, seed=3)
+    for fitted, some, _ in held:
+        rows = np.isin(log.queries, some.queries)
+        np.testing.assert_allclose(confidence[rows], fitted.calibrate(some), rtol=1e-6)
     assert held_out(model, log, folds=False) == [HeldOut(model, log)]
 
 
