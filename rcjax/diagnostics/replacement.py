@@ -18,6 +18,7 @@ from rcjax.diagnostics.verdicts import Check
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
+from rcjax.logs.oddities import uneven, unsure
 from rcjax.policy.policy import AnyPolicy
 from rcjax.replaying.curves import error_interval
 from rcjax.replaying.replay import replay, walk_log
@@ -31,7 +32,7 @@ _MATTERS = 0.02  # of error
 def judge_answers(log: Log, models: Collection[str]) -> Check:
     """The share of queries that some of these models, or the reference, failed to answer, of those that all were asked.
 
-    Calls that nobody made are another thing: a log may hold the queries of several policies.
+    Calls that nobody made are another thing (`Log.failed`): a log may hold the queries of several policies.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
@@ -48,9 +49,9 @@ def judge_answers(log: Log, models: Collection[str]) -> Check:
         by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
-            f"a call failed for {failed:,} of {count(asked, 'query')}, most often one of {most}"
+            f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
             f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
-            "look at why its calls failed (the column error), and log more"
+            "look at why (the column error of a call log), and log more"
         )
     return Check("lacking answers", "", failed / max(asked, 1), None, limits, "share", verdict, advice)
 
@@ -67,23 +68,19 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[Check]:
     """
     log = log.select(models)
     log = log.take(log.complete) if log.complete.any() else log
-    sure, n = np.asarray(log.logprob, float)[:, 0], log.n_queries
-    below, up_to = (np.searchsorted(np.sort(sure), sure, side) for side in ("left", "right"))
-    unsure = below + up_to < n
+    sure = np.asarray(log.logprob, float)[:, 0]
+    doubted = unsure(sure)
     sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
     for name, labelled in sets.values():
-        m, few = int(labelled.sum()), int(unsure.sum())
-        if not 0 < m < n or not few:
+        if labelled.all() or not labelled.any() or not doubted.any():
             continue
-        gap = abs(int((labelled & unsure).sum()) - m * few / n)
-        spread = math.sqrt(m * (n - m) * few * (n - few) / (n * n * (n - 1)))
-        p_value = math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
-        low, high = (percent(float(labelled[part].mean())) for part in (unsure, ~unsure))
+        gap, p_value = uneven(sure, labelled)
+        low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
         advice = (
             f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
             "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
         )
-        yield Check("labels", name, gap / m, p_value, DRIFT_LIMITS["labels"], "share", "fine", advice)
+        yield Check("labels", name, gap, p_value, DRIFT_LIMITS["labels"], "share", "fine", advice)
 
 
 def why_not(before: AnyPolicy, after: AnyPolicy, log: Log, gain: RetuningGain | None) -> list[str]:

@@ -19,6 +19,7 @@ from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
 from rcjax.logs.columns import ADVICE, SAMPLE, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.log import FailedCalls
+from rcjax.logs.oddities import lost_answers
 from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
 from rcjax.serving.call_log import ASKED_ANEW
 from rcjax.signals import normalise_answer
@@ -225,7 +226,7 @@ class UsableCalls:
         self._answered: set[str] = set()
         self._asked_first: dict[str, str] = {}  # the query that asked something first, by the digest
         self._failed: defaultdict[str, set[str]] = defaultdict(set)  # the models whose call failed, by digest or query
-        self._shadowed = self._any_shadow = False
+        self._shadowed = self._any_shadow = self._tells = False
 
     def keep(self, rows: Rows) -> Rows:
         """The rows to learn from. Raises `LogError` where a row is of another version."""
@@ -233,6 +234,7 @@ class UsableCalls:
 
         if "call_log" not in rows.frame.columns:
             return rows
+        self._tells = True
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "error" in rows.frame.columns:
@@ -290,9 +292,13 @@ class UsableCalls:
     def failed(self, answers: Answers) -> tuple[FailedCalls, ...]:
         """Which queries lack an answer as a call failed; what asks the same counts once.
 
+        Of a log that does not tell of calls, as `lost_answers` has it.
+
         Args:
             answers: to learn from.
         """
+        if not self._tells:
+            return lost_answers(answers)
         number_of = {query: number for number, query in enumerate(answers.queries)} if self._failed else {}
         by_query, patterns = answers.models_by_query() if self._failed else {}, Counter()
         for asked, models in self._failed.items():

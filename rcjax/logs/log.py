@@ -105,7 +105,8 @@ class Log(Cells):
     """The model whose answers take the place of right ones, and what is counted then: where that is differences,
     `correct` says whether an answer is the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
-    """Which queries of what was read lack an answer as a call failed; calls that nobody made are not among them."""
+    """Which queries of what was read lack an answer as a call failed; calls that nobody made are not among them. Where
+    the log does not tell of calls, they failed if missing answers go with how sure another model is."""
     errors: Log | None = None
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""

@@ -1,19 +1,25 @@
-"""Logs that can hardly be right, though each row can: few queries, labels or costs that tell nothing, and the like."""
+"""Logs that can hardly be right, though each row can: few queries, labels or costs that tell nothing, and the like.
+
+Answers that are missing, or have a label, by chance tell of all others; those that go with a confidence do not.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from rcjax._base.wording import figure
-from rcjax.logs.log import Log
+from rcjax.logs.answers import Answers
+from rcjax.logs.log import FailedCalls, Log
 
 _FEWEST = 20  # queries
 _MOST_CHEAPEST = 1.0  # money for an answer of the cheapest model
 _INVERTED = 0.45  # how often a better answer is the surer one of two
 _Z = 3.5  # standard errors below a half
+_CHANCE = 0.01  # of logs whose answers are missing at random, so many are told biased by them, at most
 
 
 class OddLogWarning(UserWarning):
@@ -64,3 +70,59 @@ def _surer(confidence: np.ndarray, right: np.ndarray) -> float | None:
     surer = float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs)
     spread = math.sqrt((len(confidence) + 1) / (12 * pairs))
     return surer if surer < _INVERTED and surer < 0.5 - _Z * spread else None
+
+
+def unsure(sure: np.ndarray) -> np.ndarray:
+    """(n,) bool: the queries that a model is less sure of than of most, half of them at most; sure (n,)."""
+    below, up_to = (np.searchsorted(np.sort(sure), sure, side) for side in ("left", "right"))
+    return below + up_to < len(sure)
+
+
+def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
+    """(by how much the share of unsure queries among some differs from that among all, how likely chance does that).
+
+    Args:
+        sure: (n,) how sure a model is of each query.
+        there: (n,) bool: the some.
+
+    >>> sure = np.arange(100.0)
+    >>> uneven(sure, sure % 2 == 0), uneven(sure, sure < 30)[0], uneven(sure, sure >= 0)
+    ((0.0, 1.0), 0.5, (0.0, 1.0))
+    """
+    doubted = unsure(sure)
+    n, m, few = len(sure), int(there.sum()), int(doubted.sum())
+    if not 0 < m < n or not few:
+        return 0.0, 1.0
+    gap = abs(int((there & doubted).sum()) - m * few / n)
+    spread = math.sqrt(m * (n - m) * few * (n - few) / (n * n * (n - 1)))
+    return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
+
+
+def lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
+    """Which answers are missing as a call failed, of a log that does not tell of failed calls.
+
+    A missing answer is one that nobody asked for, unless those of its model go with how sure another model is.
+    """
+    answered, models = answers.answered, answers.models
+    if answered.all() or len(models) < 2:
+        return ()
+    logprob = answers.matrix("logprob", -math.inf)
+    tests = len(models) * (len(models) - 1)
+    lost = np.array(
+        [
+            any(
+                tests * uneven(logprob[rows, i], column[rows])[1] < _CHANCE
+                for i, rows in enumerate(answered.T)
+                if i != j and rows.any()
+            )
+            for j, column in enumerate(answered.T)
+        ]
+    )
+    patterns = Counter[tuple[frozenset[str], frozenset[str]]]()
+    for row in (answered[~answered.all(1)] * 1).tolist():
+        failed = frozenset(
+            name for name, there, is_lost in zip(models, row, lost, strict=True) if is_lost and not there
+        )
+        if failed:
+            patterns[failed.union(name for name, there in zip(models, row, strict=True) if there), failed] += 1
+    return tuple(FailedCalls(*pattern, queries) for pattern, queries in patterns.items())

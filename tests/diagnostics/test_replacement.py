@@ -5,6 +5,7 @@ import json
 
 import jax
 import numpy as np
+import polars as pl
 import pytest
 
 import rcjax
@@ -67,7 +68,9 @@ def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, tmp_pa
     assert reasons(policy, read(tmp_path / "fair", fresh)) == []
     lost = read(tmp_path / "lost", fresh, failed=hard)
     lacking, broken = reasons(policy, lost)
-    assert lacking.startswith(f"a call failed for {len(hard)} of {N} queries, most often one of large, the reference:")
+    assert lacking.startswith(
+        f"an answer is missing for {len(hard)} of {N} queries, most often one of large, the reference:"
+    )
     assert "queries that the policy in service carries it has " in broken
     few = read(tmp_path / "few", fresh, failed=hard[:9])
     assert judge_answers(few, few.models).verdict == "fine"  # 4.7 %
@@ -95,6 +98,24 @@ def test_a_call_that_nobody_made_has_not_failed(tmp_path):
     assert judge_answers(log, ("small", "large")).figure == 2 / 40
     assert judge_answers(log, ("other", "large")).figure == 1 / 40
     assert judge_answers(log, log.models).figure == 0  # no query went to all three
+
+
+@pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
+@pytest.mark.parametrize("model", MODELS)
+def test_of_a_table_answers_failed_that_are_missing_by_confidence(asked, model):
+    """A table has no rows of failed calls: of those missing at random nobody asked for an answer."""
+    rows = [
+        {"query": i, "model": name, "logprob": told[0], "answer": told[1], "cost": 1e-5, "correct": 1}
+        for i, answers in enumerate(asked)
+        for name, told in zip(MODELS, answers, strict=True)
+    ]
+    other = 1 - MODELS.index(model)
+    hard = {i for i, answers in enumerate(asked) if answers[other][0] < np.quantile([a[other][0] for a in asked], 0.1)}
+    for lost, verdict in ((hard, "bad"), ({*range(0, 3 * N, 5)}, "fine")):
+        table = pl.DataFrame([row for row in rows if row["model"] != model or row["query"] not in lost])
+        for options in ({"reference": "large"}, {}):
+            check = judge_answers(rcjax.read_log(table, **options), MODELS)
+            assert (check.verdict, check.figure) == (verdict, len(lost) / (3 * N) if verdict == "bad" else 0)
 
 
 @pytest.mark.parametrize(("uneven", "verdict"), [(0.0, "fine"), (0.3, "bad")])
