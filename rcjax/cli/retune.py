@@ -36,8 +36,8 @@ def retune(
     """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes.
 
     The new policy is written if it does better than POLICY on queries that it was not tuned on, and keeps its promise
-    on those that POLICY carries, too. Otherwise, and if LOG is no fair sample (calls failed for over 5 % of the
-    queries, or labels are not drawn at random), the exit status is 1.
+    on those that POLICY carries, too. Otherwise, and if LOG is no fair sample (answers are missing for over 5 % of
+    the queries, or labels are not drawn at random), the exit status is 1.
     """
     how = reading.options()
     require_distinct([("--out", out)], reading.inputs(log))  # it may be the file of POLICY

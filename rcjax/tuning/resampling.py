@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from rcjax._core.size_classes import fill_up
+from rcjax._core.batching import fill_up
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
