@@ -162,7 +162,8 @@ def _replayed_and_predicted(frontier: Frontier, log: Log) -> dict[str, Any]:
         "cost_se": replayed.spent_se,
     }
     predicted = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
-    return {"lam": frontier.lam, **predicted, "error": replayed.error + price * replayed.abstention, **figures}
+    error = np.asarray(replayed.error) + price * np.asarray(replayed.abstention)
+    return {"lam": frontier.lam, **predicted, "error": error, **figures}
 
 
 def lambdas(model: Fitted) -> np.ndarray:

@@ -228,7 +228,7 @@ class Frontier:
         asked = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs, prices = money_per_call(self.model), self.model.prices or {}
-        lam = float(self.lam[index])
+        lam = float(np.asarray(self.lam)[index])
         price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
         return Policy(
             **cascade,
@@ -249,7 +249,7 @@ class Frontier:
     def _figures(self, index: int) -> dict[str, float]:
         """What is expected at one position, by name."""
         figures = {"error": self.error, "cost": self.cost, "abstention": self.abstention}
-        return {name: float(column[index]) for name, column in figures.items() if column is not None}
+        return {name: float(np.asarray(column)[index]) for name, column in figures.items() if column is not None}
 
     def _interval(self, index: int) -> dict[str, Any]:
         if self.bands is None:

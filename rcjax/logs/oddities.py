@@ -50,8 +50,9 @@ def _odd(log: Log) -> Iterator[str]:
     if log.prices is None and paid and min(paid)[0] > _MOST_CHEAPEST:
         what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
         yield f"{what}: is it money per million queries? Write money per query"
-    for name, logprob, right, known in zip(log.models, log.logprob.T, log.correct.T, labelled.T, strict=True):
-        surer = _surer(np.asarray(logprob)[known], np.asarray(right, float)[known])
+    confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
+    for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
+        surer = _surer(confidence[known], right[known])
         if surer is not None:
             yield (
                 f"the surer {name} is, the more often it is wrong (of a right and a wrong answer the right one is the "

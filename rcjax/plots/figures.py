@@ -145,7 +145,7 @@ def _copulas(model: CascadeModel, confidence: np.ndarray, names: tuple[str, ...]
     for j in range(k - 1):
         labels, columns = names[j : j + 2], confidence[:, j : j + 2].T
         copula = _copula_of(model.copulas, indices[j, j + 1])
-        tied, tau = _draw_alike(copula, columns, jax.random.key(j))
+        tied, tau = _draw_alike(copula, columns, j)
         titles = f"log, τ = {observed[indices[j, j + 1]]:.2f}", f"{type(copula).__name__}, τ = {tau:.2f}"
         for row, (values, title) in enumerate(zip((columns, tied), titles, strict=True)):
             u, v = (_spread_ranks(column, seed) for seed, column in enumerate(np.asarray(values)))
@@ -154,10 +154,10 @@ def _copulas(model: CascadeModel, confidence: np.ndarray, names: tuple[str, ...]
 
 
 @partial(compiled, runs="once")
-def _draw_alike(copula: Copula, columns: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _draw_alike(copula: Copula, columns: jax.Array, seed: int) -> tuple[jax.Array, jax.Array]:
     """Ranks (2, n) from a copula, tied where two models' confidences (2, n) are, and its τ."""
     present = jnp.ones(columns.shape[1], bool)
-    drawn = copula.sample(key, columns.shape[1:])
+    drawn = copula.sample(jax.random.key(seed), columns.shape[1:])
     tied = jnp.stack([Ties.of(values, present).impose(u) for values, u in zip(columns, drawn, strict=True)])
     return tied, copula.tau()
 

@@ -16,7 +16,6 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.compilation import compiled
-from rcjax._core.numerics import divide
 from rcjax.frontier.policies import Policies
 from rcjax.frontier.waiting_times import Seconds, seconds_of
 from rcjax.logs.errors import LogError
@@ -68,9 +67,10 @@ class Replay:
     """How long the queries waited, where the log tells: each answer at its own seconds, summed along the path."""
 
     @property
-    def error_answered(self) -> jax.Array:
+    def error_answered(self) -> np.ndarray:
         """(…) share of the answered queries that were answered wrongly; 0 where none was answered."""
-        return divide(self.error, 1 - self.abstention)
+        answered = 1 - np.asarray(self.abstention)
+        return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
 
 def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
