@@ -29,8 +29,7 @@ from types import FunctionType
 from typing import Any
 
 from benchmarks import record
-from rcjax.serving.asked import digest_of_others, recorded_options
-from rcjax.serving.completions import CallError, read_completion, read_reply
+from rcjax.serving.completions import Assembly, CallError, read_chunks, read_completion, read_reply
 from rcjax.serving.gateway.api_errors import ApiError
 from rcjax.serving.gateway.chat_request import ChatRequest, read_request
 from rcjax.serving.gateway.responder import encoded
@@ -38,9 +37,8 @@ from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
 from rcjax.serving.gateway.sent_completions import Trace, chunks_of, sent_choice, sent_choices, whole_completion
 from rcjax.serving.gateway.settings import Refusals
-from rcjax.serving.prompts import text_bytes
-from rcjax.serving.streams import Assembly, read_chunks
-from rcjax.serving.usage import Usage, sum_usages
+from rcjax.serving.models_file import digest_of_others, recorded_options
+from rcjax.serving.usage import Usage, sum_usages, text_bytes
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated
 
 _MESSAGES = [{"role": "user", "content": "Which planet is the largest? A Mars, B Jupiter"}]

@@ -129,7 +129,7 @@ def _probe(plan: Plan, as_json: bool) -> None:
     from rcjax.cli.collect_tables import show_probe
     from rcjax.cli.console import busy
     from rcjax.collecting.plan import Crew, probe_all
-    from rcjax.collecting.purse import Purse
+    from rcjax.collecting.respondent import Purse
 
     async def ask() -> Any:
         crew = Crew(plan, Purse(plan.budget))

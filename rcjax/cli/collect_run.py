@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.estimate import Estimate, Forecast
+    from rcjax.collecting.calls import Estimate, Forecast
     from rcjax.collecting.plan import Crew, Plan
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
@@ -72,9 +72,9 @@ async def _work(collection: Collection) -> dict[str, Any]:
     """
     from rcjax.cli.collect_tables import show_estimate
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.changes import changes, refuse, set_aside
     from rcjax.collecting.plan import Crew, assume_signals
-    from rcjax.collecting.purse import Purse
+    from rcjax.collecting.respondent import Purse
+    from rcjax.collecting.run import changes, refuse, set_aside
 
     out, questions = collection.out, collection.questions
     crew = Crew(collection.plan, Purse(collection.plan.budget))
@@ -107,7 +107,7 @@ async def _work(collection: Collection) -> dict[str, Any]:
 
 def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
     """What is left to ask, and what that will cost."""
-    from rcjax.collecting.estimate import estimate
+    from rcjax.collecting.calls import estimate
     from rcjax.collecting.plan import assume_signals
 
     assumed = assume_signals(crew, collection.questions, answers)
@@ -156,10 +156,9 @@ def how_far(run: Run, started: float, forecast: Forecast | None = None) -> str:
 async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
     from rcjax.cli.console import busy
-    from rcjax.collecting.changes import grade_anew
-    from rcjax.collecting.estimate import Forecast
+    from rcjax.collecting.calls import Forecast
     from rcjax.collecting.plan import choose_signals
-    from rcjax.collecting.run import Run
+    from rcjax.collecting.run import Run, grade_anew
 
     if file.lost:
         warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")

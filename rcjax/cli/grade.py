@@ -23,9 +23,9 @@ from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile
+    from rcjax.collecting.grading import Manner, Regrading
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
-    from rcjax.collecting.regrade import Manner, Regrading
     from rcjax.collecting.service_log import ShadowCalls
 
 
@@ -102,8 +102,8 @@ def grade(
 
         from rcjax.cli.collect_tables import show_grading
         from rcjax.cli.console import HowFar, busy
+        from rcjax.collecting.grading import Manner
         from rcjax.collecting.plan import Plan
-        from rcjax.collecting.regrade import Manner
         from rcjax.serving.models_file import read_models
 
         require_plausible_models(models, really)
@@ -161,8 +161,8 @@ def _asked(
     questions: Path | None, shadow: ShadowCalls | None, file: AnswerFile, reference: str | None
 ) -> dict[str, Question]:
     """The questions by id, as far as they are at hand; with a reference those that it has answered."""
+    from rcjax.collecting.grading import questions_against
     from rcjax.collecting.questions import read_questions
-    from rcjax.collecting.regrade import questions_against
 
     asked = {} if shadow is None else {**shadow.questions}
     asked |= {} if questions is None else {question.query: question for question in read_questions(questions)}
@@ -193,9 +193,9 @@ async def _grade(
     plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
 ) -> tuple[Regrading, list[str]]:
     """(what has changed, what is to be said of judges)."""
+    from rcjax.collecting.grading import regrade
     from rcjax.collecting.plan import Crew
-    from rcjax.collecting.purse import Purse
-    from rcjax.collecting.regrade import regrade
+    from rcjax.collecting.respondent import Purse
 
     purse = Purse(plan.budget)
     crew = Crew(plan, purse)

@@ -32,7 +32,7 @@ OTHERS_USED = "the others are used where they can be"
 def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
     """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
     import rcjax
-    from rcjax.collecting.graders.registry import same_by
+    from rcjax.collecting.graders import same_by
     from rcjax.logs.errors import MissingPricesError
 
     if options.get("reference") is not None:

@@ -223,8 +223,8 @@ class Reading:
 
 def _reference(reference: str | None, same: str | None) -> "Reference | None":
     """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
-    from rcjax.collecting.graders.attempt import GraderError
-    from rcjax.collecting.graders.registry import require_sameness
+    from rcjax.collecting.grader import GraderError
+    from rcjax.collecting.graders import require_sameness
     from rcjax.policy.counted import BY_ANSWER, Reference
 
     if reference is None:

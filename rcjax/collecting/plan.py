@@ -16,13 +16,12 @@ from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked
-from rcjax.collecting.graders.attempt import GraderError
-from rcjax.collecting.graders.judge import Ask
-from rcjax.collecting.graders.registry import Graders, make_graders
+from rcjax.collecting.grader import GraderError
+from rcjax.collecting.graders import Graders, make_graders
 from rcjax.collecting.grading import judge_by
-from rcjax.collecting.purse import BudgetSpentError, Purse
+from rcjax.collecting.judge import Ask
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Bill, Respondent, Retries, StoppedError, open_client
+from rcjax.collecting.respondent import Bill, BudgetSpentError, Purse, Respondent, Retries, StoppedError, open_client
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import CallError
@@ -276,7 +275,7 @@ async def choose_signals(crew: Crew, questions: Sequence[Question], file: Answer
 
     A signal is that of the model in its file, of the command, of the answers that there are, or what suits the
     questions and the model, which is asked what it can do. That the file holds no answers which were asked for in
-    another way is for `rcjax.collecting.changes` to see to, before.
+    another way is for `rcjax.collecting.run` to see to, before.
     """
     chosen = await asyncio.gather(*(_choose(crew, name, questions, file) for name in crew.respondents))
     reasons: dict[str, list[str]] = {}

@@ -19,7 +19,6 @@ from rcjax.logs.dialects import SEPARATED, open_text, plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.text_files import find_damage
 from rcjax.serving.call_log import Call
-from rcjax.serving.prompts import check_question
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
 
@@ -236,10 +235,10 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
     if (prompt is None) == (messages is None):
         both = "no prompt and no messages" if prompt is None else "a prompt and messages"
         raise LogError(f"{where}: {both}: give one of them")
-    try:
-        check_question(None, str(prompt) if messages is None else messages)
-    except (TypeError, ValueError) as error:
-        raise LogError(f"{where}: {error}") from None
+    if messages is not None and not (
+        isinstance(messages, list) and messages and all(isinstance(one, Mapping) for one in messages)
+    ):
+        raise LogError(f"{where}: messages must be a list of messages as the API has them, with one at least")
     if messages is None:
         messages = [{"role": "user", "content": _filled(template, str(prompt), row)}]
     asked = [dict(message) for message in messages]

@@ -30,7 +30,7 @@ from rcjax.serving.gateway.lineup import Lineup, file_signature, make_lineup
 from rcjax.serving.gateway.responder import Responder
 from rcjax.serving.gateway.settings import RequestLimits, Settings
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.prompts import request_bytes
+from rcjax.serving.usage import request_bytes
 
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""

@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 from rcjax._base.extras import required
-from rcjax.serving.clients import HTTP, DirectClient
+from rcjax.serving.endpoint import HTTP, DirectClient
 
 WITH: ContextVar[Mapping[str, Any] | None] = ContextVar("WITH", default=None)
 """What the router is told with each request of a task, such as `metadata`."""

@@ -7,36 +7,153 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from rcjax._base.arguments import instance, what_it_is
-from rcjax._base.tokens import PRICES, Price, Tokens
-from rcjax.policy.policy import AnyPolicy
+from rcjax._base.tokens import PRICES, Price
+from rcjax.policy.answers import COMPARISONS, Comparison, comparable
+from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.serving.answer_keys import CascadeWarning, votes_apart
-from rcjax.serving.check_worker import in_short
+from rcjax.serving.call_log import Call, CascadeWarning
 from rcjax.serving.endpoint import openai
+from rcjax.serving.exchange import Endpoint
 from rcjax.serving.running_checks import prepared, without_schemas
-from rcjax.serving.usage import Usage
-from rcjax.signals import Check, Reading, Reply, Signal, SignalError
+from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record
+
+#: What to do about keys that nothing makes.
+_NO_KEY = "give rcjax.Cascade the function that makes one of an answer; a service needs a log with a column answer"
+
+_OTHERWISE = "such answers are not compared, and the confidence decides"
+
+
+class AnswerKeys:
+    """Makes keys of answers; where none can be made there is none, and a `CascadeWarning` once.
+
+    Args:
+        key: the user's function.
+        otherwise: what becomes of answers without a key, in words.
+
+    >>> keys = AnswerKeys(str.upper, "such answers are not compared")
+    >>> keys("b"), keys(None)
+    ('B', None)
+    """
+
+    def __init__(self, key: Callable[[str], Any], otherwise: str) -> None:
+        self._key, self._otherwise = key, otherwise
+        self._warned = False
+
+    def __call__(self, answer: str | None) -> str | None:
+        """The key of an answer, or None."""
+        if answer is None:
+            return None
+        try:
+            key = self._key(answer)
+        except Exception as problem:
+            return self._warn(f"{type(problem).__name__}")
+        return key if key is None or isinstance(key, str) else self._warn(f"it gave {what_it_is(key)}")
+
+    def _warn(self, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"answer_key failed: {problem}: {self._otherwise}", CascadeWarning, stacklevel=3)
+
+
+class Comparing:
+    """Answers as a policy compares them: as the signal reads them, or keys of the user's own.
+
+    Args:
+        policy: the policy.
+        key: what makes a key of an answer.
+
+    Raises ValueError where the policy compares keys, and nothing makes them; TypeError for what cannot be called.
+    """
+
+    def __init__(self, policy: AnyPolicy, key: Callable[[str], str] | None) -> None:
+        if key is not None and not callable(key):
+            raise TypeError(f"answer_key must be a function of an answer, not {what_it_is(key)}")
+        keyed = any(one.compare == "key" for part in policy.rungs for one in part.agreements.values())
+        if keyed and key is None:
+            what = "the policy compares keys of answers, as the column answer_key of its log has them"
+            raise ValueError(f"answer_key: {what}: {_NO_KEY}")
+        # Without a key, the decision is left to the confidence.
+        self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
+
+    def arguments(self, policy: Policy, calls: Sequence[Call]) -> dict[str, Any]:
+        """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
+        *before, last = calls
+        agreement = policy.agreements.get(last.model)
+        if agreement is None:
+            return {}
+        answers = {call.model: call.answer for call in before}
+        if agreement.compare != "key":
+            return {"answer": last.answer, "answers": answers}
+        keys = {model: self._key_of(answer) for model, answer in answers.items() if model == agreement.earlier}
+        return {"answer": self._key_of(last.answer), "answers": keys}
+
+    def _key_of(self, answer: str | None) -> str | None:
+        return None if self._keys is None else self._keys(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class AsInLog:
+    """Answers as those of a log are compared; nothing is left of one that is empty."""
+
+    compare: Comparison
+    key: Callable[[str], str | None] | None = field(default=None, repr=False)
+    """What makes the keys that are compared, where keys are."""
+
+    def __call__(self, text: str) -> str:
+        """What is left of an answer.
+
+        >>> AsInLog("choice")("The answer is B."), AsInLog("text")(" 1,000 ")
+        ('b', '1000')
+        """
+        return comparable(text if self.key is None else self.key(text), self.compare) or ""
+
+    def answer(self, text: str) -> str:
+        """The answer for a log: the letter of a choice, a text as it is, as labels are compared with it."""
+        return self(text) if self.compare == "choice" else text
+
+
+_NO_VOTE = "such answers vote for nothing"
+
+
+def votes_apart(record: Mapping[str, Any], model: str, key: Callable[[str], Any] | None = None) -> Votes | None:
+    """The signal of a model of whose log several answers voted, each asked for by itself; None for another signal.
+
+    Args:
+        record: what the policy keeps of how the model was asked.
+        model: its name.
+        key: what makes a key of an answer, where the answers of the log were compared by keys.
+
+    Raises ValueError where they were, and nothing makes keys.
+
+    >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"}, "small")
+    Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
+    """
+    compare = record.get("compare")
+    if record.get("signal") != "votes" or compare is None:
+        return None
+    if compare == "key" and key is not None:
+        normalise = AsInLog("key", AnswerKeys(key, _NO_VOTE))
+    elif compare not in COMPARISONS or compare == "key":
+        what = f"the answers of {model} vote by keys, as the column answer_key of its log has them"
+        raise ValueError(f"answer_key: {what}: {_NO_KEY}")
+    else:
+        normalise = AsInLog(cast(Comparison, compare))
+    return Votes(int(record.get("samples", 1)), record.get("temperature"), normalise, apart=True)
+
 
 _OWN = ("model", "messages")  # what every request says by itself
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
 _DEAREST = Decimal("1e100")  # as in a policy
-
-_BYTES = 4  # of a token, as a rule
-
-_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # of which one may be set
-
-_MERGED = ("extra_body", "extra_headers", "extra_query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,95 +181,6 @@ class Asking:
                 raise ValueError(f"{name} names {listed}; {having} {', '.join(models)}")
             for model, value in by_model.items():
                 instance(value, str if name == "served" else Mapping, f"{name} of {model}")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where and how one model is asked, and what it costs."""
-
-    client: openai.AsyncOpenAI
-    served: str
-    signal: Signal | None  # None of a model whose answers are not judged
-    options: Mapping[str, Any]
-    price: Price | None  # per million tokens
-    mean: float | None  # cost of a call by a log; None if none is known, which needs a price
-    samples: int = 1  # requests that one question takes, whose answers vote
-
-    @property
-    def routing(self) -> dict[str, Any]:
-        """Options that a second question shares with the first."""
-        return {name: value for name, value in self.options.items() if name.startswith("extra_")}
-
-    def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Options of a question that has its own: these go before those of the model, what the signal needs before all.
-
-        >>> from rcjax.signals import MeanLogprob
-        >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
-        >>> endpoint.options_for({"max_completion_tokens": 5, "logprobs": False})
-        {'logprobs': True, 'max_completion_tokens': 5}
-        """
-        if not overrides:
-            return self.options
-        replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
-        options = {name: value for name, value in self.options.items() if name not in replaced} | dict(overrides)
-        for name in _MERGED:
-            if name in overrides and name in self.options:
-                options[name] = {**self.options[name], **overrides[name]}
-        signal_options = self.signal.options if self.signal is not None else {}
-        needed = {name: self.options[name] for name in signal_options if name in self.options}
-        top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
-        return {**options, **needed, **({"top_logprobs": top} if top else {})}
-
-    def follow_up(
-        self, messages: Sequence[Mapping[str, Any]], reply: Reply
-    ) -> tuple[list[Mapping[str, Any]], dict[str, Any]] | None:
-        """(messages, options) of the second question, or None; SignalError for whatever goes wrong in the signal."""
-        if self.signal is None:
-            return None
-        with _failures():
-            second = self.signal.follow_up(messages, reply)
-            return None if second is None else (list(second[0]), {**second[1], **self.routing})
-
-    def read(self, reply: Reply, second: Reply | None) -> Reading:
-        """What the signal reads; SignalError for whatever goes wrong in it."""
-        if self.signal is None:
-            raise SignalError("its answers are not judged")
-        with _failures():
-            reading = self.signal.read(reply, second)
-        if not isinstance(reading, Reading):
-            raise SignalError(f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.signals.Reading")
-        return reading
-
-    def account(self, usage: Usage) -> dict[str, Any]:
-        """The tokens and the cost of a call, as its fields.
-
-        What no reply has counted is estimated: by price, a token for four bytes of what was sent and said; and at least
-        the mean of the log, where a reply came. Of votes the mean is of all: those that never came have no part in it.
-        """
-        told = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
-        missing, cost = usage.replies - usage.counted, 0.0 if told is None else float(told)
-        whole = not missing and not usage.waiting
-        estimated = (told is None or not whole) and bool(usage.replies or usage.waiting)
-        if estimated and self.price is not None:
-            sizes = usage.uncounted_read + usage.waiting, usage.uncounted_written
-            read, written = (-(-size // _BYTES) for size in sizes)
-            cost += float(self.price.money(Tokens(read, written)))
-        if estimated and self.mean is not None and (missing or self.price is None):
-            cost = max(cost, self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
-        read, written, cached, stored = usage.tokens if whole and usage.replies else (None, None, 0, 0)
-        counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
-        return {**counts, "cost": cost, "estimated": estimated}
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Make a SignalError of whatever is raised, without its message, which may quote a prompt."""
-    try:
-        yield
-    except SignalError:
-        raise
-    except Exception as error:
-        raise SignalError(f"the signal failed: {in_short(error)}") from None
 
 
 def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:

@@ -22,8 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 from rcjax.policy.following import Bill, Following, PeriodBill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_waiting
-from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.call_log import Billed, Call, CallLog
+from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 
 _LOOK = 1.0  # seconds between looks at what others have spent
 

@@ -42,6 +42,10 @@ _DIGITS = 16
 ASKED_ANEW = "asked anew"
 
 
+class CascadeWarning(UserWarning):
+    """A model's confidence cannot be read, or a call cannot be logged; the cascade goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Billed:
     """On whose bill a call is."""
@@ -93,7 +97,7 @@ class Call:
     unread: bool = False
     """There is an answer, in which the signal reads no confidence."""
     asked: str | None = None
-    """How the model is asked, as JSON (`rcjax.serving.asked`); None if that is not told."""
+    """How the model is asked, as JSON (`rcjax.serving.models_file`); None if that is not told."""
     cached_tokens: int = 0
     """Of the input, what came from a cache."""
     cache_write_tokens: int = 0

@@ -11,18 +11,23 @@ from typing import Any
 
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
-from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.asked import record_endpoint
-from rcjax.serving.asking import Endpoint
-from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.check_worker import in_short
-from rcjax.serving.completions import CallError, Failure, choice_text, joined, read_reply
+from rcjax.serving.call_log import Call, CallLog, CascadeWarning
+from rcjax.serving.completions import (
+    Assembly,
+    CallError,
+    Delivery,
+    Failure,
+    Piece,
+    choice_text,
+    joined,
+    read_chunks,
+    read_reply,
+)
 from rcjax.serving.endpoint import TIMED_OUT, complete, openai, stream_lines
-from rcjax.serving.exchange import Exchange
-from rcjax.serving.prompts import Prompt, request_bytes
+from rcjax.serving.exchange import Endpoint, Exchange, Prompt, record_endpoint
 from rcjax.serving.running_checks import Checks
-from rcjax.serving.streams import Assembly, Delivery, Piece, read_chunks
-from rcjax.serving.usage import Usage
+from rcjax.serving.usage import Usage, request_bytes
+from rcjax.serving.workers import in_short
 from rcjax.signals import Check, Reply
 
 Observe = Callable[[Call], None]

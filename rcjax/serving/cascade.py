@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from types import NoneType, TracebackType
 from typing import Any, Literal, cast
 
@@ -24,18 +25,17 @@ from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
-from rcjax.serving.answer_keys import Comparing
-from rcjax.serving.asking import Asking, checked_options, known_endpoints
+from rcjax.serving.asking import Asking, Comparing, checked_options, known_endpoints
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.caller import Caller, Observe
-from rcjax.serving.completions import Failure
+from rcjax.serving.completions import Deliver, Failure
 from rcjax.serving.endpoint import openai
-from rcjax.serving.exchange import Exchange
-from rcjax.serving.prompts import Messages, Prompt, check_question, one_by_one
-from rcjax.serving.streams import Deliver
+from rcjax.serving.exchange import Exchange, Prompt
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
+
+Messages = str | Sequence[Mapping[str, Any]]
 
 Status = Literal["answered", "best so far", "abstained", "failed", "not judged", "passed on"]
 
@@ -94,6 +94,60 @@ class Result:
         if self.status == "failed" and not failed:
             return visible(f"query {self.query}: no model could answer in time")
         return visible(f"query {self.query}: {what}: {listed}") if failed else ""
+
+
+_PAIRS = "questions must be pairs of an id and messages"
+
+
+def check_question(query: Any, messages: Any, of: str = "") -> None:
+    """Refuse an id and messages that can be none; `of` says which question of several it is."""
+    if isinstance(query, bool) or not isinstance(query, Integral | str | None):
+        raise TypeError(f"query{of} must be a whole number or a text that names it, not {what_it_is(query)}")
+    if isinstance(query, str) and not query.strip():
+        raise ValueError(f"query{of} must be a text that is not empty, or a whole number")
+    wanted = f"messages{of} must be a text, or a list of messages as the API has them"
+    if isinstance(messages, str):
+        return
+    if isinstance(messages, bytes | bytearray) or not isinstance(messages, Sequence):
+        raise TypeError(f"{wanted}, not {what_it_is(messages)}")
+    if not messages:
+        raise ValueError(f"{wanted}, not an empty one")
+    for message in messages:
+        if not isinstance(message, Mapping):
+            raise TypeError(
+                f"{wanted}, such as {{'role': 'user', 'content': '…'}}: one of them is {what_it_is(message)}"
+            )
+
+
+async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]]:
+    """The questions of any iterable, as they are needed; those of a list are checked before the first costs money.
+
+    Raises TypeError or ValueError for what is no pair of an id and messages.
+    """
+    if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable | AsyncIterable):
+        advice = ": give .items() of it" if isinstance(questions, Mapping) else ""
+        raise TypeError(f"{_PAIRS}, not {what_it_is(questions)}{advice}")
+    if isinstance(questions, AsyncIterable):
+        index = 0
+        async for question in questions:
+            yield _pair(question, index)
+            index += 1
+        return
+    if isinstance(questions, Sequence):
+        for index, question in enumerate(questions):
+            _pair(question, index)
+    for index, question in enumerate(questions):
+        yield _pair(question, index)
+
+
+def _pair(question: Any, index: int) -> tuple[int | str, Messages]:
+    """(the id, the messages) of a question, which is at this place, from 0."""
+    if not isinstance(question, tuple | list) or len(question) != 2:
+        raise TypeError(f"{_PAIRS}: question {index + 1} is {what_it_is(question)}")
+    if question[0] is None:
+        raise TypeError(f"{_PAIRS}: question {index + 1} has no id")
+    check_question(*question, of=f" of question {index + 1}")
+    return question[0], question[1]
 
 
 class Cascade:

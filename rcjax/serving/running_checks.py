@@ -18,8 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import count
-from rcjax.serving import check_worker
-from rcjax.serving.workers import LONGEST, MOST, BrokeDownError, Workers, run_command
+from rcjax.serving.workers import (
+    LONGEST,
+    MOST,
+    BrokeDownError,
+    Workers,
+    run_check,
+    run_command,
+    search_pattern,
+    version,
+)
 from rcjax.signals import Check, Reading, Reply, SignalError
 from rcjax.signals.checks import Verdict, read_verdict
 
@@ -60,7 +68,7 @@ def _version(check: Check) -> str | None:
     if check.kind == "regex":
         return None
     try:
-        reply = workers.first(check_worker.version)
+        reply = workers.first(version)
     except TimeoutError:
         raise ValueError(f"{what}: it is not there within a minute") from None
     except BrokeDownError as error:
@@ -161,9 +169,9 @@ class Checks:
     async def _by_worker(self, check: Check, document: Mapping[str, Any]) -> Any:
         if check.name not in self._workers:
             self._workers[check.name] = Workers(check.name)
-        function, *arguments = (check_worker.said, _as_json(document))
+        function, *arguments = (run_check, _as_json(document))
         if check.kind == "regex":
-            function, *arguments = (check_worker.found, check.rest, document["answer"], ())
+            function, *arguments = (search_pattern, check.rest, document["answer"], ())
         reply = await self._workers[check.name].call(function, *arguments, seconds=self._seconds)
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")

@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,27 @@ _CACHED_BESIDE, _STORED_BESIDE = "cache_read_input_tokens", "cache_creation_inpu
 
 #: Hidden reasoning: within the output, or where it is more than that beside it.
 _REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
+
+
+def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes of the text in messages, in UTF-8; images and the like count for nothing.
+
+    >>> text_bytes([{"content": "Größe"}, {"content": [{"type": "text", "text": "?"}, {"type": "image_url"}]}])
+    8
+    """
+    total = 0
+    for message in messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list | tuple) else [{"text": content}]
+        texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+        total += sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
+    return total
+
+
+def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
+    """Bytes of what a request has a model read: the text of its messages, and tools and their calls as JSON."""
+    tools = [options.get("tools"), options.get("functions"), *(one.get("tool_calls") for one in messages)]
+    return text_bytes(messages) + sum(len(json.dumps(one, default=str)) for one in tools if one)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from chat_server import completion
 from collecting_runs import collect, lines
 from models_of_a_test import Models, lot, money, questions
 
-import rcjax.collecting.estimate
+import rcjax.collecting.calls
 from rcjax.cli.collect_run import how_far
-from rcjax.collecting.estimate import Forecast
+from rcjax.collecting.calls import Forecast
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -86,7 +86,7 @@ def test_twenty_answers_tell_what_a_run_costs_within_a_third(place, monkeypatch)
     run = SimpleNamespace(
         tallies={"small": Tally(to_do=80, done=20)}, file=SimpleNamespace(answers=None), purse=SimpleNamespace(spent=1)
     )
-    monkeypatch.setattr(rcjax.collecting.estimate, "estimate", lambda *_: SimpleNamespace(likely_cost=0.5))
+    monkeypatch.setattr(rcjax.collecting.calls, "estimate", lambda *_: SimpleNamespace(likely_cost=0.5))
     forecast = Forecast([None], [], None)
     assert forecast.whole(None, [19], Decimal(1)) is None
     assert "about $1.50 in all" in how_far(run, time.monotonic(), forecast)

@@ -10,12 +10,12 @@ from graded import CHOICES, CONTAINS, EXACT, NUMBERS, PLANETS, VERDICTS, cases
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.collecting.graders import beside, programs
-from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
-from rcjax.collecting.graders.judge import Judge, rubric, verdict
-from rcjax.collecting.graders.numbers import plain, same_number
-from rcjax.collecting.graders.registry import COMPARISONS, make_graders, suited_grader
+from rcjax.collecting import grader
+from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
+from rcjax.collecting.graders import COMPARISONS, make_graders, suited_grader
+from rcjax.collecting.judge import Judge, rubric, verdict
 from rcjax.collecting.questions import Question
+from rcjax.collecting.text_graders import plain, same_number
 
 TABLES = {"number": NUMBERS, "exact": EXACT, "contains": CONTAINS, "choice": CHOICES}
 
@@ -85,10 +85,10 @@ def test_time_grows_with_the_length_alone(text):
 
 
 def test_a_number_that_takes_for_ever_has_no_verdict(monkeypatch):
-    monkeypatch.setattr(beside, "_SECONDS", 2.0)
+    monkeypatch.setattr(grader, "_PROCESS_SECONDS", 2.0)
     with pytest.raises(NoVerdictError, match="number takes more than 2 seconds"):
         grade_by("number", attempt(r"$9^{9^{9^{9^{9}}}}$", "42"))
-    monkeypatch.setattr(beside, "_SECONDS", 20.0)
+    monkeypatch.setattr(grader, "_PROCESS_SECONDS", 20.0)
     assert grade_by("number", attempt(r"$\frac{2}{4}$", "1/2"))
 
 
@@ -190,7 +190,7 @@ def program(tmp_path, body):
     ],
 )
 def test_what_a_program_prints(body, says, tmp_path, monkeypatch):
-    monkeypatch.setattr(programs, "_SECONDS", 1.0)
+    monkeypatch.setattr(grader, "_PROGRAM_SECONDS", 1.0)
     name = program(tmp_path, body)
     if isinstance(says, str):
         with pytest.raises(GraderError, match=says):

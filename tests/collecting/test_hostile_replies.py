@@ -15,10 +15,10 @@ from chat_server import Response, completion, served
 from command_line import run
 from models_of_a_test import write_models, write_questions
 
-from rcjax.collecting.graders import beside, registry
-from rcjax.collecting.graders.attempt import Attempt
-from rcjax.collecting.graders.judge import Judge, verdict
-from rcjax.collecting.graders.registry import COMPARISONS, make_graders
+from rcjax.collecting import grader, graders
+from rcjax.collecting.grader import Attempt
+from rcjax.collecting.graders import COMPARISONS, make_graders
+from rcjax.collecting.judge import Judge, verdict
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -127,10 +127,10 @@ print("true")
 def breaks(name, monkeypatch, place):
     """A grader, as the command names it, that fails on a wicked reply; and what is said of it."""
     if name == "of ours":
-        monkeypatch.setitem(registry.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
+        monkeypatch.setitem(graders.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(beside, "_SECONDS", 0.5)
+        monkeypatch.setattr(grader, "_PROCESS_SECONDS", 0.5)
         return "regex:^(a+)+$", "takes more than 0.5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")

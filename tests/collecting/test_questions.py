@@ -103,7 +103,7 @@ def test_right_answers(answer, reference, place):
         ({"prompt": None, "answer": "x"}, "row 1: no prompt and no messages: give one"),
         ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "row 1: a prompt and messages"),
         ({"messages": []}, "messages must be"),
-        ({"messages": [3]}, "one of them is an int"),
+        ({"messages": [3]}, "messages must be a list of messages"),
         ({"messages": "hm"}, "messages are not JSON"),
         ({"messages": "[" * 100_000}, "messages are not JSON"),
         ({"prompt": "x", "choices": "A"}, "choices must be 2 to 26, all different"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rcjax.collecting.graders.attempt import GraderError
-from rcjax.collecting.graders.registry import same_by
+from rcjax.collecting.grader import GraderError
+from rcjax.collecting.graders import same_by
 
 CASES = [
     ("exact", "**Paris**", "The answer is Paris.", True),

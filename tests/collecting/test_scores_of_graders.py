@@ -13,10 +13,9 @@ from command_line import run
 from models_of_a_test import Models
 
 import rcjax
-from rcjax.collecting.graders.attempt import Attempt, GraderError
-from rcjax.collecting.graders.judge import Judge, rubric, score
-from rcjax.collecting.graders.programs import Function
-from rcjax.collecting.graders.registry import make_graders, same_by
+from rcjax.collecting.grader import Attempt, Function, GraderError
+from rcjax.collecting.graders import make_graders, same_by
+from rcjax.collecting.judge import Judge, rubric, score
 
 ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
 

@@ -15,9 +15,9 @@ from scripted_cascade import POLICY, PRICES
 import rcjax
 from rcjax import signals
 from rcjax._base.tokens import Price
-from rcjax.serving.asked import digest_of_others, record_asked, recorded_options
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.models_file import digest_of_others, record_asked, recorded_options
 from rcjax.signals.records import LetterOf, contradiction, signal_from_record
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))

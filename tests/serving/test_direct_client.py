@@ -11,7 +11,7 @@ import pytest
 from chat_server import completion
 from openai._models import FinalRequestOptions
 
-from rcjax.serving import clients
+from rcjax.serving import endpoint
 from rcjax.serving.completions import CallError, Failure
 from rcjax.serving.endpoint import complete, stream_lines
 from rcjax.serving.usage import Usage
@@ -68,7 +68,7 @@ def make_client(kind, base_url, monkeypatch):
             raise RuntimeError("install the package with the `aiohttp` extra")
 
         monkeypatch.setattr(openai, "DefaultAioHttpClient", missing)
-    return clients.direct_client(base_url=base_url, key="key", timeout=5.0)
+    return endpoint.direct_client(base_url=base_url, key="key", timeout=5.0)
 
 
 @contextlib.asynccontextmanager
@@ -147,7 +147,7 @@ def test_what_goes_wrong_is_told_alike(kind, way, words, failure, monkeypatch):
             usage = Usage()
             with pytest.raises(CallError) as problem:
                 await complete(client, "m", MESSAGES, {}, usage)
-        return problem.value, usage, [headers[clients.RETRIES] for _, headers, _ in server.requests]
+        return problem.value, usage, [headers[endpoint.RETRIES] for _, headers, _ in server.requests]
 
     problem, usage, sent = asyncio.run(main())
     assert (str(problem), problem.failure) == (words, failure)
@@ -239,7 +239,7 @@ def test_a_copy_of_a_client_asks_at_its_own_address():
     """The address of requests is made once, for each client."""
 
     async def addresses():
-        first = clients.direct_client(base_url="http://one.test/v1", key="k", timeout=1.0)
+        first = endpoint.direct_client(base_url="http://one.test/v1", key="k", timeout=1.0)
         other = first.with_options(base_url="http://other.test/v2")
         told = [str(client._build_request(options_of({})).url) for client in (first, other, first)]
         await first.close()
@@ -255,7 +255,7 @@ def options_of(body, **more):
 
 @pytest.mark.parametrize("query", [None, {"api-version": "2"}])
 def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
-    direct = clients.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
+    direct = endpoint.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
     special = {"headers": {"X-Own": "1"}}, {"params": {"own": "1"}}, {"timeout": 3.0}, {"extra_json": {"c": 1}}
     for retries, body in enumerate(({"a": "é", "b": [1.5, None]}, {"a": ""}, {})):
         for more in ({}, *special):

@@ -17,7 +17,7 @@ from rcjax import signals
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.serving.cascade import Cascade, CascadeError
 
-pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.answer_keys.CascadeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.asking.CascadeWarning")
 MEAN = 3e-4  # of the large model, in the policy
 EMPTY = Response(b"")
 ERROR = {"error": {"message": "too long", "code": "internal_error"}}

@@ -8,8 +8,8 @@ from chat_server import Response
 from gateway_service import gateway, make_policy
 from server_replies import FAMILIES, QUESTION, token, total
 
-from rcjax.collecting.graders.attempt import Attempt
-from rcjax.collecting.graders.texts import right_choice
+from rcjax.collecting.grader import Attempt
+from rcjax.collecting.text_graders import right_choice
 from rcjax.policy import Rule
 from rcjax.policy.answers import comparable
 from rcjax.serving.completions import read_reply

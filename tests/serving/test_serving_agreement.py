@@ -9,7 +9,7 @@ from policy_samples import make_ladder
 
 from rcjax import signals
 from rcjax.policy import Agreement
-from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.cascade import Cascade
 
 PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}

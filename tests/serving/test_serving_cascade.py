@@ -20,8 +20,7 @@ from rcjax import signals
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Policy, Rule
-from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade, CascadeError
 
 SECRETS = (KEY, "bearer", "the prompt", "quoted by the server")
@@ -124,7 +123,7 @@ def test_conversations_and_clients_and_signals_by_model():
         (Response(completion("Well", [("Well", {"Well": -0.1})])), "no choice of A, B, C, D is among"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::rcjax.serving.answer_keys.CascadeWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.serving.asking.CascadeWarning")
 def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
     with CallLog(tmp_path / "calls.jsonl") as log:
         result, server = ask(script(small=response, middle=good("B", SURE)), retries=0, log=log)

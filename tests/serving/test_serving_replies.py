@@ -18,8 +18,7 @@ from tiers import examples
 
 from rcjax import read_log, signals
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade, Result
 
 ABSURD = (10**400, 10**18, -1, -(10**400), math.nan, math.inf, 1e308, 2.5, True, None, "7", "\ud800", [], [1], {}, "")

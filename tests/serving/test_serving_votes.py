@@ -12,8 +12,8 @@ from gateway_service import PRICES, gateway, make_policy
 
 from rcjax import signals
 from rcjax.policy import Policy, Rule
-from rcjax.serving.answer_keys import AsInLog, CascadeWarning, votes_apart
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.asking import AsInLog, votes_apart
+from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade
 from rcjax.signals.records import contradiction, record_signal
 

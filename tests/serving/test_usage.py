@@ -14,8 +14,7 @@ import rcjax
 from rcjax._base.tokens import Price, Tokens
 from rcjax.importing.chats import used
 from rcjax.logs import PricesWarning
-from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.usage import Usage
 
 DETAILS = "prompt_tokens_details", "completion_tokens_details"

@@ -16,7 +16,8 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from rcjax.serving.cascade import CascadeError, Result, make_result
-from rcjax.serving.exchange import Exchange
+from rcjax.serving.completions import Piece
+from rcjax.serving.exchange import Exchange, Prompt
 from rcjax.serving.gateway.api_errors import ApiError, upstream_error
 from rcjax.serving.gateway.chat_request import ChatRequest
 from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
@@ -31,8 +32,6 @@ from rcjax.serving.gateway.sent_completions import (
     whole_completion,
 )
 from rcjax.serving.gateway.settings import Refusals, Settings
-from rcjax.serving.prompts import Prompt
-from rcjax.serving.streams import Piece
 
 
 @dataclass(slots=True)

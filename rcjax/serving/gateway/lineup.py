@@ -21,11 +21,12 @@ from rcjax.policy.ladder import load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
 from rcjax.policy.rules import Rule
-from rcjax.serving.asking import Endpoint, checked_options
+from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.clients import DirectClient, direct_client
+from rcjax.serving.endpoint import DirectClient, direct_client
+from rcjax.serving.exchange import Endpoint
 from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.signals import Check, Signal

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
-from rcjax.serving.answer_keys import CascadeWarning
+from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.gateway.lineup import Clients, in_words, read_lineup
 from rcjax.serving.gateway.metrics import FOLDER
 from rcjax.serving.gateway.service import build_app, open_log

@@ -8,8 +8,7 @@ import pytest
 from chat_server import Response, completion, sure
 from gateway_service import SURE, gateway, make_policy
 
-from rcjax.serving.answer_keys import CascadeWarning
-from rcjax.serving.call_log import LONGEST
+from rcjax.serving.call_log import LONGEST, CascadeWarning
 
 
 def answers(request, headers):

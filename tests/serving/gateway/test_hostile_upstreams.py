@@ -8,8 +8,6 @@ import pytest
 from chat_server import Response, completion, events_of, raw_server, served, sure
 from gateway_service import MODELS, SURE, gateway
 
-from rcjax.serving import clients
-
 
 def strict(text):
     """JSON by the standard: no NaN, no infinity."""
@@ -162,7 +160,7 @@ LARGE = {
 @pytest.mark.parametrize("reply", list(LARGE.values()), ids=list(LARGE))
 def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
     """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
-    monkeypatch.setattr(clients, "LARGEST", 200_000)
+    monkeypatch.setattr("rcjax.serving.endpoint.LARGEST", 200_000)
     monkeypatch.setattr("rcjax.serving.completions._MOST_PARTS", 40_000)
     good = Response(sure("B", SURE))
     service.server.behave = lambda request, headers: good if request["model"] == "org/large" else reply
@@ -176,7 +174,6 @@ def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
 
 def test_a_line_of_a_stream_has_an_end(service, monkeypatch):
     monkeypatch.setattr("rcjax.serving.endpoint.LARGEST", 200_000)
-    monkeypatch.setattr(clients, "LARGEST", 1_000_000)
     endless = [b"data: ", *[b"x" * 65_536] * 20]
     service.server.behave = lambda request, headers: Response(endless, hang=True)
     reply = service.ask(model="large", stream=True)

@@ -12,7 +12,7 @@ import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway, make_policy, write_models
 
-from rcjax.serving.clients import DirectClient
+from rcjax.serving.endpoint import DirectClient
 from rcjax.serving.gateway.processes import Address, _listening
 
 BODY = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]})

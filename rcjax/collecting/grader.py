@@ -1,6 +1,8 @@
-"""Graders of the user's own: a function of a Python module, and a program that is started for each answer.
+"""What a grader sees of an answer, and those that run something: a pattern, a function, a program of the user's own.
 
-Both say right or wrong, or give a score up to the full one, `most`; where that is None they say right or wrong alone.
+Who answered is not seen: grading is blind. A pattern runs in a process of its own, with a limit for each answer.
+Functions and programs say right or wrong, or give a score up to the full one, `most`; where that is None they say right
+or wrong alone.
 """
 
 from __future__ import annotations
@@ -11,18 +13,135 @@ import inspect
 import json
 import math
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from rcjax._base.arguments import what_it_is
-from rcjax.collecting.graders.attempt import Attempt, GraderError, NoVerdictError
-from rcjax.serving.workers import MOST, run_command
+from rcjax._base.extras import required
+from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
 from rcjax.signals.checks import without_rounding
 
-_SECONDS = 60.0  # that a program may take for one answer
+
+class GraderError(ValueError):
+    """A grader that cannot work, or a name of one that is none; the message says why and what to do."""
+
+
+class NoVerdictError(GraderError):
+    """A grader that has failed on one answer, which has no verdict then; it may well work on others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One reply to one question."""
+
+    query: str
+    """The question's id."""
+    text: str
+    """The reply."""
+    answer: str
+    """The answer as the signal reads it, such as the letter of a choice; often the reply itself."""
+    reference: tuple[str, ...] = ()
+    """Right answers; none if that is not known."""
+    choices: tuple[str, ...] = ()
+    """Names of the choices; none if the answer is free."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What the choices say, by name."""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """What was asked; empty if that is not known any more."""
+
+
+class Grader(Protocol):
+    """Anything that tells whether a reply is right, or how good it is."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a question without a right answer cannot be graded."""
+        ...
+
+    async def grade(self, attempt: Attempt) -> float | None:
+        """True, False, a score between 0 and 1, or None if it cannot tell.
+
+        Raises NoVerdictError where it fails on this answer, and GraderError where it cannot work at all.
+        """
+        ...
+
+
+_PROCESS_SECONDS = 5.0  # over one answer
+
+
+class Beside:
+    """A process of a grader's own, which starts with the first answer.
+
+    Args:
+        name: of the grader.
+    """
+
+    needs_reference = True
+    libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
+    """That it needs, each with its extra."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._workers: Workers | None = None
+        self._turn = asyncio.Lock()
+
+    def require(self) -> None:
+        """Raise GraderError where a library is not installed."""
+        try:
+            for library, extra in self.libraries.items():
+                required(library, extra)
+        except ImportError as error:
+            raise GraderError(f"{self.name}: {error}") from None
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns there. Raises NoVerdictError where it returns nothing in time."""
+        async with self._turn:
+            self._workers = self._workers or Workers(self.name, 1)
+            try:
+                return await self._workers.call(function, *arguments, seconds=_PROCESS_SECONDS)
+            except TimeoutError:
+                raise NoVerdictError(f"{self.name} takes more than {_PROCESS_SECONDS:g} seconds") from None
+            except BrokeDownError as error:
+                raise NoVerdictError(f"{self.name}: {error}") from None
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._workers is not None:
+            await asyncio.to_thread(self._workers.close)
+
+
+class Matching(Beside):
+    """A grader by a regular expression, searched for in the reply; `{answer}` in it stands for a right answer.
+
+    Args:
+        pattern: the regular expression, as Python's `re` has it.
+
+    Raises GraderError where it is none, or pebble is not installed.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            re.compile(pattern.replace("{answer}", "x"))
+        except (re.error, RecursionError, OverflowError) as error:
+            raise GraderError(f"regex:{pattern}: no regular expression: {error}") from None
+        super().__init__(f"regex:{pattern}")
+        self._pattern, self.needs_reference = pattern, "{answer}" in pattern
+        self.require()
+
+    async def grade(self, attempt: Attempt) -> bool:
+        """Whether the pattern is found."""
+        reply = await self.call(search_pattern, self._pattern, attempt.text, attempt.reference)
+        if "failed" in reply:
+            raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
+        return reply["said"]
+
+
+_PROGRAM_SECONDS = 60.0  # that a program may take for one answer
 
 
 class Function:
@@ -101,9 +220,9 @@ class Program:
 
     async def _run(self, row: bytes) -> tuple[bytes, int]:
         try:
-            return await run_command(self.words, row, _SECONDS, silent=False)
+            return await run_command(self.words, row, _PROGRAM_SECONDS, silent=False)
         except TimeoutError:
-            raise NoVerdictError(f"{self.name} gives no verdict for {_SECONDS:g} seconds") from None
+            raise NoVerdictError(f"{self.name} gives no verdict for {_PROGRAM_SECONDS:g} seconds") from None
         except OSError as error:
             raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
 

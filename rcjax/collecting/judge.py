@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from rcjax.collecting.graders.attempt import Attempt, GraderError
+from rcjax.collecting.grader import Attempt, GraderError
 from rcjax.collecting.questions import conversation
 from rcjax.signals.final_answer import without_thoughts
 

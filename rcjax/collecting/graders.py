@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rcjax._base.wording import count
-from rcjax.collecting.graders.attempt import Attempt, Grader, GraderError
-from rcjax.collecting.graders.beside import Beside, Matching
-from rcjax.collecting.graders.judge import Ask, Judge
-from rcjax.collecting.graders.numbers import NumberGrader, is_number
-from rcjax.collecting.graders.programs import function_grader, program_grader
-from rcjax.collecting.graders.texts import ComparisonGrader, contains, exact, right_choice
+from rcjax.collecting.grader import Attempt, Beside, Grader, GraderError, Matching, function_grader, program_grader
+from rcjax.collecting.judge import Ask, Judge
 from rcjax.collecting.questions import Question
+from rcjax.collecting.text_graders import ComparisonGrader, NumberGrader, contains, exact, is_number, right_choice
 from rcjax.policy.counted import BY_ANSWER
 from rcjax.signals.chosen import chosen_choice
 
