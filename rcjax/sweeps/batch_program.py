@@ -20,8 +20,7 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points as FrontierPoints, PointStatus
+from rcjax.frontier.points import Outcomes, Points as FrontierPoints, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibrated import fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
@@ -33,8 +32,8 @@ from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
-from rcjax.tuning.choices import judge
-from rcjax.tuning.judging import AS_USUAL
+from rcjax.tuning.judging import judge
+from rcjax.tuning.pairs import AS_USUAL
 
 _AXIS = "problems"
 

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from rcjax._core.batching import fill_up, stack
 from rcjax.copulas.families import as_family
-from rcjax.frontier.prices import lam_range
+from rcjax.frontier.points import lam_range
 from rcjax.model.calibrated import stated_in
 from rcjax.solving.paths import CascadePlan, make_plan
 from rcjax.solving.quadrature import ORDER

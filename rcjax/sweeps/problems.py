@@ -16,7 +16,7 @@ import numpy as np
 
 from rcjax._base.arguments import whole
 from rcjax.copulas.families import as_family
-from rcjax.frontier.prices import check_lam
+from rcjax.frontier.points import check_lam
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import stated_in

@@ -17,10 +17,8 @@ import polars as pl
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas.families import as_family
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.policies import Policies
-from rcjax.frontier.searches import cascade_names
+from rcjax.frontier.points import Outcomes, Points, PointStatus
+from rcjax.frontier.policies import Policies, cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.model_file import (
     calibrators_from_json,
