@@ -128,15 +128,14 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
     from rcjax.cli.collect_tables import show_probe
     from rcjax.cli.console import busy
-    from rcjax.collecting.plan import Crew, probe_all
-    from rcjax.collecting.respondent import Purse
+    from rcjax.collecting.plan import Setup, probe_all
 
     async def ask() -> Any:
-        crew = Crew(plan, Purse(plan.budget))
+        setup = Setup(plan)
         try:
-            return await probe_all(crew)
+            return await probe_all(setup)
         finally:
-            await crew.close()
+            await setup.close()
 
     import asyncio  # which takes long to import
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.calls import Estimate, Forecast
-    from rcjax.collecting.plan import Crew, Plan
+    from rcjax.collecting.calls import Estimate
+    from rcjax.collecting.plan import Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
 
@@ -55,11 +55,11 @@ def run_collection(collection: Collection) -> None:
     if collection.dry_run or collection.out is None:
         conclude(document, partial(show_estimate, document), as_json=collection.as_json)
         return
-    outcome = document.pop("outcome")
-    came = collected(collection.out, collection.questions, outcome)
+    run = document.pop("run")
+    came = collected(run)
     document |= came | {"notes": document["notes"] + came["notes"]}
     conclude(document, partial(show_collected, document), as_json=collection.as_json)
-    if outcome.interrupted:
+    if run.interrupted:
         raise typer.Exit(INTERRUPTED)
     if document["stopped"] or document["grading"] or document["silent"]:
         raise typer.Exit(1)
@@ -72,46 +72,45 @@ async def _work(collection: Collection) -> dict[str, Any]:
     """
     from rcjax.cli.collect_tables import show_estimate
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.plan import Crew, assume_signals
-    from rcjax.collecting.respondent import Purse
+    from rcjax.collecting.plan import Setup, assume_signals
     from rcjax.collecting.run import changes, refuse, set_aside
 
     out, questions = collection.out, collection.questions
-    crew = Crew(collection.plan, Purse(collection.plan.budget))
+    setup = Setup(collection.plan)
     try:
-        crew.graders.require(questions)
+        setup.graders.require(questions)
         # Before anything is read in it: nobody else writes to it from here on.
         file = None if collection.dry_run or out is None else AnswerFile(out)
         try:
             there = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
-            differing = [] if out is None else changes(assume_signals(crew, questions, there), questions, there)
+            differing = [] if out is None else changes(assume_signals(setup, questions, there), questions, there)
             if out is not None and not collection.again:
                 refuse(differing, out)
             answers = set_aside(there, differing)
-            crew.purse.spent = answers.spent
-            document = _estimated(collection, crew, answers)
+            setup.budget.spent = answers.spent
+            document = _estimated(collection, setup, answers)
             if file is None:
                 return document
             if not collection.as_json:
                 show_estimate(document, before=True)
             for change in differing:
                 file.write(change.set_aside)
-            came = await _ask(collection, crew, file)
+            came = await _ask(collection, setup, file)
             return document | came | {"notes": document["notes"] + came["notes"]}
         finally:
             if file is not None:
                 file.close()
     finally:
-        await crew.close()
+        await setup.close()
 
 
-def _estimated(collection: Collection, crew: Crew, answers: AnswerRows) -> dict[str, Any]:
+def _estimated(collection: Collection, setup: Setup, answers: AnswerRows) -> dict[str, Any]:
     """What is left to ask, and what that will cost."""
     from rcjax.collecting.calls import estimate
     from rcjax.collecting.plan import assume_signals
 
-    assumed = assume_signals(crew, collection.questions, answers)
-    estimates = [estimate(asked, collection.questions, answers, crew.judge_of) for asked in assumed]
+    assumed = assume_signals(setup, collection.questions, answers)
+    estimates = [estimate(asked, collection.questions, answers, setup.judge_of) for asked in assumed]
     notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
     notes += _of_two_kinds(collection.questions, estimates)
     asked = {question.query for question in collection.questions}
@@ -137,9 +136,8 @@ def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) 
     return [f"{what}: it is asked each of them twice; in a file of their own they would be asked once, by choice"]
 
 
-def how_far(run: Run, started: float, forecast: Forecast | None = None) -> str:
-    """Of all answers of a run, how many there are, how long the slowest model takes, what fails, and what it costs."""
-    from rcjax._base.wording import figure
+def how_far(run: Run, started: float) -> str:
+    """Of all answers of a run, how many there are, how long the slowest model takes, and what fails."""
     from rcjax.cli.console import duration, share_done
 
     tallies, seconds = run.tallies.values(), time.monotonic() - started
@@ -147,27 +145,22 @@ def how_far(run: Run, started: float, forecast: Forecast | None = None) -> str:
     asked = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in asked if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
-    ended = [tally.done for tally in tallies if tally.stopped is None]
-    money = None if forecast is None else forecast.whole(run.file.answers, ended, run.purse.spent)
-    in_all = "" if money is None else f", about ${figure(float(money))} in all"
-    return f"{share_done(done, whole)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
+    return f"{share_done(done, whole)}{time_left}{f', {failed:,} failed' if failed else ''}"
 
 
-async def _ask(collection: Collection, crew: Crew, file: AnswerFile) -> dict[str, Any]:
+async def _ask(collection: Collection, setup: Setup, file: AnswerFile) -> dict[str, Any]:
     """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
     from rcjax.cli.console import busy
-    from rcjax.collecting.calls import Forecast
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run, grade_anew
 
     if file.lost:
         warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
-    models, remarks = await choose_signals(crew, collection.questions, file)
+    models, remarks = await choose_signals(setup, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
-    run = Run(collection.questions, models, file, crew.purse, crew.graders, collection.concurrency)
-    forecast = Forecast(models, collection.questions, crew.judge_of)
-    with busy("asking", how_far=partial(how_far, run, time.monotonic(), forecast)), interruptible(run.stop):
-        outcome = await run.go()
+    run = Run(collection.questions, models, file, setup.budget, setup.graders, collection.concurrency)
+    with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
+        await run.go()
     signals_used = {asked.name: asked.signal for asked in models}
-    notes = [*remarks, *([] if regraded is None else [regraded]), *crew.remarks()]
-    return {"outcome": outcome, "notes": notes, "signals": signals_used, "spent": float(crew.purse.spent)}
+    notes = [*remarks, *([] if regraded is None else [regraded]), *setup.remarks()]
+    return {"run": run, "notes": notes, "signals": signals_used, "spent": float(setup.budget.spent)}

@@ -118,9 +118,9 @@ def grade(
             far = HowFar()
             manner = Manner(into, again, reference, calls, watch=far.note)
             with busy("grading", how_far=far), terminable():
-                regraded, notes = asyncio.run(_grade(plan, file, asked, manner))
+                regraded, spent, notes = asyncio.run(_grade(plan, file, asked, manner))
             document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agree")}
-            document |= {"without_verdict": regraded.without, "spent": float(regraded.spent), "notes": notes} | counts
+            document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes} | counts
             document |= {} if regraded.apart is None else {"apart": regraded.apart}
             conclude(document, partial(show_grading, document, file.path), as_json=json_, problem=regraded.problem)
 
@@ -191,17 +191,15 @@ def _gradable(
 
 async def _grade(
     plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
-) -> tuple[Regrading, list[str]]:
-    """(what has changed, what is to be said of judges)."""
+) -> tuple[Regrading, float, list[str]]:
+    """(what has changed, money for judges, what is to be said of them)."""
     from rcjax.collecting.grading import regrade
-    from rcjax.collecting.plan import Crew
-    from rcjax.collecting.respondent import Purse
+    from rcjax.collecting.plan import Setup
 
-    purse = Purse(plan.budget)
-    crew = Crew(plan, purse)
+    setup = Setup(plan)
     try:
-        crew.graders.require(questions.values())
-        regraded = await regrade(file, questions, crew.graders, purse, manner)
-        return regraded, [*crew.graders.remarks(), *regraded.remarks]
+        setup.graders.require(questions.values())
+        regraded = await regrade(file, questions, setup.graders, setup.budget, manner)
+        return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
     finally:
-        await crew.close()
+        await setup.close()

@@ -6,15 +6,16 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import LOST, AnswerFile, AnswerRows
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
-    Bill,
+    Budget,
     BudgetSpentError,
     Respondent,
     StoppedError,
@@ -22,9 +23,9 @@ from rcjax.collecting.respondent import (
     most_output_tokens,
     usual_input_tokens,
 )
-from rcjax.serving.asking import AsInLog
+from rcjax.serving.asker import Exchange, Prompt
+from rcjax.serving.asking import AsInLog, Endpoint
 from rcjax.serving.call_log import call_row, has_failed
-from rcjax.serving.exchange import Endpoint, Exchange, Prompt
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.running_checks import Checks
 from rcjax.signals import Check, Signal, Votes
@@ -86,9 +87,8 @@ class Asked:
 
     def endpoint(self, question: Question) -> Endpoint:
         """Where and how it is asked a question; its options are those of the first request."""
-        settings, signal = self.respondent.settings, self.signal_for(question)
-        options = {**signal.options, **self.options}
-        return Endpoint(self.respondent.client, settings.served, signal, options, settings.price, None)
+        signal = self.signal_for(question)
+        return self.respondent.endpoint({**signal.options, **self.options}, signal)
 
     def record(self, question: Question) -> str:
         """What the log keeps of it, as JSON."""
@@ -112,83 +112,59 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     return first, (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
 
 
-async def call(asked: Asked, question: Question, file: AnswerFile, sample: int | None = None) -> dict[str, Any]:
+async def call(
+    asked: Asked, question: Question, file: AnswerFile, budget: Budget, sample: int | None = None
+) -> dict[str, Any]:
     """Put a question to a model, and give the line of the log; whatever a server does is no exception.
 
     Args:
         asked: the model, and how it is asked.
         question: that is put to it.
         file: that keeps what is under way.
+        budget: that pays.
         sample: which of several answers of the model to the question this is; None if there is one alone.
 
     Raises StoppedError or BudgetSpentError where nothing was asked.
     """
-    respondent, purse = asked.respondent, asked.respondent.purse
+    respondent, name = asked.respondent, uuid.uuid4().hex[:16]
     if respondent.stopped is not None:
         raise StoppedError(respondent.stopped)
     first, second = worst_of(asked, question)
-    name = uuid.uuid4().hex[:16]
-    bill = Bill(lambda most: file.begin(name, question.query, asked.name, most))
-    await purse.reserve(first + second)
-    bill.reserved = first + second
     prompt = Prompt(question.query, question.messages, shadow=True)
-    exchange = Exchange(prompt, asked.name, asked.endpoint(question), bill.usage)
-    try:
+    exchange = Exchange(prompt, asked.name, asked.endpoint(question))
+    async with budget.expense(partial(file.begin, name, question.query, asked.name), first + second) as expense:
         if respondent.stopped is not None:  # while it waited for money
             raise StoppedError(respondent.stopped)
-        bill.note(bill.reserved)
-        await _ask(asked, exchange, bill, second)
-        row = _row(asked, question, exchange, bill, name)
-    finally:
-        await purse.settle(bill.reserved, bill.spent)
-    return row if sample is None else {**row, "sample": sample}
-
-
-async def _ask(asked: Asked, exchange: Exchange, bill: Bill, after: Decimal) -> None:
-    """Hold an exchange: its requests are sent again and paid for, and who is never understood is not asked any more."""
-    respondent, endpoint = asked.respondent, exchange.endpoint
-    try:
-        await exchange.run(
-            respondent.ask(exchange.question.messages, endpoint.options, bill, after),
-            lambda messages, options: respondent.ask(_whole(messages), options, bill),
-            asked.checks,
-        )
-        if exchange.reading is not None or exchange.unread is not None:
-            respondent.count_reading(exchange.unread)
-    except StoppedError as problem:
-        exchange.error = str(problem)
-    except BudgetSpentError:
-        exchange.error = "the budget did not reach for another attempt"
-    except asyncio.CancelledError:
-        exchange.error = LOST
-    bill.spent += Decimal(str(exchange.check_cost))
-    # Where the replies tell no tokens, as texts of their length usually cost.
-    usual = bill.characters // 4 * max(respondent.settings.price.full) / 1_000_000
-    exchange.endpoint = replace(endpoint, mean=float(min(bill.spent, usual)))
-
-
-def _whole(messages: Any) -> Any:
-    """Messages that can be sent: a reply that they repeat may have halves of surrogate pairs in it."""
-    return json.loads(json.dumps(messages, ensure_ascii=False).encode(errors="replace"))
-
-
-def _row(asked: Asked, question: Question, exchange: Exchange, bill: Bill, name: str) -> dict[str, Any]:
-    return {
-        **call_row(exchange.end()),
-        "call": name,
-        "text": exchange.text,
-        "reference": list(question.reference),
-        "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
-        "grade": question.grade,
-        "question_digest": question.digest,
-        "system_digest": question.system_digest,
-        "correct": None,
-        "graded_by": None,
-        "at_most": float(bill.spent),
-        "grading_cost": 0.0,
-        "asked": asked.record(question),
-        **question.others,
-    }
+        expense.note(expense.reserved)
+        send = partial(respondent.send, expense=expense)
+        try:
+            await exchange.run(partial(send, after=second), send, asked.checks)
+            if exchange.reading is not None or exchange.unread is not None:
+                respondent.count_reading(exchange.unread)
+        except StoppedError as problem:
+            exchange.error = str(problem)
+        except BudgetSpentError:
+            exchange.error = "the budget did not reach for another attempt"
+        except asyncio.CancelledError:
+            exchange.error = LOST
+        expense.spent += Decimal(str(exchange.check_cost))
+        return {
+            **call_row(exchange.end()),
+            "call": name,
+            "text": exchange.text,
+            "reference": list(question.reference),
+            "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,
+            "grade": question.grade,
+            "question_digest": question.digest,
+            "system_digest": question.system_digest,
+            "correct": None,
+            "graded_by": None,
+            "at_most": float(expense.spent),
+            "grading_cost": 0.0,
+            "asked": asked.record(question),
+            **question.others,
+            **({} if sample is None else {"sample": sample}),
+        }
 
 
 _USUAL_TEXT = 200  # tokens of an answer in words
@@ -245,8 +221,6 @@ _NONE = Decimal(0)
 
 _GUESS = Decimal("0.25")  # of an answer, that what is usual counts
 
-_ENOUGH = 20  # answers of each model, that tell what the others cost
-
 
 def _observed(
     asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
@@ -265,37 +239,6 @@ def _observed(
     # What calls and their judges have cost; where nobody told, as is likely, not as it is at most.
     paid = [Decimal(str(row.get(name) or 0)) for row in rows for name in ("cost", "grading_cost")]
     return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
-
-
-class Forecast:
-    """What a run will cost from here on, by its own answers: from twenty of each model on, and anew as they double.
-
-    Args:
-        models: and how each is asked.
-        questions: of the run.
-        judge: as `estimate` takes it.
-    """
-
-    def __init__(
-        self, models: Sequence[Asked], questions: Sequence[Question], judge: Callable[[Question], Respondent | None]
-    ) -> None:
-        self._models, self._questions, self._judge = models, questions, judge
-        self._next = _ENOUGH
-        self._whole: Decimal | None = None
-
-    def whole(self, answers: AnswerRows, ended: Sequence[int], spent: Decimal) -> Decimal | None:
-        """Money in all, what is spent included; None before there are answers enough.
-
-        Args:
-            answers: that there are.
-            ended: how many each model has given.
-            spent: so far.
-        """
-        if ended and min(ended) >= self._next:
-            self._next = 2 * min(ended)
-            left = (estimate(one, self._questions, answers, self._judge).likely_cost for one in self._models)
-            self._whole = spent + Decimal(str(sum(left)))
-        return self._whole
 
 
 def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:

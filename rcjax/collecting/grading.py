@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -16,14 +15,15 @@ from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
 from rcjax.collecting.graders import Graders
 from rcjax.collecting.judge import Ask
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Bill, BudgetSpentError, Purse, Respondent, StoppedError
+from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed
-from rcjax.serving.completions import CallError
+from rcjax.serving.completions import CallError, read_reply
+from rcjax.serving.usage import Usage
 
-#: The bill of the row that is graded now, for judges, which cost money.
-_BILL: ContextVar[Bill] = ContextVar("_BILL")
+#: The expense of the row that is graded now, for judges, which cost money.
+_EXPENSE: ContextVar[Expense] = ContextVar("_EXPENSE")
 
 _LETTER = {"max_tokens": 8, "temperature": 0.0}
 
@@ -64,9 +64,9 @@ def judge_by(respondent: Respondent) -> Ask:
     options = {**limits, **configured}
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
-        bill = _BILL.get()
         try:
-            return (await respondent.ask(messages, options, bill)).text
+            send, usage = partial(respondent.send, expense=_EXPENSE.get()), Usage()
+            return read_reply(await send(respondent.endpoint(options), messages, options, usage)).text
         except (CallError, StoppedError) as problem:
             # A judge that refuses one answer may well take the others; one that is down takes none.
             one = isinstance(problem, CallError) and not problem.failure.passing and respondent.stopped is None
@@ -79,42 +79,38 @@ def judge_by(respondent: Respondent) -> Ask:
 
 
 async def graded(
-    row: Mapping[str, Any], question: Question, graders: Graders, bill: Bill
-) -> tuple[dict[str, Any], GraderError | None]:
-    """(the row with its verdict, why the grader cannot work any more).
+    row: Mapping[str, Any], question: Question, graders: Graders, expense: Expense
+) -> tuple[float | None, GraderError | None]:
+    """(the verdict on the answer of a row, why the grader cannot work any more).
 
     Args:
         row: of a file of answers.
         question: that it answers.
         graders: of the run.
-        bill: of judging it.
+        expense: of judging it.
 
-    A row without an answer, or that nothing can grade, stays as it is; one on which its grader fails has no verdict,
-    which `graders` note.
+    An answer that nothing can grade, or on which its grader fails, has no verdict; `graders` note the failure.
     """
-    name = None if has_failed(row) else graders.named(question)
+    name = graders.named(question)
     if name is None:
-        return dict(row), None
-    token = _BILL.set(bill)
-    verdict, problem = None, None
+        return None, None
+    token = _EXPENSE.set(expense)
     where = f"query {brief(row['query'])}, model {brief(row['model'])}"
     try:
         verdict = await graders.by_name[name].grade(attempt_of(row, question))
         graders.note_success(name)
+        return verdict, None
     except GraderError as error:
-        problem = graders.note_failure(name, where, error) if isinstance(error, NoVerdictError) else error
+        return None, graders.note_failure(name, where, error) if isinstance(error, NoVerdictError) else error
     except Exception as error:  # replies are written by strangers: one that no grader was made for must not end a run
-        problem = graders.note_failure(name, where, error)
+        return None, graders.note_failure(name, where, error)
     finally:
-        _BILL.reset(token)
-    cost = float(bill.spent) + (row.get("grading_cost") or 0.0)
-    if verdict is None:
-        return {**row, "grading_cost": cost}, problem
-    return {**row, "correct": verdict, "graded_by": name, "grading_cost": cost}, problem
+        _EXPENSE.reset(token)
 
 
-def _nobody(done: int, whole: int) -> None:
-    """Tells nobody."""
+def with_cost(row: Mapping[str, Any], expense: Expense) -> dict[str, Any]:
+    """A row that tells what judging it has cost, too."""
+    return {**row, "grading_cost": float(expense.spent) + (row.get("grading_cost") or 0.0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,7 @@ class Manner:
     """Names of the calls whose answers are graded, where others cannot be; None for all."""
     concurrency: int = 8
     """How many at once."""
-    watch: Callable[[int, int], object] = _nobody
+    watch: Callable[[int, int], object] = lambda done, whole: None
     """Is told how many answers have been looked at, of how many."""
 
 
@@ -148,8 +144,6 @@ class Regrading:
     """Answers that these graders have no verdict on."""
     problem: GraderError | None
     """Why grading has ended early."""
-    spent: Decimal
-    """Money for judges."""
     labelled: int = 0
     """Answers with a verdict in a judge's column, and a label besides."""
     agree: int = 0
@@ -164,7 +158,7 @@ async def regrade(
     file: AnswerFile,
     questions: Mapping[str, Question],
     graders: Graders,
-    purse: Purse,
+    budget: Budget,
     manner: Manner | None = None,
 ) -> Regrading:
     """Grade the answers of a file.
@@ -173,7 +167,7 @@ async def regrade(
         file: open; each answer is written again with its verdict, as soon as that is there.
         questions: by id, where their file is at hand; others are taken from the rows.
         graders: that judge.
-        purse: that pays for judges.
+        budget: that pays for judges.
         manner: how; None for the usual one.
 
     Where a grader cannot work, what is graded until then counts. Raises OSError where the file cannot be written.
@@ -194,24 +188,23 @@ async def regrade(
             if problems:
                 return
             manner.watch(number, len(judged))
-            question = _question(row, questions)
-            reference = _reference(row, question, into)
+            question = questions.get(row["query"]) or question_of(row)
+            # The right answers that a row keeps are those that its label is by; a judge's verdict is no label.
+            right = list(question.reference) if into == "correct" else []
+            reference = right or row.get("reference")
             by_it = row.get(into) is not None and row.get(_author(into)) == graders.named(question)
             by_it = by_it and all(row.get(name) == value for name, value in marks.items())
             if by_it and reference == row.get("reference") and not manner.again:
                 continue
             name = f"{row['call']}/judge"
-            bill = Bill(partial(file.begin, name, row["query"], row["model"]))
-            try:
-                ungraded = {**row, "reference": reference, "correct": None, "graded_by": None}
-                verdict, problem = await graded(ungraded, question, graders, bill)
-            finally:
-                await purse.settle(bill.reserved, bill.spent)
+            async with budget.expense(partial(file.begin, name, row["query"], row["model"])) as expense:
+                verdict, problem = await graded(row, question, graders, expense)
+            placed = with_cost(row, expense)
             if problem is not None:
                 problems.append(problem)
-                placed = {**row, "grading_cost": verdict["grading_cost"]}
             else:
-                placed = {**_placed(verdict, row, into), **marks}
+                author = None if verdict is None else graders.named(question)
+                placed |= {"reference": reference, into: verdict, _author(into): author} | marks
             if placed != row:
                 file.write(placed)
             file.end(name)
@@ -227,7 +220,8 @@ async def regrade(
             raise asyncio.CancelledError from None
         raise
     file.tidy()
-    return _regrading(judged, file.answers, into, problems, purse)
+    now = [file.answers.rows[row["call"]] for row in judged]
+    return _regrading(judged, now, into, next(iter(problems), None))
 
 
 def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
@@ -246,15 +240,10 @@ def questions_against(answers: AnswerRows, questions: Mapping[str, Question], re
         raise LogError(f"no answer of {reference}, the reference{near(reference, models)}: it has {listed(models)}")
     said = {query: row.get("text") or "" for query, row in replies.items()}
     return {
-        query: replace(_question(row, questions), reference=(said[query],), grade=None)
+        query: replace(questions.get(query) or question_of(row), reference=(said[query],), grade=None)
         for query, row in replies.items()
         if said[query].strip()
     }
-
-
-def _reference(row: Mapping[str, Any], question: Question, into: str) -> Any:
-    """The right answers that a row keeps: those that its label is by; a judge's verdict is no label."""
-    return list(question.reference) if question.reference and into == "correct" else row.get("reference")
 
 
 def _author(into: str) -> str:
@@ -262,38 +251,20 @@ def _author(into: str) -> str:
     return "graded_by" if into == "correct" else f"graded_by_{into}"
 
 
-def _placed(verdict: Mapping[str, Any], row: Mapping[str, Any], into: str) -> dict[str, Any]:
-    """A row with a verdict, which is in its column correct, in the column that it is for.
-
-    >>> row = {"query": "a", "correct": 1, "graded_by": "exact"}
-    >>> _placed({**row, "correct": 0, "graded_by": "judge:large"}, row, "judged")["correct"]
-    1
-    """
-    if into == "correct":
-        return dict(verdict)
-    labels = {name: row[name] for name in ("correct", "graded_by") if name in row}
-    rest = {name: value for name, value in verdict.items() if name not in ("correct", "graded_by")}
-    return {**rest, **labels, into: verdict.get("correct"), _author(into): verdict.get("graded_by")}
-
-
-def _question(row: Mapping[str, Any], questions: Mapping[str, Question]) -> Question:
-    return questions.get(row["query"]) or question_of(row)
-
-
 def _regrading(
-    judged: Sequence[Mapping[str, Any]],
-    answers: AnswerRows,
-    into: str,
-    problems: Sequence[GraderError],
-    purse: Purse,
+    judged: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
 ) -> Regrading:
-    now = [answers.rows[row["call"]] for row in judged]
-    changed = sum(old.get(into) != new.get(into) for old, new in zip(judged, now, strict=True))
-    without = sum(row.get(into) is None for row in now)
-    problem = problems[0] if problems else None
+    """What has changed between two states of rows."""
     both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
-    agree = sum(row[into] == row["correct"] for row in both)
     scored = any(is_score(row[column]) for row in both for column in (into, "correct"))
-    apart = sum(abs(row[into] - row["correct"]) for row in both) / len(both) if scored else None
-    figures = len(now) - without, changed, without, problem, purse.spent, len(both), agree, apart
-    return Regrading(*figures, tuple(score_remarks(now, into)))
+    without = sum(row.get(into) is None for row in now)
+    return Regrading(
+        graded=len(now) - without,
+        changed=sum(old.get(into) != new.get(into) for old, new in zip(judged, now, strict=True)),
+        without=without,
+        problem=problem,
+        labelled=len(both),
+        agree=sum(row[into] == row["correct"] for row in both),
+        apart=sum(abs(row[into] - row["correct"]) for row in both) / len(both) if scored else None,
+        remarks=tuple(score_remarks(now, into)),
+    )

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
@@ -21,12 +22,13 @@ from rcjax.collecting.graders import Graders, make_graders
 from rcjax.collecting.grading import judge_by
 from rcjax.collecting.judge import Ask
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Bill, BudgetSpentError, Purse, Respondent, Retries, StoppedError, open_client
+from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
-from rcjax.serving.completions import CallError
+from rcjax.serving.completions import CallError, read_reply
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, prepared, without_schemas
+from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Choice, Reply, SignalError
 from rcjax.signals.checks import is_check
 
@@ -42,7 +44,7 @@ _WISHES: tuple[dict[str, Any], ...] = (
 )
 
 
-_PATIENCE = Retries(attempts=2, waits=2)  # others wait for the answer
+_ATTEMPTS = 2  # at a probe, for which others wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +93,21 @@ def default_signal(abilities: Abilities, with_choices: bool) -> str:
     return "stated"
 
 
-async def probe(respondent: Respondent, options: Mapping[str, Any], bill: Bill) -> Abilities:
+async def probe(respondent: Respondent, options: Mapping[str, Any], usage: Usage, expense: Expense) -> Abilities:
     """Ask a model what it can do; whatever its server does is no exception.
 
     Args:
         respondent: the model.
         options: of its requests.
-        bill: that the probe is put on.
+        usage: what the probe uses is added to it.
+        expense: gets what it costs.
     """
-    start, problem = time.perf_counter(), ""
+    start, problem, reply = time.perf_counter(), "", None
     for wish in _WISHES:
+        request = respondent.endpoint({**wish, **options}), _MESSAGES, {**wish, **options}, usage
         try:
-            reply = await respondent.ask(_MESSAGES, {**wish, **options}, bill, patience=_PATIENCE)
+            reply = read_reply(await respondent.send(*request, expense=expense, attempts=_ATTEMPTS))
+            break
         except CallError as error:
             problem = str(error)
             if error.failure.status not in (400, 422):
@@ -110,21 +115,18 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], bill: Bill) 
         except (StoppedError, BudgetSpentError) as error:
             problem = problem or str(error) or "the budget does not cover it"
             break
-        else:
-            return _abilities(respondent, reply, bill, time.perf_counter() - start)
-    return Abilities(respondent.settings.name, error=problem, cost=float(bill.spent))
-
-
-def _abilities(respondent: Respondent, reply: Reply, bill: Bill, seconds: float) -> Abilities:
+    name, cost = respondent.settings.name, float(expense.spent)
+    if reply is None:
+        return Abilities(name, error=problem, cost=cost)
     tokens = reply.tokens or ()
     return Abilities(
-        respondent.settings.name,
+        name,
         logprobs=bool(tokens),
         top=max((len(token.top) for token in tokens), default=0),
         samples=len(reply.texts) > 1,
-        counted=bill.usage.counted == bill.usage.replies > 0,
-        seconds=seconds,
-        cost=float(bill.spent),
+        counted=usage.counted == usage.replies > 0,
+        seconds=time.perf_counter() - start,
+        cost=cost,
         unusable=reply.without_tokens,
         not_likeliest=int(_differs(reply)),
     )
@@ -171,14 +173,14 @@ class Plan:
     """Whether graders must say right or wrong: whether answers are the same."""
 
 
-class Crew:
+class Setup:
     """The models of a run, each behind its client, the graders, and what runs checks.
 
     Raises ValueError where a key is not in the environment, and GraderError for graders that are none.
     """
 
-    def __init__(self, plan: Plan, purse: Purse) -> None:
-        self.plan, self.purse = plan, purse
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.budget = plan, Budget(plan.budget)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
         self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric, plan.score_max, plan.whole)
@@ -191,8 +193,7 @@ class Crew:
             raise GraderError(f"judge:{name}: no model of this name: there are {', '.join(settings)}")
         if name not in self._respondents:
             _require_options(name, settings[name].options)
-            client = open_client(settings[name], self.plan.timeout)
-            self._respondents[name] = Respondent(settings[name], client, self.purse, self.plan.timeout)
+            self._respondents[name] = Respondent(settings[name], self.plan.timeout)
         return self._respondents[name]
 
     def judge_of(self, question: Question) -> Respondent | None:
@@ -221,6 +222,10 @@ class Crew:
         usual = _CHOICE_TOKENS if _with_choices(questions) else _TEXT_TOKENS
         return options if limited else {"max_tokens": self.plan.max_tokens or usual, **options}
 
+    def samples(self, name: str) -> int:
+        """How many answers of a model to each question are asked for."""
+        return self.respondents[name].settings.samples or self.plan.samples
+
     async def close(self) -> None:
         """Close all clients, and end checks and graders."""
         for respondent in self._respondents.values():
@@ -240,44 +245,40 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
 
 
-async def probe_all(crew: Crew) -> list[Abilities]:
+async def probe_all(setup: Setup) -> list[Abilities]:
     """What each model can do."""
-    bills = [Bill(lambda most: None) for _ in crew.respondents]
-    pairs = zip(crew.respondents.values(), bills, strict=True)
-    probes = [probe(one, crew.options(one.settings.name, ()), bill) for one, bill in pairs]
-    return list(await asyncio.gather(*probes))
+
+    async def ask(name: str, respondent: Respondent) -> Abilities:
+        async with setup.budget.expense(lambda most: None) as expense:
+            return await probe(respondent, setup.options(name, ()), Usage(), expense)
+
+    return list(await asyncio.gather(*(ask(*one) for one in setup.respondents.items())))
 
 
-def assume_signals(crew: Crew, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
+def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
     """How each model will be asked, as far as that is known before any is: each is taken to give log-probabilities."""
     usual = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
-    return [
-        _asked(crew, name, _named_signal(crew, name, answers) or usual, questions, answers) for name in crew.respondents
-    ]
+    known = {name: _known_signal(setup, name, answers) or usual for name in setup.respondents}
+    return [_asked(setup, name, signal, questions, answers) for name, signal in known.items()]
 
 
-def _asked(crew: Crew, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
-    """How a model is asked. Raises ValueError where its answers that there are are several as one, and samples not."""
-    samples, before = _samples(crew, name), _asked_before(answers, name)
-    if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
-        what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
-        raise ValueError(f"model {name}: in the log that is there {what}: write another one")
-    apart, options = signal == "votes" and (samples > 1 or bool(before.get("apart"))), crew.options(name, questions)
-    return Asked(crew.respondents[name], signal, options, crew.checks, samples, apart, crew.check(signal))
-
-
-def _samples(crew: Crew, name: str) -> int:
-    return crew.respondents[name].settings.samples or crew.plan.samples
-
-
-async def choose_signals(crew: Crew, questions: Sequence[Question], file: AnswerFile) -> tuple[list[Asked], list[str]]:
+async def choose_signals(
+    setup: Setup, questions: Sequence[Question], file: AnswerFile
+) -> tuple[list[Asked], list[str]]:
     """(how each model is asked, in words what was chosen for whom and why).
 
     A signal is that of the model in its file, of the command, of the answers that there are, or what suits the
     questions and the model, which is asked what it can do. That the file holds no answers which were asked for in
-    another way is for `rcjax.collecting.run` to see to, before.
+    another way is for `rcjax.collecting.run.changes` to see to, before.
     """
-    chosen = await asyncio.gather(*(_choose(crew, name, questions, file) for name in crew.respondents))
+
+    async def choose(name: str) -> tuple[Asked, str | None]:
+        signal, why = _known_signal(setup, name, file.answers), None
+        if signal is None:
+            signal, why = await _suited(setup, name, questions, file)
+        return _asked(setup, name, signal, questions, file.answers), why
+
+    chosen = await asyncio.gather(*map(choose, setup.respondents))
     reasons: dict[str, list[str]] = {}
     for asked, why in chosen:
         if why is not None:
@@ -285,14 +286,14 @@ async def choose_signals(crew: Crew, questions: Sequence[Question], file: Answer
     return [asked for asked, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-async def _choose(crew: Crew, name: str, questions: Sequence[Question], file: AnswerFile) -> tuple[Asked, str | None]:
-    """(how one model is asked, why where nobody said it)."""
-    respondent, signal, why = crew.respondents[name], _named_signal(crew, name, file.answers), None
-    if signal is None:
-        signal, why = await _suited(respondent, crew.options(name, questions), questions, file)
-        if signal == "stated" and respondent.stopped is None:
-            why = f"{why}; --samples 5 has the share of five answers that agree, and costs five"
-    return _asked(crew, name, signal, questions, file.answers), why
+def _asked(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
+    """How a model is asked. Raises ValueError where its answers that there are are several as one, and samples not."""
+    samples, before = setup.samples(name), _asked_before(answers, name)
+    if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
+        what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
+        raise ValueError(f"model {name}: in the log that is there {what}: write another one")
+    apart, options = signal == "votes" and (samples > 1 or bool(before.get("apart"))), setup.options(name, questions)
+    return Asked(setup.respondents[name], signal, options, setup.checks, samples, apart, setup.check(signal))
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:
@@ -300,13 +301,14 @@ def _with_choices(questions: Sequence[Question]) -> bool:
     return bool(questions) and all(question.choices for question in questions)
 
 
-def _named_signal(crew: Crew, name: str, answers: AnswerRows) -> str | None:
+def _known_signal(setup: Setup, name: str, answers: AnswerRows) -> str | None:
     """The signal that the model's settings, the command, or the answers that there are tell, in this order.
 
     Where several samples are asked for and none is told, their votes: nothing needs to be told with each.
     """
-    told = crew.respondents[name].settings.signal or crew.plan.signal or _asked_before(answers, name).get("signal")
-    return told or ("votes" if _samples(crew, name) > 1 else None)
+    before = _asked_before(answers, name).get("signal")
+    signal = setup.respondents[name].settings.signal or setup.plan.signal or before
+    return signal or ("votes" if setup.samples(name) > 1 else None)
 
 
 def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any]:
@@ -315,26 +317,18 @@ def _asked_before(answers: AnswerRows, model: str) -> dict[str, Any]:
     return {} if row is None else json.loads(row["asked"])
 
 
-async def _suited(
-    respondent: Respondent, options: Mapping[str, Any], questions: Sequence[Question], file: AnswerFile
-) -> tuple[str, str]:
+async def _suited(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
     """(the signal that suits a model, why), by a probe, which is paid for and written down like a call."""
-    name = uuid.uuid4().hex[:16]
-    model = respondent.settings.name
-    bill = Bill(lambda most: file.begin(name, "", model, most))
-    try:
-        abilities = await probe(respondent, options, bill)
-    finally:
-        await respondent.purse.settle(bill.reserved, bill.spent)
-    cost = {"cost": float(respondent.counted_money(bill.usage)), "at_most": float(bill.spent)}
-    usage = {"attempts": bill.usage.attempts, "estimated": False, "shadow": True}
-    file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **usage, "error": _PROBE})
+    respondent, name, usage = setup.respondents[model], uuid.uuid4().hex[:16], Usage()
+    async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
+        abilities = await probe(respondent, setup.options(model, questions), usage, expense)
+    cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
+    more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE}
+    file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **more})
     signal = default_signal(abilities, _with_choices(questions))
     if abilities.error is not None:
         respondent.stop(abilities.error)
         return signal, f"does not answer: {abilities.error}"
-    if abilities.top > 1:
-        return signal, f"gives log-probabilities: signal {signal}"
-    if abilities.unusable is not None:
-        return signal, f"{abilities.unusable}: signal {signal}"
-    return signal, f"gives no log-probabilities: signal {signal}"
+    gives = "gives log-probabilities" if abilities.top > 1 else abilities.unusable or "gives no log-probabilities"
+    votes = "; --samples 5 has the share of five answers that agree, and costs five" if signal == "stated" else ""
+    return signal, f"{gives}: signal {signal}{votes}"

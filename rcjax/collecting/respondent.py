@@ -1,23 +1,21 @@
-"""One model that is asked: its endpoint, how long it wants to be left alone, and the budget that each request is in.
-
-Its client keeps to what was told: no other host, no endless reply.
-"""
+"""One model that is asked: how long it wants to be left alone, and the budget that each request is in."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax.serving.completions import CallError, Failure, read_reply
-from rcjax.serving.endpoint import TIMED_OUT, Part, certificates, complete, environment_for, openai
+from rcjax.serving.asking import Endpoint
+from rcjax.serving.completions import CallError, Failure, choice_text
+from rcjax.serving.endpoint import TIMED_OUT, complete, direct_client
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import Usage
-from rcjax.signals import Reply
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # tokens that endpoints put around messages, at most
 
@@ -30,51 +28,67 @@ class BudgetSpentError(Exception):
     """What is left of the budget does not cover a call at its worst."""
 
 
-class Purse:
-    """Money for calls, within a budget.
+class Budget:
+    """Money for calls: what is spent and what calls under way may still cost stay within a limit.
 
     Args:
-        budget: at most so much is spent; None is no limit.
+        limit: at most so much is spent; None is no limit.
         spent: by earlier runs.
     """
 
-    def __init__(self, budget: Decimal | None = None, spent: Decimal = Decimal(0)) -> None:
-        self.budget, self.spent, self.reserved = budget, spent, Decimal(0)
+    def __init__(self, limit: Decimal | None = None, spent: Decimal = Decimal(0)) -> None:
+        self.limit, self.spent, self.reserved = limit, spent, Decimal(0)
         self._changed = asyncio.Condition()
 
-    @property
-    def left(self) -> Decimal | None:
-        """What is neither spent nor reserved; None without a budget."""
-        return None if self.budget is None else self.budget - self.spent - self.reserved
+    @asynccontextmanager
+    async def expense(self, note: Callable[[Decimal], object], worst: Decimal = Decimal(0)) -> AsyncIterator[Expense]:
+        """One call, for which money is put aside, once calls under way have left enough of what they reserved.
 
-    async def reserve(self, amount: Decimal) -> None:
-        """Put so much aside for a call, when calls under way have left enough of what they reserved.
+        Args:
+            note: writes down what the call may cost, before it does.
+            worst: money that is put aside at first.
 
-        Raises BudgetSpentError where it will not be enough.
+        Raises BudgetSpentError where it will not be enough. However the call ends, what it has cost is spent.
         """
         async with self._changed:
-            while not self.covers(amount):
+            while not self.covers(worst):
                 if not self.reserved:
                     raise BudgetSpentError
                 await self._changed.wait()
-            self.reserved += amount
-
-    def reserve_more(self, amount: Decimal) -> None:
-        """Put more aside for a call under way, which does not wait: others may wait for it."""
-        if not self.covers(amount):
-            raise BudgetSpentError
-        self.reserved += amount
+            self.reserved += worst
+        expense = Expense(self, note, worst)
+        try:
+            yield expense
+        finally:
+            self.reserved -= expense.reserved
+            self.spent += expense.spent
+            async with self._changed:
+                self._changed.notify_all()
 
     def covers(self, amount: Decimal) -> bool:
-        """Whether so much is left."""
-        return self.left is None or amount <= self.left
+        """Whether so much is neither spent nor reserved."""
+        return self.limit is None or amount <= self.limit - self.spent - self.reserved
 
-    async def settle(self, reserved: Decimal, spent: Decimal) -> None:
-        """End a call: what was put aside for it, and what it has cost."""
-        self.reserved -= reserved
-        self.spent += spent
-        async with self._changed:
-            self._changed.notify_all()
+
+@dataclass(slots=True)
+class Expense:
+    """What one call may have cost."""
+
+    budget: Budget
+    note: Callable[[Decimal], object]
+    """Writes down what the call may cost, before it does."""
+    reserved: Decimal = Decimal(0)
+    spent: Decimal = Decimal(0)
+
+    def reserve(self, needed: Decimal) -> None:
+        """See to it that so much is put aside beside what is spent. Raises BudgetSpentError: others may wait for it."""
+        lacking = self.spent + needed - self.reserved
+        if lacking > 0:
+            if not self.budget.covers(lacking):
+                raise BudgetSpentError
+            self.budget.reserved += lacking
+            self.reserved += lacking
+            self.note(self.reserved)
 
 
 def most_input_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -119,51 +133,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
-MOST_BYTES = 64 * 2**20
-"""Of a reply. With the 20 likeliest tokens beside each, an answer of 16,000 tokens has a third of it."""
-
-_PACKED = 64  # a part of that, where a server packs what it sends, unasked: a byte may stand for a thousand
-
 _CONNECTING = 0.9  # of the time for an attempt: a connection that is not made by then has cost nothing
-
-
-class TooLongError(BaseException):
-    """A reply is longer than is read; no Exception, as clients make a lost connection of every one."""
-
-
-def open_client(settings: ModelSettings, timeout: float) -> openai.AsyncOpenAI:
-    """A client of a model's endpoint, which does not send anything again by itself, and to nobody else.
-
-    Raises ValueError where its key is not in the environment, or cannot be sent.
-    """
-    address, query = settings.address()
-    hooks: Any = {"response": [_limit]}
-    http = openai.DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False, event_hooks=hooks)
-    with environment_for(settings.base_url):
-        return openai.AsyncOpenAI(
-            api_key=settings.key(),
-            base_url=address,
-            default_query=query,
-            default_headers={"Accept-Encoding": "identity"},
-            timeout=openai.Timeout(timeout, connect=_CONNECTING * timeout),
-            max_retries=0,
-            http_client=http,
-        )
-
-
-async def _limit(response: Any) -> None:
-    packed = response.headers.get("content-encoding", "identity") != "identity"
-    response.stream = _Guarded(response, MOST_BYTES // _PACKED if packed else MOST_BYTES)
-
-
-class _Guarded(Part):
-    """The bytes of a reply, as long as they are not too many."""
-
-    def exceed(self) -> None:
-        raise TooLongError
-
-
-_MILLION = 1_000_000
 
 _FATAL = {  # nothing will be different at the next question
     **dict.fromkeys((401, 403), ": is its key right?"),
@@ -179,44 +149,13 @@ _MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _LONGEST_WAIT = 120.0  # seconds; who is to wait longer is asked in another run
 
-_MOST_WAITS = 12  # for the rate limit, of one request
+_ATTEMPTS = 5  # at one request that fails in passing, and twice as many waits for a rate limit
 
 _BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """How often a request is sent."""
-
-    attempts: int = 5
-    """Where it fails in passing."""
-    waits: int = _MOST_WAITS
-    """For a rate limit, beside that."""
-
-
 class StoppedError(Exception):
     """A model that is not asked any more in this run; the message says why."""
-
-
-@dataclass(slots=True)
-class Bill:
-    """What one call has used, and what it may have cost."""
-
-    note: Callable[[Decimal], None]
-    """Writes down what the call may cost, before it does."""
-    usage: Usage = field(default_factory=Usage)
-    reserved: Decimal = Decimal(0)
-    spent: Decimal = Decimal(0)
-    characters: int = 0
-    """About so many were read and written, for a cost where replies tell no tokens."""
-
-    def reserve_more(self, purse: Purse, needed: Decimal) -> None:
-        """See to it that so much is put aside beside what is spent. Raises BudgetSpentError."""
-        lacking = self.spent + needed - self.reserved
-        if lacking > 0:
-            purse.reserve_more(lacking)
-            self.reserved += lacking
-            self.note(self.reserved)
 
 
 class Respondent:
@@ -224,104 +163,109 @@ class Respondent:
 
     Args:
         settings: of the model.
-        client: of its endpoint.
-        purse: that pays.
         timeout: seconds that one attempt may take, to the end of the reply.
+
+    Raises ValueError where its key is not in the environment, or cannot be sent.
     """
 
-    def __init__(
-        self, settings: ModelSettings, client: openai.AsyncOpenAI, purse: Purse, timeout: float = 60.0
-    ) -> None:
-        self.settings, self.client, self.purse, self.timeout = settings, client, purse, timeout
+    def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
+        address, query = settings.address()
+        limits = {"timeout": timeout, "connect": _CONNECTING * timeout}
+        self.client = direct_client(base_url=address, key=settings.key(), query=query, retries=0, **limits)
+        self.settings, self.timeout = settings, timeout
         self.stopped: str | None = None
         self.remarks: dict[str, None] = {}  # on how its money is reckoned
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
+    def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
+        """Where and how it is asked, by the options of the first request."""
+        return Endpoint(self.client, self.settings.served, signal, options, self.settings.price, None)
+
     def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Money that one request may cost."""
         price, read, written = self.settings.price, most_input_tokens(messages), most_output_tokens(options)
-        return (read * price.dearest_input + written * price.output) / _MILLION
+        return (read * price.dearest_input + written * price.output) / 1_000_000
 
     def counted_money(self, usage: Usage) -> Decimal:
         """Money for the tokens that replies told."""
         return usage.money(self.settings.price) or Decimal(0)
 
-    async def ask(
+    async def send(
         self,
+        endpoint: Endpoint,
         messages: Sequence[Mapping[str, Any]],
         options: Mapping[str, Any],
-        bill: Bill,
+        usage: Usage,
+        *,
+        expense: Expense,
         after: Decimal = Decimal(0),
-        patience: Retries | None = None,
-    ) -> Reply:
-        """Put messages to the model, again where that failed in passing; the bill gets what it used.
+        attempts: int = _ATTEMPTS,
+    ) -> Mapping[str, Any]:
+        """The completion of a request, which is sent again where it failed in passing.
 
         Args:
+            endpoint: of this model.
             messages: the conversation.
             options: of the request.
-            bill: of the call.
+            usage: what it uses is added to it.
+            expense: gets what it costs.
             after: money that what follows this request needs.
-            patience: how often it is sent again.
+            attempts: how often it is sent, and half of how often it waits for a rate limit beside that.
 
         Raises CallError where no reply comes, StoppedError where the model is not asked any more, and BudgetSpentError.
         """
-        patience = patience or Retries()
+        # A reply that a second question repeats may have halves of surrogate pairs in it, which cannot be sent.
+        messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))
         attempt, waits = 1, 0
         while True:
             await self._open()
             worst = self.worst(messages, options)
-            bill.reserve_more(self.purse, worst + after)
+            expense.reserve(worst + after)
             try:
-                reply = await self._once(messages, options, bill, worst)
+                completion = await self._once(endpoint, messages, options, usage, expense, worst)
             except CallError as problem:
                 limited = problem.failure.status == 429
                 waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
                 self._learn(problem.failure, str(problem))
-                if not problem.failure.passing or attempt > patience.attempts or waits > patience.waits or self.stopped:
+                if not problem.failure.passing or attempt > attempts or waits > 2 * attempts or self.stopped:
                     self._count_failure(str(problem))
                     raise
                 await self._wait(problem.failure, attempt + waits)
             else:
                 self._failures = 0
-                bill.characters += 4 * usual_input_tokens(messages) + sum(map(len, reply.texts))
-                return reply
+                return completion
 
     async def _once(
-        self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], bill: Bill, worst: Decimal
-    ) -> Reply:
-        usage, charged = Usage(), worst
-        try:
-            reply = await self._within(messages, options, usage)
-            charged = self._charge(usage, worst)
-            return reply
-        except CallError as problem:
-            charged = self._charge(usage, worst) if problem.failure.charged else Decimal(0)
-            raise
-        finally:  # a call that is cancelled may be charged, too
-            bill.spent += charged
-            bill.usage.join(usage)
-            self.remarks |= dict.fromkeys(usage.remarks(self.settings.price))
-
-    async def _within(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: Usage) -> Reply:
-        """A reply, within the time for an attempt: servers that send a byte now and then hold a connection for ever."""
-        limit = options.get("timeout")
+        self,
+        endpoint: Endpoint,
+        messages: Any,
+        options: Mapping[str, Any],
+        usage: Usage,
+        expense: Expense,
+        worst: Decimal,
+    ) -> Mapping[str, Any]:
+        """The completion within the time for an attempt: a byte now and then would hold a connection for ever."""
+        once, charged, limit = Usage(), worst, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                reply = read_reply(await complete(self.client, self.settings.served, messages, options, usage))
+                completion = await complete(endpoint.client, endpoint.served, messages, options, once)
+            longest = max(len(choice_text(choice)) for choice in completion["choices"])
+            if longest > _MOST_TEXT:
+                raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
+            charged = self.counted_money(once) if once.counted else worst
+            return completion
         except TimeoutError:
-            usage.attempts += 1
+            once.attempts += 1
             raise CallError(TIMED_OUT, Failure(passing=True, charged=True)) from None
-        except TooLongError:
-            usage.attempts += 1
-            raise CallError(f"a reply of more than {MOST_BYTES >> 20} megabytes") from None
-        longest = max(map(len, reply.texts))
-        if longest > _MOST_TEXT:
-            raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
-        return reply
-
-    def _charge(self, usage: Usage, worst: Decimal) -> Decimal:
-        return self.counted_money(usage) if usage.counted else worst
+        except CallError as problem:
+            counted = self.counted_money(once) if once.counted else worst
+            charged = counted if problem.failure.charged else Decimal(0)
+            raise
+        finally:  # a call that is cancelled may be charged, too
+            expense.spent += charged
+            usage.join(once)
+            self.remarks |= dict.fromkeys(once.remarks(self.settings.price))
 
     async def _open(self) -> None:
         """Wait until the model may be asked."""

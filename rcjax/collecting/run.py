@@ -11,19 +11,19 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rcjax._base.wording import count, no_confidence, not_likeliest
-from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file, sample_of
+from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.calls import Asked, call
 from rcjax.collecting.graders import Graders
-from rcjax.collecting.grading import graded, score_remarks
+from rcjax.collecting.grading import graded, score_remarks, with_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Bill, BudgetSpentError, Purse, StoppedError
+from rcjax.collecting.respondent import Budget, BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.summaries import summarise
-from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.serving.call_log import ASKED_ANEW, has_failed
 
 
@@ -151,24 +151,6 @@ class Tally:
     """Why it is not asked any more in this run."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """How a run has ended."""
-
-    tallies: Mapping[str, Tally]
-    """By model."""
-    budget_spent: bool
-    """What is left of the budget does not cover another call."""
-    interrupted: bool
-    """Somebody stopped it."""
-    grading: str | None
-    """Why answers could not be graded."""
-    ungraded: int
-    """Answers without a verdict, of all runs."""
-    remarks: tuple[str, ...] = ()
-    """On how money was reckoned, by model."""
-
-
 class Run:
     """Puts questions to models until each has answered each.
 
@@ -176,7 +158,7 @@ class Run:
         questions: in the order in which they are put.
         models: and how each is asked.
         file: where each call is written, at once.
-        purse: that pays.
+        budget: that pays.
         graders: that judge each answer.
         concurrency: how many questions a model is put at once.
     """
@@ -186,16 +168,16 @@ class Run:
         questions: Sequence[Question],
         models: Sequence[Asked],
         file: AnswerFile,
-        purse: Purse,
+        budget: Budget,
         graders: Graders,
         concurrency: int = 8,
     ) -> None:
-        self.questions, self.models, self.file, self.purse, self.graders = questions, models, file, purse, graders
+        self.questions, self.models, self.file, self.budget, self.graders = questions, models, file, budget, graders
         self.concurrency = concurrency
         self.tallies: dict[str, Tally] = {}
         self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
         answered = {*file.answers.answered}
-        self._interrupted = self._budget_spent = False
+        self.interrupted = self.budget_spent = False
         self._grading: dict[str, str] = {}  # by the name of a grader, why it cannot work any more
         self._judged: set[str] = set()
         self._problem: BaseException | None = None
@@ -203,11 +185,16 @@ class Run:
         for asked in models:
             self.tallies[asked.name] = Tally(len(self._waiting[asked.name]), asked.samples)
 
+    @property
+    def grading(self) -> str | None:
+        """Why answers could not be graded."""
+        return next(iter(self._grading.values()), None)
+
     def stop(self) -> None:
         """Begin no call any more; those under way are finished."""
-        self._interrupted = True
+        self.interrupted = True
 
-    async def go(self) -> RunOutcome:
+    async def go(self) -> None:
         """Ask, until all is answered, the money is spent, or somebody stops the run.
 
         Raises OSError where the file cannot be written any more: what was under way is finished before, and written
@@ -228,10 +215,6 @@ class Run:
             self.file.tidy()
         if self._problem is not None or self.file.full is not None:
             raise self._problem or self.file.full  # type: ignore[misc]
-        ungraded = sum(row["correct"] is None for row in self.file.answers.answered.values())
-        grading = next(iter(self._grading.values()), None)
-        remarks = tuple(f"{one.name}: {remark}" for one in self.models for remark in one.respondent.remarks)
-        return RunOutcome(self.tallies, self._budget_spent, self._interrupted, grading, ungraded, remarks)
 
     def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[asked.name])
@@ -240,16 +223,16 @@ class Run:
     async def _work(self, asked: Asked, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[asked.name]
         for question, number in waiting:
-            if self._interrupted or self._problem is not None or self.file.full is not None:
+            if self.interrupted or self._problem is not None or self.file.full is not None:
                 return
             try:
-                row = await call(asked, question, self.file, number if self._numbered else None)
+                row = await call(asked, question, self.file, self.budget, number if self._numbered else None)
                 self.file.write(row)  # before anything else can go wrong with what is paid for
             except StoppedError as why:
                 tally.stopped = str(why)
                 return
             except BudgetSpentError:
-                self._budget_spent = True
+                self.budget_spent = True
                 return
             except OSError as problem:
                 self._problem = self._problem or problem
@@ -273,18 +256,17 @@ class Run:
             return
         self._judged.add(row["call"])
         name = f"{row['call']}/judge"
-        bill = Bill(lambda most: self.file.begin(name, row["query"], row["model"], most))
-        try:
-            verdict, problem = await graded(row, question, self.graders, bill)
-        except asyncio.CancelledError:
-            self._keep({**row, "grading_cost": (row.get("grading_cost") or 0.0) + float(bill.spent)}, name)
-            raise
-        finally:
-            await self.purse.settle(bill.reserved, bill.spent)
+        async with self.budget.expense(partial(self.file.begin, name, row["query"], row["model"])) as expense:
+            try:
+                verdict, problem = await graded(row, question, self.graders, expense)
+            except asyncio.CancelledError:
+                self._keep(with_cost(row, expense), name)
+                raise
         if problem is not None:
             self._grading.setdefault(grader, str(problem))
-        if verdict["correct"] is not None or bill.spent:
-            self._keep(verdict, name)
+        if verdict is not None or expense.spent:
+            author = {} if verdict is None else {"correct": verdict, "graded_by": grader}
+            self._keep(with_cost(row, expense) | author, name)
 
     def _keep(self, row: Mapping[str, Any], name: str) -> None:
         try:
@@ -299,7 +281,7 @@ class Run:
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
         for row in rows:
-            if self._interrupted or self._problem is not None:
+            if self.interrupted or self._problem is not None:
                 return
             if row["query"] in questions:
                 await self._grade(row, questions[row["query"]])
@@ -310,13 +292,8 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) -> dict[str, Any]:
+def collected(run: Run) -> dict[str, Any]:
     """The end of a run in JSON values.
-
-    Args:
-        path: of the log.
-        questions: of the run.
-        outcome: how it ended.
 
     Of each model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer), `failed` and `left` (in
     this run), `samples` (answers asked for, to each question), `not_likeliest` (answers that give another choice than
@@ -325,79 +302,66 @@ def collected(path: Path, questions: Sequence[Question], outcome: RunOutcome) ->
     `silent` (models without any answer), `stopped` (why a model is not asked any more), `notes` (remarks, in words),
     and `out`. Where some answers have scores, `scored` says so, and accuracy is the mean score.
     """
-    rows = [*read_answer_file(path).answered.values()]
-    figures = _figures(rows)
-    counts = {name: sum(row["model"] == name for row in rows) for name in outcome.tallies}
-    answered = {(row["query"], row["model"], sample_of(row)) for row in rows}
-    asked = [(name, number) for name, one in outcome.tallies.items() for number in range(1, one.samples + 1)]
-    complete = [q for q in questions if all((q.query, *one) in answered for one in asked)]
-    models = [
+    answered = run.file.answers.answered
+    rows = [*answered.values()]
+    asked = [(name, number) for name, one in run.tallies.items() for number in range(1, one.samples + 1)]
+    models = _models(rows, run.tallies)
+    twisted = [
+        not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
+    ]
+    money = [f"{one.name}: {remark}" for one in run.models for remark in one.respondent.remarks]
+    return {
+        "models": models,
+        "answers": len(rows),
+        "ungraded": sum(row["correct"] is None for row in rows),
+        "without_reference": sum(row["correct"] is None and not row.get("reference") for row in rows),
+        "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
+        "answered_by_all": sum(all((q.query, *one) in answered for one in asked) for q in run.questions),
+        "silent": [one["model"] for one in models if not one["answers"]],
+        "stopped": {name: tally.stopped for name, tally in run.tallies.items() if tally.stopped},
+        "budget_spent": run.budget_spent,
+        "interrupted": run.interrupted,
+        "grading": run.grading,
+        "notes": [*score_remarks(rows), *twisted, *_without_confidence(rows), *money],
+        "out": str(run.file.path),
+    } | ({"scored": True} if score_remarks(rows) else {})
+
+
+def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
+    """What `collected` tells of each model."""
+    import polars as pl
+
+    numbers = ("correct", "logprob", "cost")
+    columns = [
+        {"query": row["query"], "model": row["model"]}
+        | {name: None if row[name] is None else float(row[name]) for name in numbers}
+        for row in rows
+    ]
+    frame = pl.DataFrame(columns, schema_overrides=dict.fromkeys(numbers, pl.Float64))
+    figures = {one["model"]: one for one in summarise(frame)["models"]} if rows else {}
+    unknown = {"answers": 0, "accuracy": None, "separation": None, "cost": None}
+    return [
         {
+            **unknown,
             "model": name,
-            "answers": counts[name],
-            "graded": figures.get(name, {}).get("answers", 0),
-            "accuracy": figures.get(name, {}).get("accuracy"),
-            "separation": figures.get(name, {}).get("separation"),
-            "cost": figures.get(name, {}).get("cost"),
+            **figures.get(name, {}),
+            "graded": sum(row["model"] == name and row["correct"] is not None for row in rows),
             "failed": tally.failed,
             "error": tally.error,
             "left": tally.to_do - tally.done,
             "samples": tally.samples,
             "not_likeliest": sum(row["model"] == name and row.get("likeliest") is not None for row in rows),
         }
-        for name, tally in outcome.tallies.items()
+        for name, tally in tallies.items()
     ]
-    return {
-        "models": models,
-        "answers": len(rows),
-        "ungraded": outcome.ungraded,
-        "without_reference": sum(row["correct"] is None and not row.get("reference") for row in rows),
-        "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
-        "answered_by_all": len(complete),
-        "silent": [row["model"] for row in models if not row["answers"]],
-        "stopped": {name: tally.stopped for name, tally in outcome.tallies.items() if tally.stopped},
-        "budget_spent": outcome.budget_spent,
-        "interrupted": outcome.interrupted,
-        "grading": outcome.grading,
-        "notes": [
-            *score_remarks(rows),
-            *(
-                not_likeliest(one["model"], one["not_likeliest"], one["answers"])
-                for one in models
-                if one["not_likeliest"]
-            ),
-            *filter(None, [_without_confidence(rows)]),
-            *outcome.remarks,
-        ],
-        "out": str(path),
-    } | ({"scored": True} if score_remarks(rows) else {})
 
 
-def _without_confidence(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Which models gave answers without a confidence, in words; None if all have one."""
+def _without_confidence(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which models gave answers without a confidence, in words; nothing if all have one."""
     unread = [row for row in rows if row["logprob"] is None]
-    labels: dict[str, list[float]] = {row["model"]: [] for row in unread}
+    by_model: dict[str, list[Mapping[str, Any]]] = {}
     for row in unread:
-        labels[row["model"]] += [] if row["correct"] is None else [float(row["correct"])]
-    counts = Counter(row["model"] for row in unread)
-    said = no_confidence((model, counts[model], len(right), sum(right)) for model, right in labels.items())
-    return said and f"{said}; the last one: {unread[-1]['error']}"
-
-
-def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """By model, what `summarise` tells of the answers that have a verdict."""
-    import polars as pl
-
-    graded = [row for row in rows if row["correct"] is not None]
-    if not graded:
-        return {}
-    frame = pl.DataFrame(
-        {
-            "query": [row["query"] for row in graded],
-            "model": [row["model"] for row in graded],
-            "correct": [float(row["correct"]) for row in graded],
-            "logprob": [NO_CONFIDENCE if row["logprob"] is None else float(row["logprob"]) for row in graded],
-            "cost": [float(row["cost"]) for row in graded],
-        }
-    )
-    return {row["model"]: row for row in summarise(frame)["models"]}
+        by_model.setdefault(row["model"], []).append(row)
+    labels = {name: [row["correct"] for row in some if row["correct"] is not None] for name, some in by_model.items()}
+    told = no_confidence((name, len(by_model[name]), len(right), sum(right)) for name, right in labels.items())
+    return [f"{told}; the last one: {unread[-1]['error']}"] if told else []

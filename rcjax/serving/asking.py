@@ -13,14 +13,14 @@ from decimal import Decimal
 from typing import Any, cast
 
 from rcjax._base.arguments import instance, what_it_is
-from rcjax._base.tokens import PRICES, Price
+from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax.policy.answers import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.call_log import Call, CascadeWarning
 from rcjax.serving.endpoint import openai
-from rcjax.serving.exchange import Endpoint
 from rcjax.serving.running_checks import prepared, without_schemas
+from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Signal, Votes
 from rcjax.signals.checks import is_check
 from rcjax.signals.records import another_check, contradiction, signal_from_record
@@ -154,6 +154,71 @@ _OWN = ("model", "messages")  # what every request says by itself
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
 _DEAREST = Decimal("1e100")  # as in a policy
+
+
+_BYTES = 4  # of a token, as a rule
+
+_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # of which one may be set
+
+_MERGED = ("extra_body", "extra_headers", "extra_query")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and how one model is asked, and what it costs."""
+
+    client: openai.AsyncOpenAI
+    served: str
+    signal: Signal | None  # None of a model whose answers are not judged
+    options: Mapping[str, Any]
+    price: Price | None  # per million tokens
+    mean: float | None  # cost of a call by a log; None if none is known, which needs a price
+    samples: int = 1  # requests that one question takes, whose answers vote
+
+    @property
+    def routing(self) -> dict[str, Any]:
+        """Options that a second question shares with the first."""
+        return {name: value for name, value in self.options.items() if name.startswith("extra_")}
+
+    def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options of a question that has its own: these go before those of the model, what the signal needs before all.
+
+        >>> from rcjax.signals import MeanLogprob
+        >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
+        >>> endpoint.options_for({"max_completion_tokens": 5, "logprobs": False})
+        {'logprobs': True, 'max_completion_tokens': 5}
+        """
+        if not overrides:
+            return self.options
+        replaced = {other for name, other in _SYNONYMS.items() if name in overrides}
+        options = {name: value for name, value in self.options.items() if name not in replaced} | dict(overrides)
+        for name in _MERGED:
+            if name in overrides and name in self.options:
+                options[name] = {**self.options[name], **overrides[name]}
+        signal_options = self.signal.options if self.signal is not None else {}
+        needed = {name: self.options[name] for name in signal_options if name in self.options}
+        top = max(needed.get("top_logprobs", 0), overrides.get("top_logprobs", 0))
+        return {**options, **needed, **({"top_logprobs": top} if top else {})}
+
+    def account(self, usage: Usage) -> dict[str, Any]:
+        """The tokens and the cost of a call, as its fields.
+
+        What no reply has counted is estimated: by price, a token for four bytes of what was sent and said; and at least
+        the mean of the log, where a reply came. Of votes the mean is of all: those that never came have no part in it.
+        """
+        told = usage.money(self.price, free=getattr(self.client, "tells_cost", False))
+        missing, cost = usage.replies - usage.counted, 0.0 if told is None else float(told)
+        whole = not missing and not usage.waiting
+        estimated = (told is None or not whole) and bool(usage.replies or usage.waiting)
+        if estimated and self.price is not None:
+            sizes = usage.uncounted_read + usage.waiting, usage.uncounted_written
+            read, written = (-(-size // _BYTES) for size in sizes)
+            cost += float(self.price.money(Tokens(read, written)))
+        if estimated and self.mean is not None and (missing or self.price is None):
+            cost = max(cost, self.mean * min(1.0, (usage.replies or self.samples) / self.samples))
+        read, written, cached, stored = usage.tokens if whole and usage.replies else (None, None, 0, 0)
+        counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
+        return {**counts, "cost": cost, "estimated": estimated}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +24,8 @@ from rcjax._base.wording import count
 #: Tokens of the input that came from a cache, and that were put into one; a line tells them where there are some.
 CACHED = ("cached_tokens", "cache_write_tokens")
 
-_OPTIONAL = ("segment", "likeliest", *CACHED, "unread", "asked")
+#: Fields of a call that a line has where they say something, and those that it has not, or otherwise.
+_OPTIONAL, _APART = ("segment", "likeliest", *CACHED, "unread", "asked"), ("text", "confidence", "added", "billed")
 
 VERSION = 1  # of the lines of a call log
 
@@ -155,17 +156,14 @@ class CallLog:
         """Append a call, and what was asked if the log is to hold that; whether a text was too long for a line."""
         instance(call, Call, "call")
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
-        line = json.dumps(row, allow_nan=False)
-        is_cut = len(line) > LONGEST
+        is_cut = len(json.dumps(row, allow_nan=False)) > LONGEST
         if is_cut:
             row = {name: value if name == "asked" else _shortened(value) for name, value in row.items()}
-            line = json.dumps(row, allow_nan=False)
         if messages is not None:
             prompt = json.dumps(messages, default=str)
             row["prompt_digest"] = hashlib.sha256(prompt.encode()).hexdigest()[:_DIGITS]
             row |= {"prompt": prompt} if self.prompts else {}
-            line = json.dumps(row, allow_nan=False)
-        self._lines.append(line.encode() + b"\n")
+        self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
         return is_cut
 
     def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
@@ -201,30 +199,10 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """A call as a line of a log, all but its text, as JSON values."""
-    row = {
-        "call_log": VERSION,
-        "query": call.query,
-        "segment": call.segment,
-        "model": call.model,
-        "logprob": "-inf" if call.logprob == -math.inf else call.logprob,  # which JSON has no number for
-        "answer": call.answer,
-        "likeliest": call.likeliest,
-        "cost": call.cost,
-        "input_tokens": call.input_tokens,
-        "output_tokens": call.output_tokens,
-        **{name: getattr(call, name) for name in CACHED},
-        "estimated": call.estimated,
-        "calibrated": call.confidence,
-        "shadow": call.shadow,
-        "error": call.error,
-        "unread": call.unread,
-        "served": call.served,
-        "attempts": call.attempts,
-        "asked": call.asked,
-        "seconds": round(call.seconds, 6),
-        "time": call.time,
-        **({} if call.billed is None else asdict(call.billed)),
-    }
+    row = {"call_log": VERSION} | {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _APART}
+    row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # which JSON has no number for
+    row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
+    row |= {} if call.billed is None else asdict(call.billed)
     return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}
 
 

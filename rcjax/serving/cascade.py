@@ -25,13 +25,12 @@ from rcjax._base.hashing import draw_lot
 from rcjax._base.json_checks import number
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
+from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
 from rcjax.serving.asking import Asking, Comparing, checked_options, known_endpoints
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
-from rcjax.serving.caller import Caller, Observe
 from rcjax.serving.completions import Deliver, Failure
 from rcjax.serving.endpoint import openai
-from rcjax.serving.exchange import Exchange, Prompt
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
 
@@ -96,56 +95,43 @@ class Result:
         return visible(f"query {self.query}: {what}: {listed}") if failed else ""
 
 
-_PAIRS = "questions must be pairs of an id and messages"
-
-
 def check_question(query: Any, messages: Any, of: str = "") -> None:
-    """Refuse an id and messages that can be none; `of` says which question of several it is."""
-    if isinstance(query, bool) or not isinstance(query, Integral | str | None):
-        raise TypeError(f"query{of} must be a whole number or a text that names it, not {what_it_is(query)}")
-    if isinstance(query, str) and not query.strip():
-        raise ValueError(f"query{of} must be a text that is not empty, or a whole number")
-    wanted = f"messages{of} must be a text, or a list of messages as the API has them"
-    if isinstance(messages, str):
-        return
-    if isinstance(messages, bytes | bytearray) or not isinstance(messages, Sequence):
-        raise TypeError(f"{wanted}, not {what_it_is(messages)}")
-    if not messages:
-        raise ValueError(f"{wanted}, not an empty one")
-    for message in messages:
-        if not isinstance(message, Mapping):
-            raise TypeError(
-                f"{wanted}, such as {{'role': 'user', 'content': '…'}}: one of them is {what_it_is(message)}"
-            )
+    """Refuse an id and messages that can be none with a TypeError; `of` says which question of several it is."""
+    named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
+    if isinstance(query, bool) or not named:
+        raise TypeError(f"query{of} must be a whole number, or a text that is not empty, not {what_it_is(query)}")
+    listed = isinstance(messages, Sequence) and messages and all(isinstance(one, Mapping) for one in messages)
+    if not isinstance(messages, str) and not listed:
+        wanted = f"messages{of} must be a text, or a list of messages as the API has them, with one at least"
+        raise TypeError(f"{wanted}, such as {{'role': 'user', 'content': '…'}}, not {what_it_is(messages)}")
 
 
 async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]]:
     """The questions of any iterable, as they are needed; those of a list are checked before the first costs money.
 
-    Raises TypeError or ValueError for what is no pair of an id and messages.
+    Raises TypeError for what is no pair of an id and messages.
     """
     if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable | AsyncIterable):
-        advice = ": give .items() of it" if isinstance(questions, Mapping) else ""
-        raise TypeError(f"{_PAIRS}, not {what_it_is(questions)}{advice}")
-    if isinstance(questions, AsyncIterable):
-        index = 0
-        async for question in questions:
-            yield _pair(question, index)
-            index += 1
-        return
+        raise TypeError(f"questions must be pairs of an id and messages, not {what_it_is(questions)}")
     if isinstance(questions, Sequence):
         for index, question in enumerate(questions):
             _pair(question, index)
-    for index, question in enumerate(questions):
-        yield _pair(question, index)
+    index = 0
+    if isinstance(questions, AsyncIterable):
+        async for question in questions:
+            yield _pair(question, index)
+            index += 1
+    else:
+        for index, question in enumerate(questions):
+            yield _pair(question, index)
 
 
 def _pair(question: Any, index: int) -> tuple[int | str, Messages]:
     """(the id, the messages) of a question, which is at this place, from 0."""
-    if not isinstance(question, tuple | list) or len(question) != 2:
-        raise TypeError(f"{_PAIRS}: question {index + 1} is {what_it_is(question)}")
-    if question[0] is None:
-        raise TypeError(f"{_PAIRS}: question {index + 1} has no id")
+    if not isinstance(question, tuple | list) or len(question) != 2 or question[0] is None:
+        raise TypeError(
+            f"questions must be pairs of an id and messages: question {index + 1} is {what_it_is(question)}"
+        )
     check_question(*question, of=f" of question {index + 1}")
     return question[0], question[1]
 
@@ -284,7 +270,7 @@ class Cascade:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
         A query that no model answers has the status "failed", and ends nothing. Shadow calls are finished too.
-        Raises TypeError or ValueError for what is no such pair: of a list before any model is asked.
+        Raises TypeError for what is no such pair: of a list before any model is asked.
         """
         pairs = [pair async for pair in self._stream(questions)]
         return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
@@ -331,10 +317,8 @@ class Cascade:
                     done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         yield task.result()
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield task.result()
+            for task in asyncio.as_completed(pending):
+                yield await task
         finally:
             for task in pending:
                 task.cancel()

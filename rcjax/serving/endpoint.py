@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, contextmanager
 from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
@@ -14,10 +23,12 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import (
+    Assembly,
     CallError,
     Failure,
     Usage,
     error_word,
+    read_chunks,
     read_completion,
     read_wait,
 )
@@ -99,7 +110,13 @@ class DirectClient(openai.AsyncOpenAI):
 
 
 def direct_client(
-    *, base_url: str | None, key: str, timeout: float, query: Mapping[str, object] | None = None
+    *,
+    base_url: str | None,
+    key: str,
+    timeout: float,
+    query: Mapping[str, object] | None = None,
+    connect: float | None = None,
+    retries: int = 2,
 ) -> DirectClient:
     """A direct client, by aiohttp where that is installed, which takes half the time of HTTPX.
 
@@ -111,8 +128,14 @@ def direct_client(
         key: that is sent.
         timeout: seconds for a reply; of one that streams, for each piece.
         query: of all requests.
+        connect: seconds until a connection is made; by default as for a reply.
+        retries: how often a request is sent again.
     """
-    settings: Any = {"limits": HTTP.Limits(max_connections=_MOST_CONNECTIONS), "follow_redirects": False}
+    settings: Any = {
+        "verify": certificates(),
+        "limits": HTTP.Limits(max_connections=_MOST_CONNECTIONS),
+        "follow_redirects": False,
+    }
     settings |= {"event_hooks": {"response": [_limit]}}
     try:
         http: Any = openai.DefaultAioHttpClient(**settings)
@@ -123,7 +146,9 @@ def direct_client(
         http = openai.DefaultAsyncHttpxClient(**settings)
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     plain = {"accept-encoding": "identity"}
-    arguments: Any = {"timeout": timeout, "http_client": http, "default_headers": plain, "default_query": query}
+    limit = timeout if connect is None else openai.Timeout(timeout, connect=connect)
+    arguments: Any = {"timeout": limit, "http_client": http, "default_headers": plain, "default_query": query}
+    arguments |= {"max_retries": retries}
     return DirectClient(api_key=key, base_url=base_url, **arguments)
 
 
@@ -270,6 +295,47 @@ async def stream_lines(
         problem = _problem(error, usage, connected=usage.attempts > 0)
     if problem is not None:
         raise problem
+
+
+async def stream(
+    client: openai.AsyncOpenAI,
+    model: str,
+    messages: Sequence[Any],
+    options: Mapping[str, Any],
+    usage: Usage,
+    hand_on: Callable[[Mapping[str, Any]], Awaitable[None]],
+) -> Mapping[str, Any]:
+    """As `complete`, of a completion whose chunks are handed on as they come; what came before it breaks off is paid.
+
+    Args:
+        client: of the endpoint.
+        model: its name there.
+        messages: the conversation.
+        options: of the request.
+        usage: what is used is added to it.
+        hand_on: takes each chunk.
+    """
+    sent, before = request_bytes(messages, options), usage.attempts
+    options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
+    whole, timed_out = Assembly(), True
+    usage.waiting += sent
+    try:
+        async with (
+            aclosing(stream_lines(client, model, messages, options, usage)) as lines,
+            aclosing(whole.watch(lines)) as watched,
+            aclosing(read_chunks(watched)) as chunks,
+        ):
+            async for chunk in chunks:
+                whole.add(chunk)
+                await hand_on(chunk)
+    except CallError as problem:
+        timed_out = str(problem) == TIMED_OUT
+        raise
+    finally:
+        tries = max(usage.attempts - before, 1)
+        usage.waiting += sent * (tries - 1) if timed_out and not whole.arrived else -sent
+        completion = whole.completion(usage, sent)
+    return completion
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:

@@ -85,7 +85,8 @@ def _command_version(check: Check) -> str:
     words = shlex.split(check.rest)
     program = shutil.which(words[0])
     if program is None:
-        raise ValueError(f"{check.name}: {_why_none(check, words[0])}")
+        what = f"{check.name}: there is no program {words[0]} that can be run"
+        raise ValueError(f"{what}: looked for in {os.getcwd()} and where the system looks; quote a path with spaces")
     paths = [Path(word) for word in words if os.sep in word or word != words[0]]
     files = [path for path in paths if path.is_file()] or [Path(program)]
     digest = hashlib.sha256()
@@ -96,16 +97,6 @@ def _command_version(check: Check) -> str:
         except OSError as error:
             raise ValueError(f"{check.name}: {path}: {error.strerror or error}") from None
     return digest.hexdigest()[:16]
-
-
-def _why_none(check: Check, word: str) -> str:
-    if Path(check.rest).is_file() and check.rest != word:
-        return f"put a path with spaces into quotes, command:{shlex.quote(check.rest)}"
-    if Path(word).is_dir():
-        return f"{word} is a folder: give a program"
-    if Path(word).is_file():
-        return f"{word} cannot be executed: chmod +x {shlex.quote(word)}, or name the program that runs it"
-    return f"there is no program {word} (the working folder is {os.getcwd()})"
 
 
 class Checks:

@@ -64,8 +64,6 @@ class Usage:
     """Bytes of what was sent and may be charged though no reply came: what is under way, or timed out."""
     reported: list[tuple[Tokens, Mapping[str, Any]]] = field(default_factory=list)
     """What each reply told: its tokens, and all by the names of OpenAI."""
-    odd: str | None = None
-    """What does not add up in what replies told, in words."""
 
     @property
     def counted(self) -> int:
@@ -92,13 +90,11 @@ class Usage:
             self.uncounted_written += said
         else:
             self.reported.append((tokens, _by_openai(usage)))
-            self.odd = self.odd or contradiction(usage)
 
     def join(self, other: Usage) -> None:
         """Add what other requests of the call have used."""
         for name in ("attempts", "replies", "uncounted_read", "uncounted_written", "waiting"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.odd = self.odd or other.odd
         self.reported += other.reported
 
     def money(self, price: Price | None, *, free: bool = False) -> Decimal | None:
@@ -119,14 +115,13 @@ class Usage:
 
     def remarks(self, price: Price | None) -> list[str]:
         """What a person should know of how its money was reckoned, in words; nothing as a rule."""
-        said = [f"its usage does not add up: {self.odd}: the larger counts"] if self.odd else []
         if any(_bill(told, free=False) is not None for _, told in self.reported):
-            return [*said, "its server tells what calls cost, which counts in place of prices"]
+            return ["its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
-        if (tokens.cached and cached is None) or (tokens.stored and stored is None):
-            missing = "cached_input" if tokens.cached and cached is None else "cache_write"
-            said.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
-        return said
+        lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
+        missing = next((name for lacks, name in lacking if lacks), None)
+        what = "a cache serves its input, which is charged in full: no price"
+        return [] if missing is None else [f"{what} {missing} is known"]
 
 
 def _bill(told: Mapping[str, Any], free: bool) -> Decimal | None:
@@ -175,22 +170,6 @@ def told_tokens(usage: Any) -> Tokens | None:
     written = max(written, total - read, written + reasoning if reasoning > written else 0)
     cached = min(cached, read)
     return Tokens(read, written, cached, min(stored, read - cached))
-
-
-def contradiction(usage: Any) -> str | None:
-    """What does not add up in the usage of a reply, in words; None if all does.
-
-    >>> contradiction({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 7})
-    '20 tokens of input and 3 of output are more than 7 in total'
-    """
-    told = usage if isinstance(usage, Mapping) else {}
-    read, written = (_first(told, names) or 0 for names in _TOKENS)
-    total, within = _first(told, ("total_tokens",)), _first(told, _CACHED) or 0
-    if within > read:
-        return f"{within:,} tokens of input came from a cache, and there are {read:,}"
-    if total and total < read + written:
-        return f"{read:,} tokens of input and {written:,} of output are more than {total:,} in total"
-    return None
 
 
 def _first(told: Mapping[str, Any], names: Sequence[str]) -> int | None:

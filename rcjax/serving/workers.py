@@ -280,20 +280,14 @@ def _function(target: str) -> tuple[Callable[[dict[str, Any]], Any], str | None]
     name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(name)
-        function = getattr(module, attribute)
     except ModuleNotFoundError as error:
-        lacking = error.name or name
-        named = name == lacking or name.startswith(f"{lacking}.")
-        why = f"there is no module {lacking}" if named else f"the module {name} needs {lacking}, which is not installed"
-        raise _RefusedError(f"{why}: it is looked for in the working folder, and where Python looks") from None
-    except AttributeError:
-        if name not in sys.modules:
-            raise _RefusedError(f"the module {name} fails as it is imported: AttributeError") from None
-        raise _RefusedError(f"the module {name} has no {attribute}") from None
+        what = f"there is no module {error.name}"
+        raise _RefusedError(f"{what}: it is looked for in the working folder, and where Python looks") from None
     except BaseException as error:  # the user's own module
         raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
+    function = getattr(module, attribute, None)
     if not callable(function):
-        raise _RefusedError(f"{attribute} is no function: give one of a dictionary, with the question and the reply")
+        raise _RefusedError(f"the module {name} has no function {attribute}: give one of a dictionary")
     path = getattr(module, "__file__", None)
     return function, None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 

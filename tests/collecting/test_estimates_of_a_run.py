@@ -2,17 +2,13 @@
 
 import json
 import time
-from decimal import Decimal
-from types import SimpleNamespace
 
 import pytest
 from chat_server import completion
 from collecting_runs import collect, lines
 from models_of_a_test import Models, lot, money, questions
 
-import rcjax.collecting.calls
 from rcjax.cli.collect_run import how_far
-from rcjax.collecting.calls import Forecast
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -72,7 +68,7 @@ def test_a_few_answers_tell_what_the_others_cost(place, seen):
     assert before(unseen)[1] < 0.35 * came
 
 
-def test_twenty_answers_tell_what_a_run_costs_within_a_third(place, monkeypatch):
+def test_twenty_answers_tell_what_a_run_costs_within_a_third(place):
     behave, rows = Short(), of_text(80)
     how = ("--signal", "length", "--json")
     unseen, _ = collect(place, behave, *how, "--dry-run", rows=rows, names=("small", "large"))
@@ -83,13 +79,6 @@ def test_twenty_answers_tell_what_a_run_costs_within_a_third(place, monkeypatch)
     came = float(document["spent"]) - spent
     assert likely == pytest.approx(came, rel=1 / 3)
     assert before(unseen)[1] > 3 * came
-    run = SimpleNamespace(
-        tallies={"small": Tally(to_do=80, done=20)}, file=SimpleNamespace(answers=None), purse=SimpleNamespace(spent=1)
-    )
-    monkeypatch.setattr(rcjax.collecting.calls, "estimate", lambda *_: SimpleNamespace(likely_cost=0.5))
-    forecast = Forecast([None], [], None)
-    assert forecast.whole(None, [19], Decimal(1)) is None
-    assert "about $1.50 in all" in how_far(run, time.monotonic(), forecast)
 
 
 def test_judges_are_counted_before_and_after_there_are_some(place):

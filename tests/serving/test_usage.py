@@ -47,7 +47,6 @@ def test_one_reader_of_usage(told, tokens):
     usage = Usage()
     usage.add(told)
     assert usage.tokens == Tokens(*tokens)
-    assert usage.odd is None
     assert [used(told).get(f"{name}_tokens", 0) for name in ("input", "output", "cached", "cache_write")] == [*tokens]
     price = Price(1.0, 10.0, 0.1, 2.0)
     read, written, cached, stored = tokens
@@ -57,10 +56,7 @@ def test_one_reader_of_usage(told, tokens):
     assert float(usage.money(Price(1.0, 10.0))) == pytest.approx((read + 10 * written) / 1e6)
 
 
-def test_what_does_not_add_up_or_has_no_price_is_said():
-    usage = Usage()
-    usage.add({"prompt_tokens": 20, "completion_tokens": 30, "total_tokens": 7})
-    assert (usage.tokens[:2], len(usage.remarks(Price(1, 1)))) == ((20, 30), 1)
+def test_a_cache_without_a_price_is_told():
     usage = Usage()
     usage.add({"prompt_tokens": 20, "completion_tokens": 30, DETAILS[0]: {"cached_tokens": 5}})
     assert "no price cached_input is known" in usage.remarks(Price(1, 1))[0]

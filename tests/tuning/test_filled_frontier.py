@@ -8,7 +8,8 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning.judging import charges, judge_log, judging_of
+from rcjax.tuning.choices import judge_log
+from rcjax.tuning.label_weights import charges, judging_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,7 +9,8 @@ import pytest
 from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
-from rcjax.tuning.pairs import Blend, CandidateRows, Judging, candidates
+from rcjax.tuning.judging import Blend, Judging
+from rcjax.tuning.label_candidates import CandidateRows, candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -1,0 +1,132 @@
+"""How a log says that its policies be judged: the weights of its labels, what answers cost, and what may be parted.
+
+How much of a label and of what is expected of it is right differs from log to log: a and b (`judging`) are the weights
+with which what one part of the queries says of a pair, at all thresholds, comes nearest to what the labels of another
+part count (cross-fitting, least squares). They are drawn to three eighths each, which does well on most logs, with the
+weight of 300 labels.
+"""
+
+import jax
+import numpy as np
+
+from rcjax._core.batching import fill_up
+from rcjax._core.compilation import compiled
+from rcjax.logs.log import Log
+from rcjax.model.calibrated import calibrate_log
+from rcjax.model.calibration import Transform
+from rcjax.model.pairs import pairs
+from rcjax.tuning.judging import USUAL, Blend, Judging, centred
+from rcjax.tuning.label_candidates import CandidateRows
+from rcjax.tuning.resampling import deal_folds
+
+_FOLDS = 5
+
+_CUTS = 16  # thresholds of each model at which what is expected is held against what is counted
+
+_PRIOR = 300  # labels that the usual weights are worth
+
+_MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count for nearly all in any case
+
+_FEW = 4  # answers of one confidence that are no reason to part any: in a small log they come by chance
+
+_informed = compiled(CandidateRows.of, runs="long")
+
+
+def judging_of(log: Log, transform: Transform, refusal: jax.Array | None = None) -> Judging:
+    """How policies are judged on a log.
+
+    Args:
+        log: the log.
+        transform: that of the raw confidence.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
+    """
+    return Judging(estimate_blend(log, transform), refusal)
+
+
+def charges(log: Log) -> np.ndarray:
+    """(n, k) money of each answer, its own; of an answer that there is not, the mean of its model.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(50, seed=0)
+    >>> bool((charges(log) == np.asarray(log.query_cost)).all())
+    True
+    """
+    return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
+
+
+def estimate_blend(log: Log, transform: Transform) -> Blend:
+    """The weights with which what some queries say of a pair comes nearest to what the labels of others count.
+
+    Args:
+        log: the log, of whose labelled answers at most 5,000 queries are looked at.
+        transform: that of the raw confidence.
+
+    The usual ones for one model, or fewer queries than folds.
+
+    >>> import rcjax
+    >>> blend = estimate_blend(rcjax.sample_log(300, seed=0), "choice")
+    >>> 0 <= blend.calibrated <= 1, 0 <= blend.crossed <= 1, 0 <= blend.label <= 1
+    (True, True, True)
+    """
+    labelled = log.labelled & np.asarray(log.answered)
+    if not labelled.any(1).all():  # what nobody answered plays no part, in the deal of folds either
+        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
+    if log.n_queries > _MOST_QUERIES:
+        log = log.take(slice(_MOST_QUERIES))
+        labelled = labelled[:_MOST_QUERIES]
+    if len(log.models) < 2 or labelled.all(1).sum() < 2 * _FOLDS:
+        return USUAL
+    fold = deal_folds(np.asarray(labelled.all(1)), _FOLDS, seed=0)
+    sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(_FOLDS)]
+    square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
+    usual = np.array([USUAL.calibrated, USUAL.crossed])
+    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * usual)
+    return Blend(float(calibrated), float(crossed))
+
+
+def _normal_equations(
+    log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """((2, 2), (2,)) of the least squares for the queries `out` (n,), by what the others say; over pairs and cuts."""
+    logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
+    train = labelled & ~out[:, None]
+    rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
+    known = _informed(calibrate_log(*rows, transform=transform)[0], rows)
+    confidence, crossed = np.asarray(known.confidence, float), np.asarray(known.crossed, float)
+    square, product = np.zeros((2, 2)), np.zeros(2)
+    for pair, (i, j) in enumerate(pairs(len(log.models))):
+        trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and left_out.any()):
+            continue
+        cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        first = centred(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        by_itself = centred(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
+        by_first = centred(crossed[pair, : len(out)], right[:, j], trained) - right[:, j] - first
+        gain = right[:, j] - right[:, i]
+        deferred = logprob[:, i, None] <= cuts
+        predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
+        counted = gain[left_out] @ deferred[left_out] / left_out.sum()
+        square += predicted[:2] @ predicted[:2].T
+        product += predicted[:2] @ (counted - predicted[2])
+    return square, product
+
+
+def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """(2,) the x ≥ 0 of sum at most 1 with the least x'Sx − 2x'p.
+
+    >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
+    ([0.2, 0.3], [1.0, 0.0])
+    """
+    along = square[0, 0] + square[1, 1] - 2 * square[0, 1]
+    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], along), 0, 1)
+    tries = [np.zeros(2), np.array([share, 1 - share])]
+    tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
+    if np.linalg.matrix_rank(square) == 2:
+        tries.append(np.linalg.solve(square, product))
+    inside = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
+    return min(inside, key=lambda x: float(x @ square @ x - 2 * x @ product))
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0
