@@ -32,7 +32,7 @@ from benchmarks.agreement import read_whole
 from benchmarks.methods import BILL, ERROR, LABELS_BILL, LABELS_ERROR, plain_pairs, policy_for
 from benchmarks.paper.inputs import pooled, resplit
 from benchmarks.report import collected, machine, markdown, with_error
-from rcjax.tuning.bills import by_bill
+from rcjax.tuning.tune import by_bill
 
 FOLDER, PUBLIC, SAMPLED = GROUPS = ("data", "public", "sampled")
 DRAWS, FRESH, FRESH_SEED = 3, 10_000, 99

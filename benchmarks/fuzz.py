@@ -29,14 +29,13 @@ from types import FunctionType
 from typing import Any
 
 from benchmarks import record
+from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, CallError, read_chunks, read_completion, read_reply
-from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat_request import ChatRequest, read_request
-from rcjax.serving.gateway.responder import encoded
+from rcjax.serving.gateway.catalog import Refusals
+from rcjax.serving.gateway.chat import chunks_of, encoded, sent_choice, sent_choices, whole_completion
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
 from rcjax.serving.gateway.responses import read_response_request
-from rcjax.serving.gateway.sent_completions import Trace, chunks_of, sent_choice, sent_choices, whole_completion
-from rcjax.serving.gateway.settings import Refusals
 from rcjax.serving.models_file import digest_of_others, recorded_options
 from rcjax.serving.usage import Usage, sum_usages, text_bytes
 from rcjax.signals import Choice, MeanLogprob, SignalError, Stated
@@ -98,7 +97,7 @@ def _expect(condition: bool) -> None:
 
 def request(body: bytes) -> None:
     """Read a request, and make of it what models are asked, what is logged, and what a client is told."""
-    _ask(body, read_request)
+    _ask(body, lambda text: chat_request(read_object(text)))
 
 
 def response(body: bytes) -> None:
@@ -123,13 +122,12 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
         json.dumps({"messages": read.messages, **options}, allow_nan=False).encode()
         json.dumps([recorded_options(options), digest_of_others(options)], allow_nan=False)
     text_bytes(read.messages)
-    sent_choices(read, Refusals(), _WHOLE, "A", judged=True)
+    sent_choices(read, Refusals(), _result(_WHOLE, "A"), judged=True)
 
 
 _SIGNALS = (Choice(("A", "B")), Stated(), MeanLogprob())
 _ASKED = [
-    read_request(json.dumps({"model": "m", "messages": [{}], **more}).encode())
-    for more in ({}, {"logprobs": True, "top_logprobs": 2})
+    chat_request({"model": "m", "messages": [{}], **more}) for more in ({}, {"logprobs": True, "top_logprobs": 2})
 ]
 
 
@@ -186,11 +184,11 @@ def _sent(completion: Any, usage: Usage) -> None:
         text = None
     if not all(isinstance(choice, dict) for choice in completion["choices"]):
         return
-    trace = Trace("q", "answered", "large")
     for asked in _ASKED:
         for judged in (False, True):
-            choices = sent_choices(asked, Refusals(), completion, text, judged=judged)
-            whole = whole_completion(trace, completion, choices, sum_usages([usage]))
+            result = _result(completion, text, sum_usages([usage]))
+            choices = sent_choices(asked, Refusals(), result, judged=judged)
+            whole = whole_completion({"query": "q", "model": "large"}, result, choices)
             try:
                 _strict(encoded(whole))
                 translated = ResponseAssembly({})
@@ -201,6 +199,10 @@ def _sent(completion: Any, usage: Usage) -> None:
                     _strict(encoded(event))
             except ApiError as problem:
                 _expect(problem.status == 502)
+
+
+def _result(completion: Any, text: str | None, usage: Any = None) -> Result:
+    return Result("q", "answered", text, text, "large", None, 0.0, (), completion, usage)
 
 
 def _strict(text: bytes) -> None:

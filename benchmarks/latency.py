@@ -29,8 +29,8 @@ from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
 from rcjax.policy.record import recorded_waiting
 from rcjax.policy.targets import SecondsLimit
-from rcjax.tuning.bills import count_waiting
-from rcjax.tuning.seconds_limit import SecondsFilter
+from rcjax.tuning.select import SecondsFilter
+from rcjax.tuning.tune import count_waiting
 
 TUNED_ON = 300
 PRICES = (1e-4, 1e-3)  # dollars a second

@@ -22,7 +22,7 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
-from rcjax.frontier.prices import lam_range
+from rcjax.frontier.points import lam_range
 from rcjax.solving import quadrature
 from rcjax.solving.objective import build_tables, evaluate
 

@@ -22,9 +22,9 @@ from rcjax import (
 )
 from rcjax.diagnostics.diagnosis import diagnose as diagnose
 from rcjax.diagnostics.policy_check import check_policy as check_policy
-from rcjax.frontier.choosing import InfeasibleError as InfeasibleError
+from rcjax.frontier.files import load_frontier as load_frontier
 from rcjax.frontier.frontier import Frontier as Frontier
-from rcjax.frontier.frontier_files import load_frontier as load_frontier
+from rcjax.frontier.hull import InfeasibleError as InfeasibleError
 from rcjax.logs.errors import LogError as LogError
 from rcjax.logs.log import Log as Log
 from rcjax.logs.reading import read_log as read_log

@@ -26,9 +26,9 @@ import uvicorn
 from chat_server import KEY, Server, served
 
 from rcjax.policy import Calibration, Policy, Rule
+from rcjax.serving.gateway.catalog import Logging, RequestLimits, Settings
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import build_app
-from rcjax.serving.gateway.settings import Logging, RequestLimits, Settings
 
 MODELS = ("small", "middle", "large")
 PRICES = {"small": (0.1, 0.4), "middle": (0.5, 1.5), "large": (3, 15)}  # per million tokens

@@ -9,8 +9,7 @@ from statsmodels.tools.tools import add_constant
 
 import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
 

@@ -115,7 +115,8 @@ def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, 
     return arrays if missing <= 0 else tuple(filled(np.asarray(array)) for array in arrays)
 
 
-Item, Found = TypeVar("Item"), TypeVar("Found")
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 def cores() -> int:

@@ -19,9 +19,8 @@ from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.posterior import Posterior
-from rcjax.frontier.bands import Bands, check_level
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
+from rcjax.frontier.points import Bands, ErrorAndCost, ErrorCostAbstention, Outcomes, check_level
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal

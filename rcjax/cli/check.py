@@ -56,7 +56,7 @@ def check(
     with reported(as_json=json_, status=2):
         from rcjax.cli.check_tables import show_check
         from rcjax.cli.console import Steps
-        from rcjax.replaying.beside_reference import tell_beside
+        from rcjax.replaying.figures import tell_beside
 
         start_jax()
         import rcjax

@@ -38,8 +38,8 @@ def evaluate(
         from rcjax.cli.replay_tables import plain_replay, predicted, show_replay
 
         start_jax()
-        from rcjax.replaying.beside_reference import beside_reference
-        from rcjax.tuning.overlap import overlap
+        from rcjax.replaying.figures import beside_reference
+        from rcjax.tuning.certify import overlap
 
         reading.require_plausible()
         steps = Steps(2)

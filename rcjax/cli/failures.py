@@ -121,7 +121,7 @@ def _is_infeasible(problem: ValueError) -> bool:
     # Where its module is not there it was not raised, and JAX need not be imported to find out.
     if "rcjax.frontier.frontier" not in sys.modules:
         return False
-    from rcjax.frontier.choosing import InfeasibleError
+    from rcjax.frontier.hull import InfeasibleError
 
     return isinstance(problem, InfeasibleError)
 

@@ -100,7 +100,7 @@ def load_tuned(path: Path, read: Callable[[Any], T] = _policy_of) -> T:
 
 def policy_or_frontier_of(data: Any) -> AnyPolicy | Frontier:
     """What `rcjax tune` wrote with --out or --frontier, from its JSON form."""
-    from rcjax.frontier.frontier_files import frontier_from_json
+    from rcjax.frontier.files import frontier_from_json
 
     is_frontier = isinstance(data, dict) and data.get("format") == "rcjax-frontier"
     return frontier_from_json(data) if is_frontier else _policy_of(data)

@@ -41,9 +41,8 @@ def plain_replay(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     Of a frontier, figures are lists with a value for each point. Of a ladder that follows its bill, `followed` is what
     following it does with these queries, in their order.
     """
-    from rcjax.replaying.curves import error_interval
-    from rcjax.replaying.following import follow
-    from rcjax.replaying.replay import replay as replay_
+    from rcjax.replaying.figures import error_interval
+    from rcjax.replaying.replay import follow, replay as replay_
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")

@@ -18,9 +18,8 @@ from rcjax.cli.plausible import Really, require_plausible_models
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
-    from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
+    from rcjax.serving.gateway.catalog import Access, Catalog, ServedPolicy, Settings
     from rcjax.serving.gateway.processes import Address
-    from rcjax.serving.gateway.settings import Access, Settings
 
 
 def serve(
@@ -104,13 +103,13 @@ def serve(
         files = _policies(policy, policies or [], passing)
         if models is None:
             raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
-        _require_key(host, key_env, open_)
         about_log = {"--shadow": shadow > 0, "--log-prompts": log_prompts}
         _require_partner("--log calls.jsonl", log, about_log)
         _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
         require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
+        _require_key(host, key_env, open_)
+        from rcjax.serving.gateway.catalog import Logging, Refusals, RequestLimits, Settings
         from rcjax.serving.gateway.processes import Address, serve as run
-        from rcjax.serving.gateway.settings import Logging, Refusals, RequestLimits, Settings
 
         named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items() if path]
         require_distinct([("--log", log)], [*named, ("--models", models)])
@@ -151,13 +150,13 @@ def _require_file(path: Path, advice: str) -> None:
         raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
-def _announce(settings: Settings, as_json: bool, address: Address, lineup: Lineup) -> None:
+def _announce(settings: Settings, as_json: bool, address: Address, catalog: Catalog) -> None:
     """Say that the service takes connections, and where shadow queries cannot be asked of a policy's reference."""
     from rcjax.policy.counted import recorded_reference
 
-    for name, served in lineup.policies.items():
+    for name, served in catalog.policies.items():
         reference = recorded_reference(served.policy.provenance)
-        if settings.shadow and reference is not None and reference.model not in lineup.models:
+        if settings.shadow and reference is not None and reference.model not in catalog.models:
             what = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{what}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if as_json:
@@ -168,11 +167,11 @@ def _announce(settings: Settings, as_json: bool, address: Address, lineup: Lineu
                 "passing": served.passing,
                 "shadow": list(served.shadowed),
             }
-            for name, served in lineup.policies.items()
+            for name, served in catalog.policies.items()
         }
-        print_json({"url": address.url, "policies": policies, "models": list(lineup.models)})
+        print_json({"url": address.url, "policies": policies, "models": list(catalog.models)})
     else:
-        _show(address.url, lineup.policies, settings.shadow)
+        _show(address.url, catalog.policies, settings.shadow)
 
 
 @shown
@@ -187,7 +186,7 @@ def _show(url: str, policies: Mapping[str, ServedPolicy], shadow: float) -> None
 
 def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
     """Refuse an address that others reach without a key, unless that is said aloud."""
-    from rcjax.serving.gateway.settings import is_local
+    from rcjax.serving.gateway.catalog import is_local
 
     if not host.strip():
         raise typer.BadParameter("is empty: give an address, such as 127.0.0.1", param_hint="--host")
@@ -203,7 +202,7 @@ def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
 
 def _access(host: str, names: Sequence[str], origins: Sequence[str], *, has_key: bool) -> Access:
     """From where it may be called: without a key, not by web pages, and on this machine by its own names alone."""
-    from rcjax.serving.gateway.settings import Access, is_local
+    from rcjax.serving.gateway.catalog import Access, is_local
 
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):

@@ -96,7 +96,7 @@ def _tune(
     as_json: bool,
 ) -> None:
     """Tune, write the policy and the frontier, and show; then raise what went wrong: a target, or a file."""
-    from rcjax.frontier.choosing import InfeasibleError
+    from rcjax.frontier.hull import InfeasibleError
     from rcjax.tuning.searches import searched_by
     from rcjax.tuning.tune import tune_in_stages
 

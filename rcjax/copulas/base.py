@@ -167,7 +167,7 @@ class Copula:
     # The same with both u and 1 − u at hand, for what is written in terms of another copula (`rotation`). Closed
     # forms keep the digits that 1 − u loses (`closed`); a family that is only a cdf does without them.
 
-    def prepared(self, u: Unit) -> Any:
+    def prepared(self, u: Unit) -> Unit:
         """u with whatever else the formulas take from it that no free parameter changes; u itself, for most families.
 
         A likelihood calls it once, and then evaluates many members of the family at what it gives.
@@ -198,8 +198,6 @@ class Copula:
     def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
         """function(copula, *scalars) at every point of the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
-        points = [open_unit(value) for value in arguments]
-        check_shapes(self, *points)
 
         def single(*values: jax.Array) -> jax.Array:
             copula = jax.tree.unflatten(structure, values[len(arguments) :])
@@ -229,19 +227,6 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
     """
     u, v = jnp.asarray(u), jnp.asarray(v)
     return (u < 0) | (u > 1) | (v < 0) | (v > 1)
-
-
-def check_shapes(copula: Copula, *arguments: Any) -> None:
-    """ValueError unless arguments and parameters broadcast."""
-    shapes = [jnp.shape(leaf) for leaf in (*arguments, *jax.tree.leaves(copula))]
-    try:
-        np.broadcast_shapes(*shapes)
-    except ValueError:
-        points, leaves = shapes[: len(arguments)], shapes[len(arguments) :]
-        raise ValueError(
-            f"{type(copula).__name__}: arguments of shapes {points} and parameters of shapes {leaves} do not "
-            "broadcast; for every copula at every point, jax.vmap over the copula"
-        ) from None
 
 
 def tau_by_quadrature(copula: Copula) -> jax.Array:

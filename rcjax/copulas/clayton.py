@@ -88,7 +88,7 @@ def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     tiny, near = size < _TINY, size < 0.5
     divisor = jnp.where(tiny, 1.0, theta)
     fall = jnp.expm1(-divisor * y)
-    close = y + jnp.log1p(-jnp.expm1(-divisor * jnp.where(near, x, 0.0)) * fall) / divisor
+    close = y + jnp.log1p(-jnp.expm1(-divisor * jnp.where(near & ~tiny, x, 0.0)) * fall) / divisor
     far = softplus(divisor * (y - x) + jnp.log(-fall)) / divisor
     return jnp.where(tiny, y - _first_terms(jnp.where(tiny, theta, 0.0), x, y), jnp.where(near, close, far))
 

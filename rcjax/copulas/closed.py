@@ -1,12 +1,12 @@
 """Families in closed form: written once in u and 1 − u, so that no corner and no rotation loses digits."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula, check_shapes, outside
+from rcjax.copulas.base import Copula, outside
 from rcjax.copulas.unit import Unit, unit, with_flips
 
 
@@ -22,25 +22,25 @@ class ClosedForm(Copula):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
-        below = self.lower_cdf(*self._units(u, v))
+        below = self.lower_cdf(unit(u), unit(v))
         return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
-        return jnp.where(_below_0(v), 0.0, self.two_sided_conditional(*self._units(u, v)).value)
+        return jnp.where(_below_0(v), 0.0, self.two_sided_conditional(unit(u), unit(v)).value)
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """∂C/∂v = P(U ≤ u | V = v)."""
-        return jnp.where(_below_0(u), 0.0, self.two_sided_conditional_on_v(*self._units(u, v)).value)
+        return jnp.where(_below_0(u), 0.0, self.two_sided_conditional_on_v(unit(u), unit(v)).value)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
-        inside = self.two_sided_log_density(*self._units(u, v))
+        inside = self.two_sided_log_density(unit(u), unit(v))
         return jnp.where(outside(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """The v with h(v given u) = p."""
-        return self.two_sided_inverse(*self._units(u, p)).value
+        return self.two_sided_inverse(unit(u), unit(p)).value
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """C(u, v) alone."""
@@ -49,10 +49,6 @@ class ClosedForm(Copula):
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
         """∂C/∂v and its complement."""
         return self.two_sided_conditional(v, u)
-
-    def _units(self, u: Any, v: Any) -> tuple[Unit, Unit]:
-        check_shapes(self, u, v)
-        return unit(u), unit(v)
 
 
 class RadialForm(ClosedForm):

@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import RadialForm
-from rcjax.copulas.elliptical import gap, nearer_tail, off_the_ends, quadratic_form, residual, spread
-from rcjax.copulas.unit import Scored, Unit, is_zero, turned
+from rcjax.copulas.unit import Unit, is_zero, turned
 
 #: Nodes of the integral; and of it where it starts from ρ = 0 and no quantile is as far out as `_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -29,9 +28,9 @@ class Gaussian(RadialForm):
 
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
-    def prepared(self, u: Unit) -> Scored:
+    def prepared(self, u: Unit) -> Unit:
         """u with its normal quantile."""
-        return Scored(u.value, u.complement, _normal_quantile(u))
+        return u._replace(score=_normal_quantile(u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """C by `_normal_cdf`."""
@@ -67,8 +66,72 @@ class Gaussian(RadialForm):
         return both, both
 
 
-def _normal_quantile(u: Unit | Scored) -> jax.Array:
-    if isinstance(u, Scored):
+# What the copulas of the normal and Student's t distributions share: formulas in ρ that keep their digits near ±1.
+
+
+def off_the_ends(rho: ArrayLike) -> jax.Array:
+    """ρ, and beside ±1, where 1 − ρ² would be 0, as little off it as can be told; its slope is 1 there too.
+
+    >>> bool(off_the_ends(1.0) < 1), float(off_the_ends(0.5))
+    (True, 0.5)
+    """
+    rho = jnp.asarray(rho, jnp.result_type(float))
+    last = 1 - 2 * jnp.finfo(rho.dtype).eps
+    return jnp.where(jnp.abs(rho) <= last, rho, rho * last)
+
+
+def spread(rho: jax.Array) -> jax.Array:
+    """√(1 − ρ²), the standard deviation of y given x.
+
+    >>> round(float(spread(0.6)), 4)
+    0.8
+    """
+    return jnp.sqrt((1 - rho) * (1 + rho))
+
+
+def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """x − y for ρ ≥ 0 and x + y for ρ < 0: how far (x, y) lies off the line that ρ = ±1 would put it on.
+
+    >>> float(gap(0.5, 3.0, 1.0)), float(gap(-0.5, 3.0, 1.0))
+    (2.0, 4.0)
+    """
+    return jnp.where(rho < 0, x + y, x - y)
+
+
+def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """(x² − 2ρxy + y²)/(1 − ρ²), by the gap: near ρ = ±1 the terms of the numerator agree in most digits.
+
+    It scales as x² does, so who fears an overflow passes x and y in larger units.
+
+    >>> round(float(quadratic_form(0.5, 2.0, 1.0)), 4)
+    4.0
+    """
+    return (gap(rho, x, y) / spread(rho)) ** 2 + jnp.where(rho < 0, -2, 2) * x * y / (1 + jnp.abs(rho))
+
+
+def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """(y − ρx)/√(1 − ρ²), with y ∓ x apart from what is left of ρ: near ρ = ±1 that is all there is.
+
+    >>> round(float(residual(0.6, 1.0, 1.0)), 4)
+    0.5
+    """
+    rest = jnp.sqrt((1 - jnp.abs(rho)) / (1 + jnp.abs(rho)))
+    return gap(rho, y, x) / spread(rho) + jnp.where(rho < 0, -x, x) * rest
+
+
+def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
+    """(whether u is in the lower half, the smaller of u and 1 − u).
+
+    >>> lower, tail = nearer_tail(Unit(jnp.asarray(1.0), jnp.asarray(1e-30)))
+    >>> bool(lower), f"{float(tail):.1g}"
+    (False, '1e-30')
+    """
+    lower = u.value <= u.complement
+    return lower, jnp.where(lower, u.value, u.complement)
+
+
+def _normal_quantile(u: Unit) -> jax.Array:
+    if u.score is not None:
         return u.score
     lower, tail = nearer_tail(u)
     z = ndtri(tail)
@@ -81,7 +144,7 @@ def _normal_probability(z: jax.Array) -> Unit:
 
 
 @jax.custom_jvp
-def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
+def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
     """Φ₂ at the quantiles of u and v, from Plackett's (1954) ∂Φ₂/∂ρ = φ₂, integrated over the angle acos ρ.
 
     The integral starts from where Φ₂ is known, ρ = 0, 1 or −1, such that nothing cancels and the integrand is
@@ -105,7 +168,9 @@ def _normal_cdf(rho: jax.Array, u: Any, v: Any) -> jax.Array:
 
 
 @partial(_normal_cdf.defjvp, symbolic_zeros=True)
-def _normal_cdf_jvp(primals: tuple[jax.Array, Any, Any], tangents: tuple[Any, Any, Any]) -> tuple[jax.Array, jax.Array]:
+def _normal_cdf_jvp(
+    primals: tuple[jax.Array, Unit, Unit], tangents: tuple[Any, Any, Any]
+) -> tuple[jax.Array, jax.Array]:
     # The integrand and the conditionals are the slopes: no loop is differentiated.
     rho, u, v = primals
     rho_tangent, u_tangent, v_tangent = tangents
@@ -120,7 +185,7 @@ def _normal_cdf_jvp(primals: tuple[jax.Array, Any, Any], tangents: tuple[Any, An
     return value, change
 
 
-def _normal_conditional(rho: jax.Array, u: Any, v: Any) -> Unit:
+def _normal_conditional(rho: jax.Array, u: Unit, v: Unit) -> Unit:
     return _normal_probability(residual(rho, _normal_quantile(u), _normal_quantile(v)))
 
 

@@ -62,7 +62,7 @@ class Gumbel(ClosedForm):
 
         def step(_, d: jax.Array) -> jax.Array:
             value = x * jnp.expm1(d) + (theta - 1) * d + log_p
-            return jnp.maximum(d - value / (x * jnp.exp(d) + theta - 1), 0.0)
+            return jnp.maximum(d - value / (x * jnp.exp(d) + (theta - 1)), 0.0)
 
         # A loop: twelve steps in a row compile for longer, and XLA takes them again for every use of the result.
         d = lax.fori_loop(0, _NEWTON_STEPS, step, d)

@@ -45,7 +45,7 @@ class Rotation(ClosedForm):
         leaves, _ = jax.tree.flatten(self)
         return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
 
-    def prepared(self, u: Unit) -> Any:
+    def prepared(self, u: Unit) -> Unit:
         """As the family prepares it."""
         return self._base.prepared(u)
 

@@ -14,8 +14,8 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import betaln, divide, log_of_pair
 from rcjax.copulas.base import param
 from rcjax.copulas.closed import RadialForm
-from rcjax.copulas.elliptical import nearer_tail, off_the_ends, quadratic_form, residual, spread
-from rcjax.copulas.unit import Scored, Unit, is_zero, turned
+from rcjax.copulas.gaussian import nearer_tail, off_the_ends, quadratic_form, residual, spread
+from rcjax.copulas.unit import Unit, is_zero, turned
 
 _NODES, _QUANTILE_STEPS, _TERMS = 48, 3, 24
 _FINEST, _UNROLLED = 1e-12, 4
@@ -36,10 +36,9 @@ class StudentT(RadialForm):
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
     df: jax.Array | float = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
-    def prepared(self, u: Unit) -> Scored:
+    def prepared(self, u: Unit) -> Unit:
         """u with its t quantile, which the correlation does not change."""
-        _, df = self._parameters()
-        return Scored(u.value, u.complement, _student_quantile(df, u))
+        return u._replace(score=_student_quantile(self._parameters()[1], u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """C by `_student_cdf`."""
@@ -92,7 +91,7 @@ class StudentT(RadialForm):
 
 
 @jax.custom_jvp
-def _student_cdf(rho: jax.Array, df: jax.Array, u: Any, v: Any) -> jax.Array:
+def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
     """T₂ at the quantiles of u and v: as `gaussian._normal_cdf`, from ρ = −1, or from ρ = 1 for ρ > 0.7 (Genz 2004).
 
     Over the tangent t of half the angle. The integrand rises where its nearest branch points are, ±i `scale`; in steps
@@ -130,8 +129,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Any, v: Any) -> jax.Array:
 
 @partial(_student_cdf.defjvp, symbolic_zeros=True)
 def _student_cdf_jvp(
-    primals: tuple[jax.Array, jax.Array, Scored | Unit, Scored | Unit],
-    tangents: tuple[Any, Any, Scored | Unit, Scored | Unit],
+    primals: tuple[jax.Array, jax.Array, Unit, Unit], tangents: tuple[Any, Any, Unit, Unit]
 ) -> tuple[jax.Array, jax.Array]:
     # In u and v by the conditionals: near u + v = 1 the slope of the integral changes faster than its nodes see.
     rho, df, u, v = primals
@@ -143,7 +141,7 @@ def _student_cdf_jvp(
         change += jnp.exp(-df / 2 * jnp.log1p(quadratic_form(rho, x, y) / df)) / (2 * np.pi * spread(rho)) * rho_tangent
     if not is_zero(df_tangent):
         # The quantiles move with df: those that came with u and v are made again.
-        bare = [Unit(z.value, z.complement) for z in (u, v)]
+        bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
         if not is_zero(tangent.value):
@@ -151,7 +149,7 @@ def _student_cdf_jvp(
     return value, change
 
 
-def _student_conditional(rho: jax.Array, df: jax.Array, u: Any, v: Any) -> Unit:
+def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Unit:
     x, y = _student_quantile(df, u), _student_quantile(df, v)
     stretch = jnp.sqrt(df + 1) / jnp.hypot(jnp.sqrt(df), x)
     return _student_probability(df + 1, residual(rho, x, y) * stretch)
@@ -242,8 +240,8 @@ def _student_probability_jvp(
     return value, Unit(slope, -slope)
 
 
-def _student_quantile(df: jax.Array, u: Unit | Scored) -> jax.Array:
-    return u.score if isinstance(u, Scored) else _quantile(df, u)
+def _student_quantile(df: jax.Array, u: Unit) -> jax.Array:
+    return _quantile(df, u) if u.score is None else u.score
 
 
 @jax.custom_jvp

@@ -1,6 +1,6 @@
 """Probabilities with their complements: near 1 a float forgets what 1 − u still tells."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ from rcjax._core.numerics import log_of_pair
 class Unit(NamedTuple):
     """u in (0, 1) and 1 − u, each to full relative precision, so that both logarithms are too.
 
+    `score` is its quantile under some distribution symmetric about 0, where it is computed once for many uses.
+
     >>> tiny = Unit(jnp.asarray(1.0), jnp.asarray(1e-30))
     >>> f"{float(tiny.log):.1g} {float(tiny.log_complement):.3f}"
     '-1e-30 -69.078'
@@ -20,6 +22,7 @@ class Unit(NamedTuple):
 
     value: jax.Array
     complement: jax.Array
+    score: jax.Array | None = None
 
     @property
     def log(self) -> jax.Array:
@@ -34,26 +37,7 @@ class Unit(NamedTuple):
     @property
     def flipped(self) -> "Unit":
         """1 − u."""
-        return Unit(self.complement, self.value)
-
-
-class Scored(NamedTuple):
-    """A `Unit` that carries its quantile under some distribution symmetric about 0, computed once for many uses."""
-
-    value: jax.Array
-    complement: jax.Array
-    score: jax.Array
-
-    log = Unit.log
-    log_complement = Unit.log_complement
-
-    @property
-    def flipped(self) -> "Scored":
-        """1 − u."""
-        return Scored(self.complement, self.value, -self.score)
-
-
-AnyUnit = TypeVar("AnyUnit", Unit, Scored)
+        return Unit(self.complement, self.value, None if self.score is None else -self.score)
 
 
 def unit(u: ArrayLike) -> Unit:
@@ -69,12 +53,12 @@ def unit(u: ArrayLike) -> Unit:
     return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
 
 
-def turned(condition: jax.Array, u: AnyUnit) -> AnyUnit:
+def turned(condition: jax.Array, u: Unit) -> Unit:
     """1 − u where the condition holds, else u."""
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), u.flipped, u)
 
 
-def with_flips(u: AnyUnit, v: AnyUnit, *parameters: jax.Array) -> tuple[AnyUnit, AnyUnit]:
+def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
     """(u and 1 − u, v and 1 − v), stacked along a new first axis ahead of all the shapes, the parameters' included.
 
     One program then serves C(u, v) and C(1 − u, 1 − v).

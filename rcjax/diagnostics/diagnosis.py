@@ -16,7 +16,7 @@ from rcjax.diagnostics import verdicts
 from rcjax.diagnostics.promise import HeldOut, held_out, is_training_log, try_promise
 from rcjax.diagnostics.verdicts import Check
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.searches import Search
+from rcjax.frontier.policies import Search
 from rcjax.goodness_of_fit.bootstrap import MOST_QUERIES
 from rcjax.goodness_of_fit.dependence import check_dependence, copula_rows, table_rows
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
@@ -34,7 +34,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Spec
-from rcjax.tuning.overlap import OverlapWarning, overlap
+from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.resampling import held_out_confidence
 from rcjax.tuning.searches import searched_by
 

@@ -38,9 +38,8 @@ from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_count, recorded_tuning
-from rcjax.replaying.following import Rungs
-from rcjax.replaying.replay import Walked, as_tuned, walk_log
-from rcjax.tuning.overlap import Overlap, overlap
+from rcjax.replaying.replay import Rungs, Walked, as_tuned, walk_log
+from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.retune import RetuningGain, held_out_gain, why_untested
 
 _MOST_PERMUTATIONS = 100_000  # minutes of work; a level that needs more is none that logs of labels can tell
@@ -86,7 +85,7 @@ class PolicyCheck:
     remarks: tuple[str, ...]
     """What is worth knowing besides."""
     followed: dict[str, float] | None = None
-    """What following its bill does on these queries, in their order (`replaying.following.Stream.to_json`), with
+    """What following its bill does on these queries, in their order (`replaying.replay.Stream.to_json`), with
     `budget`, and `tuned`, the position as it was tuned, and what `error_tuned` is there. None for what follows none."""
     seconds: dict[str, float] | None = None
     """`mean` and `p95` seconds per query, along the path, with `mean_expected` and `p95_expected`. None if one of

@@ -20,7 +20,7 @@ from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.policy.policy import AnyPolicy
-from rcjax.replaying.curves import error_interval
+from rcjax.replaying.figures import error_interval
 from rcjax.replaying.replay import replay, walk_log
 from rcjax.tuning.retune import RetuningGain, recorded_tuning, why_untested
 

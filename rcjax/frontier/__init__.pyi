@@ -1,7 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.frontier.bands import Bands as Bands
-from rcjax.frontier.choosing import InfeasibleError as InfeasibleError
+from rcjax.frontier.files import load_frontier as load_frontier
 from rcjax.frontier.frontier import Frontier as Frontier
-from rcjax.frontier.frontier_files import load_frontier as load_frontier
-from rcjax.frontier.waiting_times import Seconds as Seconds
+from rcjax.frontier.hull import InfeasibleError as InfeasibleError
+from rcjax.frontier.points import Bands as Bands, Seconds as Seconds

@@ -15,20 +15,16 @@ from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
-from rcjax.frontier.bands import Bands, bands_to_json
-from rcjax.frontier.choosing import point_for
-from rcjax.frontier.hull import lower_hull, position_weights, thinned
-from rcjax.frontier.points import Points
-from rcjax.frontier.policies import NEVER_REFUSE, Policies
-from rcjax.frontier.rule_arrays import cascade_at
-from rcjax.frontier.searches import Chain, Search
-from rcjax.frontier.waiting_times import Seconds, money_per_call
+from rcjax.frontier.hull import lower_hull, point_for, position_weights, thinned
+from rcjax.frontier.points import Bands, Points, Seconds, bands_to_json
+from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, cascade_at
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.answers import Comparison
 from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.record import recorded_waiting
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 
@@ -227,13 +223,14 @@ class Frontier:
         cascade = cascade_at(self.models, self.policies.on_host(), index, self.compare or "text")
         asked = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
-        costs, prices = money_per_call(self.model), self.model.prices or {}
+        _, money = recorded_waiting(self.model.provenance)  # what an answer costs without what waiting is worth
+        costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
         price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
         return Policy(
             **cascade,
             calibrations={name: part(calibrators, j).deployed() for name, j in asked.items()},
-            cost={name: float(costs[j]) for name, j in asked.items()},
+            cost={name: float(money.get(name, costs[j])) for name, j in asked.items()},
             prices={name: prices[name] for name in asked if name in prices} or None,
             expected={
                 **self._figures(index),

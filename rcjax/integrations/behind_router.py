@@ -1,93 +1,48 @@
 """A policy whose models are those of a LiteLLM router: where its file is, and what becomes of a request for it.
 
-Standard library, Starlette and the client of OpenAI; LiteLLM is not imported here.
+The models are asked as an endpoint of OpenAI's, whose requests the router answers in this process; what a reply cost by
+the router's own prices stands in its `usage`, as `cost`, where the router knows a price. Standard library, Starlette
+and the client of OpenAI; LiteLLM is not imported here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from starlette.datastructures import Headers
 
+from rcjax._base.extras import required
 from rcjax._base.wording import visible
-from rcjax.integrations.router_client import WITH, RouterClient, router_client
 from rcjax.policy.ladder import load_policy
 from rcjax.serving.asking import known_prices, read_price
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import Usage, said_bytes
-from rcjax.serving.gateway.api_errors import ApiError, fault_within
-from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
-from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.lineup import Lineup, file_signature, make_lineup
-from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.settings import RequestLimits, Settings
+from rcjax.serving.endpoint import HTTP, DirectClient
+from rcjax.serving.gateway.catalog import Catalog, RequestLimits, Settings, file_signature, make_catalog
+from rcjax.serving.gateway.chat import Conversation, Responder
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, query_of, segment_of
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import request_bytes
 
 PROVIDER = "rcjax"
 """The name of the provider in LiteLLM: models are called rcjax/NAME."""
 
-
-#: The file that models and policies are told in.
-_CONFIG = "config.yaml"
+_CONFIG = "config.yaml"  # the file that models and policies are told in
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
 _DEADLINE = 600.0  # seconds for a request whose program tells none
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySource:
-    """Where a policy is: by the entry of a model in LiteLLM's configuration."""
-
-    name: str
-    """The name of the policy: that of the model, without the provider."""
-    file: str
-    """The name of its file."""
-    signal: str | None
-    """The name of the signal of its models, where the policy does not record one."""
-
-    def path(self, folders: Sequence[Path]) -> Path:
-        """Its file, in the first of the folders that has it. Raises ValueError where none has."""
-        path = next((path for path in (folder / self.file for folder in folders) if path.is_file()), None)
-        if path is None:
-            where = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
-            what = f"model: {PROVIDER}/{self.name}: there is no file {self.file} {where}"
-            raise ValueError(f"{what}: put it there, or correct policy")
-        return path
-
-
-def policy_source(name: str, models: Sequence[Mapping[str, Any]]) -> PolicySource:
-    """Where the policy of a model is, by the router's list of models: a request cannot name another file.
-
-    Args:
-        name: of the model, without the provider.
-        models: the router's list.
-
-    Raises ApiError where the list does not have it.
-    """
-    parameters = [entry["litellm_params"] for entry in models]
-    mine = [listed for listed in parameters if str(listed.get("model")) == f"{PROVIDER}/{name}"]
-    policies = {(listed.get("policy"), listed.get("signal")) for listed in mine}
-    where = f"model: {PROVIDER}/{name}"
-    if len(policies) != 1 or next(iter(policies))[0] is None:
-        what = "names several policies" if len(policies) > 1 else "has no policy"
-        what = f"{what} in {_CONFIG}: give its litellm_params policy: FILE.json, one for a name"
-        raise _misconfigured(f"{where} {what}")
-    policy, signal = policies.pop()
-    return PolicySource(name, str(policy), None if signal is None else str(signal))
-
-
-def _misconfigured(message: str) -> ApiError:
-    return ApiError(500, visible(message), "misconfigured", lasting=True)
 
 
 class RoutedAnswer(Responder):
@@ -95,13 +50,17 @@ class RoutedAnswer(Responder):
 
     Args:
         work: what answers the request.
+        extra: what the router is told with each attempt, such as `metadata`.
     """
 
-    def __init__(self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, work: Callable[[RoutedAnswer], Coroutine[Any, Any, None]], extra: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(_nobody)
         self.headers: Mapping[str, str] = {}
         self.calls: list[Call] = []
         """That have ended."""
+        self.extra = {} if extra is None else dict(extra)
         self._estimate: Callable[[str, int], float] = lambda model, said: 0.0
         self._model, self._said = "", 0
         self._work = work
@@ -120,7 +79,7 @@ class RoutedAnswer(Responder):
             self.begun, self.headers, self._model = True, headers, document["model"]
             self._started.set()
         self._said += sum(said_bytes(choice.get("delta")) for choice in document["choices"])
-        self._parts.put_nowait(_without_cost(document))
+        self._parts.put_nowait(_priced(document, None))  # what it cost stands in `rcjax`
 
     async def done(self) -> None:
         """End it."""
@@ -140,10 +99,10 @@ class RoutedAnswer(Responder):
         comes = self.begun and self._model not in [call.model for call in self.calls]
         return math.fsum(call.cost for call in self.calls) + (self._estimate(self._model, self._said) if comes else 0.0)
 
-    def estimate_by(self, lineup: Lineup, request: ChatRequest) -> None:
+    def estimate_by(self, catalog: Catalog, request: ChatRequest) -> None:
         """Estimate by the prices of these models what this request costs while its answer comes."""
         sent = request_bytes(request.messages, request.fields)
-        self._estimate = lambda model, said: lineup.caller.endpoints[model].account(
+        self._estimate = lambda model, said: catalog.caller.endpoints[model].account(
             Usage(replies=1, uncounted_read=sent, uncounted_written=said)
         )["cost"]
 
@@ -155,31 +114,22 @@ class RoutedAnswer(Responder):
 
     async def parts(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """The document, or the chunks as they come. Raises what ended it; whoever leaves it ends the work."""
-        self._begin()
+        task = self._begin()
         try:
             while (part := await self._parts.get()) is not None:
                 if isinstance(part, Exception):
                     raise part
                 yield part
         finally:
-            if self._task is not None:
-                self._task.cancel()
+            task.cancel()
 
-    def _begin(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._work(self))
+    def _begin(self) -> asyncio.Task[None]:
+        self._task = self._task or asyncio.create_task(self._work(self))
+        return self._task
 
 
 async def _nobody(message: Any) -> None:
     raise AssertionError(message)
-
-
-def _without_cost(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A completion whose usage is OpenAI's: what it cost stands in `rcjax`."""
-    usage = document.get("usage")
-    if not isinstance(usage, Mapping) or "cost" not in usage:
-        return document
-    return {**document, "usage": {name: value for name, value in usage.items() if name != "cost"}}
 
 
 _ANSWERING: ContextVar[RoutedAnswer] = ContextVar("_ANSWERING")
@@ -193,85 +143,201 @@ class Desk:
     """Answers requests by policies before the models of a router.
 
     Args:
-        router: gives the router of the moment.
+        router: gives the `litellm.Router` of the moment.
         folders: gives the folders that files of policies are named from.
     """
 
     def __init__(self, router: Callable[[], Any], folders: Callable[[], Sequence[Path]]) -> None:
         self._router, self._folders = router, folders
-        self._lineups: WeakKeyDictionary[Any, dict[PolicySource, tuple[Any, Settings, Lineup]]] = WeakKeyDictionary()
+        http = HTTP.AsyncClient(transport=_Routed(router))
+        self._client = RouterClient(
+            api_key="none", base_url="http://router.invalid/v1", http_client=http, max_retries=0
+        )
+        self._catalogs: dict[tuple[str, str, str | None], tuple[Any, Settings, Catalog]] = {}
 
-    async def answer(
-        self,
-        request: ChatRequest,
-        headers: Mapping[str, str],
-        deadline: float | None,
-        answer: RoutedAnswer,
-        **extra: Any,
-    ) -> None:
-        """Answer a request; what goes wrong is in the answer. The router gets `extra` with each attempt, too.
+    def answer(
+        self, request: ChatRequest, headers: Mapping[str, str], deadline: float | None = None, **extra: Any
+    ) -> RoutedAnswer:
+        """The answer to a request; what goes wrong is in it.
 
         Args:
             request: whose `model` is the name of a policy.
             headers: of the client: x-rcjax-query, x-rcjax-segment.
             deadline: seconds for all of it; None for ten minutes.
-            answer: what takes it.
+            extra: what the router is told with each attempt, too.
         """
-        mark: dict[str, Any] = {"policy": request.model}
-        token = WITH.set({**extra, "metadata": {PROVIDER: mark}})
+        extra["metadata"] = {PROVIDER: {"policy": request.model}}
+        return RoutedAnswer(partial(self._answer, request, Headers(dict(headers)), deadline or _DEADLINE), extra)
+
+    async def _answer(self, request: ChatRequest, headers: Headers, deadline: float, answer: RoutedAnswer) -> None:
         _ANSWERING.set(answer)
         try:
-            client = Headers(dict(headers))
-            mark["query"] = query = query_of(client)
-            settings, lineup = self._lineup(policy_source(request.model, self._router().model_list))
-            settings = replace(settings, limits=replace(settings.limits, deadline=deadline or _DEADLINE))
-            answer.estimate_by(lineup, request)
-            conversation = Conversation(settings, lineup, None, request, query, answer, segment=segment_of(client))
-            await conversation.answer()
+            answer.extra["metadata"][PROVIDER]["query"] = query = query_of(headers)
+            settings, catalog = self._catalog(request.model)
+            settings = replace(settings, limits=replace(settings.limits, deadline=deadline))
+            answer.estimate_by(catalog, request)
+            await Conversation(settings, catalog, None, request, query, answer, segment_of(headers)).answer()
         except ApiError as problem:
             answer.fail(problem)
         except Exception as problem:  # whose message may quote what was asked
             answer.fail(fault_within(problem))
-        finally:
-            WITH.reset(token)
 
-    def _lineup(self, source: PolicySource) -> tuple[Settings, Lineup]:
-        """The policy of a source, read again where its file has changed; the one before goes on if it is broken, or
-        not there."""
-        lineups = self._lineups.setdefault(asyncio.get_running_loop(), {})
-        before, stamp = lineups.get(source), None
+    def _catalog(self, name: str) -> tuple[Settings, Catalog]:
+        """The policy of a name, read again where its file has changed; the one before goes on if it is broken, or not
+        there. By the router's list of models: a request cannot name another file."""
+        listed = [entry["litellm_params"] for entry in self._router().model_list]
+        mine = {(one.get("policy"), one.get("signal")) for one in listed if one.get("model") == f"{PROVIDER}/{name}"}
+        if len(mine) != 1 or None in {file for file, _ in mine}:
+            what = f"model: {PROVIDER}/{name} has {'several policies' if len(mine) > 1 else 'no policy'} in {_CONFIG}"
+            raise _misconfigured(f"{what}: give its litellm_params policy: FILE.json, one for a name")
+        file, signal = mine.pop()
+        source = name, str(file), signal
+        before, stamp = self._catalogs.get(source), None
         try:
-            path = source.path(self._folders())
+            path = next((path for path in (folder / str(file) for folder in self._folders()) if path.is_file()), None)
+            if path is None:
+                where = f"in the folder that LiteLLM was started in, nor beside {_CONFIG}"
+                raise ValueError(f"model: {PROVIDER}/{name}: there is no file {file} {where}: put it there")
             stamp = path, file_signature(path)
             if before is None or before[0] != stamp:
-                lineups[source] = stamp, *self._read(source, path)
+                self._catalogs[source] = stamp, *self._read(name, path, signal)
                 if before is not None:
-                    lineups[source][2].go_on(before[2])
+                    self._catalogs[source][2].go_on(before[2])
         except (ValueError, OSError) as problem:
             if before is None:
                 raise _misconfigured(str(problem)) from None
             if before[0] != stamp:
                 _LOGGER.warning(visible(f"{problem}: the policy before goes on"))
-            lineups[source] = stamp, *before[1:]
-        return lineups[source][1:]
+            self._catalogs[source] = stamp, *before[1:]
+        return self._catalogs[source][1:]
 
-    def _read(self, source: PolicySource, path: Path) -> tuple[Settings, Lineup]:
+    def _read(self, name: str, path: Path, signal: str | None) -> tuple[Settings, Catalog]:
         policy, router = load_policy(path), self._router()
-        entries = {model: router.get_model_list(model_name=model) or [] for model in policy.models}
-        missing = [model for model, several in entries.items() if not several]
-        if missing:
-            what = f"{path.name} asks {', '.join(missing)}, which the model_list of {_CONFIG} does not have"
-            raise ValueError(f"{what}: add it under this model_name, or as a model_group_alias")
-        asked = {model: [str(one["litellm_params"].get("model")) for one in some] for model, some in entries.items()}
-        circles = [model for model, names in asked.items() if any(name.startswith(f"{PROVIDER}/") for name in names)]
-        if circles:
-            what = f"{path.name} asks {', '.join(circles)}, which is a policy itself in {_CONFIG}"
-            raise ValueError(f"{what}: give the model another model_name than the policy")
+        for model in policy.models:
+            entries = [str(one["litellm_params"].get("model")) for one in router.get_model_list(model_name=model) or []]
+            if not entries or any(entry.startswith(f"{PROVIDER}/") for entry in entries):
+                what = f"which {'is a policy itself' if entries else 'is not there'} in the model_list of {_CONFIG}"
+                raise ValueError(f"{path.name} asks {model}, {what}: give a model that has this model_name")
         prices = known_prices(policy)
         models = {
-            name: ServedModel(name, name, read_price(prices.get(name), name), signal=source.signal)
-            for name in policy.models
+            name: ServedModel(name, name, read_price(prices.get(name), name), signal=signal) for name in policy.models
         }
-        settings = Settings({source.name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
-        client: RouterClient = router_client(self._router)
-        return settings, make_lineup(settings, models, lambda model: client, observe=_observe)
+        settings = Settings({name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
+        return settings, make_catalog(settings, {name: policy}, models, lambda model: self._client, observe=_observe)
+
+
+def _misconfigured(message: str) -> ApiError:
+    return ApiError(500, visible(message), "misconfigured", lasting=True)
+
+
+#: A router's own answer to a failure is to ask another model, whose confidences mean something else.
+_ALONE = {"disable_fallbacks": True}
+
+
+class RouterClient(DirectClient):
+    """A client of a router's models."""
+
+    tells_cost = True
+
+
+class _Routed(HTTP.AsyncBaseTransport):
+    """Has a router answer what a client would send."""
+
+    def __init__(self, router: Callable[[], Any]) -> None:
+        self._router = router
+
+    async def handle_async_request(self, request: Any) -> Any:
+        asked = json.loads(await request.aread())
+        try:
+            extra = deepcopy(_ANSWERING.get().extra)  # to which a router adds what is of one request alone
+            answer = await self._router().acompletion(**{**asked, **extra, **_ALONE})
+        except Exception as problem:  # whatever it is, it is a reply of the router's
+            status = getattr(problem, "status_code", None)
+            status = status if isinstance(status, int) and 400 <= status < 600 else 500
+            return HTTP.Response(status, content=_encoded({"error": _error(problem)}), headers=_waiting(problem))
+        if not asked.get("stream"):
+            cost = _reported_cost(getattr(answer, "_hidden_params", None) or {})
+            return HTTP.Response(200, content=_encoded(_priced(answer.model_dump(), cost)))
+        return HTTP.Response(200, stream=_Events(answer, asked["messages"]))
+
+
+@dataclass
+class _Events(HTTP.AsyncByteStream):
+    """A router's stream as events."""
+
+    answer: Any
+    messages: Any
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks: list[Any] = []
+        try:
+            async for chunk in self.answer:
+                chunks.append(chunk)
+                document = chunk.model_dump()
+                if document.get("usage"):
+                    document = _priced(document, self._cost(chunks))
+                yield b"data: " + _encoded(document) + b"\n\n"
+        except Exception as problem:
+            yield b"data: " + _encoded({"error": _error(problem)}) + b"\n\n"
+            return
+        yield b"data: [DONE]\n\n"
+
+    def _cost(self, chunks: list[Any]) -> float | None:
+        """What the router's own log will say that the whole of the chunks cost; None if it cannot be reckoned."""
+        with suppress(Exception):  # whose log it is; it must not end an answer
+            whole = required("litellm", extra="run").stream_chunk_builder(chunks, messages=self.messages)
+            return _reported_cost({"response_cost": self.answer.logging_obj._response_cost_calculator(result=whole)})
+        return None
+
+    async def aclose(self) -> None:
+        with suppress(Exception):  # as not every stream of a router can be closed
+            await self.answer.aclose()
+
+
+def _reported_cost(hidden: Mapping[str, Any]) -> float | None:
+    """What a router says beside an answer that it cost: 0 is a model without a price, unless it is from the cache.
+
+    >>> [_reported_cost(hidden) for hidden in ({"response_cost": 2e-5}, {"response_cost": 0.0}, {"cache_hit": True})]
+    [2e-05, None, 0.0]
+    """
+    if hidden.get("cache_hit") is True:
+        return 0.0
+    cost = hidden.get("response_cost")
+    return float(cost) if isinstance(cost, int | float) and cost > 0 else None
+
+
+def _priced(document: Mapping[str, Any], cost: float | None) -> Mapping[str, Any]:
+    """A completion, or a chunk, whose usage tells this cost, or none."""
+    usage = document.get("usage")
+    if not isinstance(usage, Mapping):
+        return document
+    counts = {name: value for name, value in usage.items() if name != "cost"}
+    return {**document, "usage": counts if cost is None else {**counts, "cost": cost}}
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, default=str).encode()
+
+
+#: Errors of LiteLLM for which OpenAI has a word of its own.
+_WORDS = {
+    "ContentPolicyViolationError": "content_policy_violation",
+    "ContextWindowExceededError": "context_length_exceeded",
+    "RouterRateLimitError": "no_deployments_available",
+}
+
+
+def _error(problem: Exception) -> dict[str, Any]:
+    """The error of a reply, without its text, which may quote what was asked."""
+    name = type(problem).__name__
+    code = _WORDS.get(name) or getattr(problem, "code", None)
+    return {"message": name, "code": code if isinstance(code, str | int) else None}
+
+
+def _waiting(problem: Exception) -> dict[str, str]:
+    """The headers by which a server says when to try again, as far as an error of a router tells it."""
+    headers = dict(getattr(problem, "litellm_response_headers", None) or {})
+    headers |= getattr(getattr(problem, "response", None), "headers", None) or {}
+    if isinstance(cooldown := getattr(problem, "cooldown_time", None), int | float):
+        headers["retry-after"] = cooldown
+    return {name: str(headers[name]) for name in ("retry-after", "retry-after-ms") if name in headers}

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rcjax.integrations.behind_router import PROVIDER, Desk, RoutedAnswer
-from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat_request import ChatRequest, chat_request
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request
 
 try:
     litellm: Any = import_module("litellm")
@@ -48,7 +46,6 @@ class Provider(litellm.CustomLLM, CustomLogger):
     async def acompletion(self, **call: Any) -> Any:
         """Answer a request, as LiteLLM tells it. Raises an error of LiteLLM's where no model answers."""
         answer = self._answer(call)
-        _count(call["logging_obj"], answer)
         async with aclosing(_translated(answer)) as parts:
             whole = await anext(parts)
         response = litellm.ModelResponse(**whole)
@@ -58,7 +55,7 @@ class Provider(litellm.CustomLLM, CustomLogger):
 
     def astreaming(self, **call: Any) -> AsyncIterator[Any]:  # not `async`: LiteLLM asks for headers before pieces
         """Answer a request piece by piece: while the answer comes, where it is kept whatever it is."""
-        return _streamed(self._answer(call, stream=True), call["logging_obj"])
+        return _streamed(self._answer(call, stream=True))
 
     async def async_post_call_response_headers_hook(
         self, data: Mapping[str, Any], user_api_key_dict: Any, response: Any, request_headers: Any = None, **_: Any
@@ -78,24 +75,25 @@ class Provider(litellm.CustomLLM, CustomLogger):
 
     def _answer(self, call: Mapping[str, Any], *, stream: bool = False) -> RoutedAnswer:
         """The answer to a request, whose headers may be asked for."""
-        answer = RoutedAnswer(partial(self._work, call, stream))
+        parameters = call.get("litellm_params") or {}
+        headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
+        trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
+        timeout = call.get("timeout")
+        seconds = getattr(timeout, "read", timeout)
+        seconds = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+        try:
+            answer = self._desk.answer(_request(call, stream=stream), headers, seconds, **trace)
+        except ApiError as problem:
+            raise _error(problem) from None
+        # A request costs what all its attempts did: LiteLLM has no price for a policy. A stream has no other way to
+        # tell it, as of one that its client leaves LiteLLM asks what it cost before it is closed.
+        for name in ("response_cost_calculator", "_response_cost_calculator"):  # whichever this version of LiteLLM asks
+            setattr(call["logging_obj"], name, lambda *_, **__: answer.spent)
         if self in litellm.callbacks:
-            self._answers[str((call.get("litellm_params") or {}).get("litellm_call_id"))] = answer
+            self._answers[str(parameters.get("litellm_call_id"))] = answer
             while len(self._answers) > _REMEMBERED:
                 self._answers.popitem(last=False)
         return answer
-
-    async def _work(self, call: Mapping[str, Any], stream: bool, answer: RoutedAnswer) -> None:
-        """Have a request answered; what goes wrong is in the answer."""
-        parameters = call.get("litellm_params") or {}
-        try:
-            request = _request(call, stream=stream)
-        except Exception as problem:
-            answer.fail(problem)
-            return
-        headers = (parameters.get("proxy_server_request") or {}).get("headers") or {}
-        trace = {name: parameters[name] for name in ("litellm_trace_id",) if parameters.get(name)}
-        await self._desk.answer(request, headers, _seconds(call.get("timeout")), answer, **trace)
 
 
 def _ours(headers: Mapping[str, str]) -> dict[str, str]:
@@ -119,12 +117,6 @@ def _folders() -> list[Path]:
     return [Path.cwd(), *([] if config is None else [Path(config).absolute().parent])]
 
 
-def _seconds(timeout: Any) -> float | None:
-    """The seconds that LiteLLM gives a request."""
-    seconds = getattr(timeout, "read", timeout)
-    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
-
-
 def _request(call: Mapping[str, Any], *, stream: bool) -> ChatRequest:
     """The request that a provider is told of. Raises ApiError for what cannot be one."""
     options = {name: value for name, value in call["optional_params"].items() if name not in _NOT_ASKED}
@@ -142,25 +134,21 @@ def _plain(value: Any) -> Any:
     return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else str(value)
 
 
-def _count(logging_obj: Any, answer: RoutedAnswer) -> None:
-    """Have LiteLLM record that a request cost what all its attempts did: it has no price for a policy.
-
-    A stream has no other way to tell it: whatever LiteLLM would read it from is taken from the first chunk. Of one that
-    its client leaves LiteLLM asks what it cost before it is closed.
-    """
-    for name in ("response_cost_calculator", "_response_cost_calculator"):  # whichever this version of LiteLLM asks
-        setattr(logging_obj, name, lambda *_, **__: answer.spent)
-
-
-async def _streamed(answer: RoutedAnswer, logging_obj: Any) -> AsyncIterator[Any]:
-    """The pieces of an answer, as LiteLLM takes them."""
-    pieces = _Pieces()
-    _count(logging_obj, answer)
+async def _streamed(answer: RoutedAnswer) -> AsyncIterator[Any]:
+    """An answer as LiteLLM takes it: text, calls of tools, and an end with the usage and what rcjax did."""
+    last: Mapping[str, Any] = {}
+    reason = "stop"
     async with aclosing(_translated(answer)) as chunks:
-        async for chunk in chunks:
-            for piece in pieces.of(chunk):
-                yield piece
-    yield pieces.end()
+        async for last in chunks:
+            for choice in last["choices"]:
+                delta = choice.get("delta") or {}
+                reason = choice.get("finish_reason") or reason
+                if delta.get("content") or delta.get("refusal"):
+                    yield _piece(delta.get("content") or delta["refusal"])
+                for call in delta.get("tool_calls") or ():
+                    yield _piece("", tool_use=call)
+    told = {"usage": last.get("usage"), "provider_specific_fields": {"rcjax": last["rcjax"]}}
+    yield _piece("", is_finished=True, finish_reason=reason, **told)
 
 
 async def _translated(answer: RoutedAnswer) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -197,30 +185,6 @@ def _error(problem: ApiError) -> Exception:
     error = make(**fields, **({"status_code": problem.status} if name is None else {}))
     error.num_retries = 0
     return error
-
-
-class _Pieces:
-    """The pieces of a stream as LiteLLM takes them: text, calls of tools, and an end with the usage."""
-
-    def __init__(self) -> None:
-        self.last: Mapping[str, Any] = {}
-        self._reason = "stop"
-
-    def of(self, chunk: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Those of a chunk, apart from the end."""
-        self.last = chunk
-        for choice in chunk["choices"]:
-            delta = choice.get("delta") or {}
-            self._reason = choice.get("finish_reason") or self._reason
-            if delta.get("content") or delta.get("refusal"):
-                yield _piece(delta.get("content") or delta["refusal"])
-            for call in delta.get("tool_calls") or ():
-                yield _piece("", tool_use=call)
-
-    def end(self) -> dict[str, Any]:
-        """The end, with what rcjax did."""
-        ended = {"is_finished": True, "finish_reason": self._reason, "usage": self.last.get("usage")}
-        return _piece("", **ended, provider_specific_fields={"rcjax": self.last["rcjax"]})
 
 
 def _piece(text: str, **changes: Any) -> dict[str, Any]:

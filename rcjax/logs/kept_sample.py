@@ -6,7 +6,7 @@ numbers: log-probabilities in single precision, in which a later log is compared
 labels, and where not all answers have one, which do (queries with labels go first); costs in half precision, as
 multiples of their mean, without what waiting is worth; where the log tells them the seconds too, as parts of the
 longest. No text is kept: of the answers, where the log has them, which are equal; and of the queries' names a hash, by
-which queries of another log are known to have been tuned on (`rcjax.tuning.overlap`).
+which queries of another log are known to have been tuned on (`rcjax.tuning.certify`).
 """
 
 import base64

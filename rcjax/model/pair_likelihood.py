@@ -14,7 +14,7 @@ keeps its digits. The densities of the margins' smooth parts belong to the margi
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,8 @@ import numpy as np
 
 from rcjax._core.numerics import sorted_numbers
 from rcjax.copulas import Copula
-from rcjax.copulas.unit import unit
+from rcjax.copulas.unit import Unit, unit
 from rcjax.model.marginals import Marginal
-
-if TYPE_CHECKING:
-    from rcjax.copulas.unit import Scored, Unit
 
 #: Sides of a margin on which an observation lies; of the atoms between, the first has `ATOMS`, the next one more.
 LOWEST, SMOOTH, HIGHEST, ATOMS = -1, 0, 1, 2
@@ -203,7 +200,7 @@ def _have_masses(first: Ranks, second: Ranks) -> bool:
     return first.side is not None
 
 
-def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> "tuple[Unit | Scored, Unit | Scored]":
+def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> tuple[Unit, Unit]:
     """The prepared ranks (n,) in both margins; of observations in a mass, anything."""
     smooth = (r.u if r.side is None else jnp.where(r.side == SMOOTH, r.u, 0.5) for r in (first, second))
     u, v = (copula.prepared(unit(one)) for one in smooth)
@@ -252,8 +249,8 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
 def _conditional(
     copula: Any,
     smooth_u: jax.Array,
-    first: "tuple[Unit | Scored, Unit | Scored]",
-    second: "tuple[Unit | Scored, Unit | Scored]",
+    first: tuple[Unit, Unit],
+    second: tuple[Unit, Unit],
 ) -> Any:
     """P(the mass below the other margin's end | the smooth one), for one smooth margin: u where `smooth_u`, else v."""
     (u, end_u), (v, end_v) = first, second
@@ -263,7 +260,7 @@ def _conditional(
     return _choose(smooth_u, by_u, by_v)
 
 
-def _choose(condition: jax.Array, one: "Unit | Scored", other: "Unit | Scored") -> "Unit | Scored":
+def _choose(condition: jax.Array, one: Unit, other: Unit) -> Unit:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 

@@ -1,4 +1,4 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.replaying.curves import area_under_curve as area_under_curve
+from rcjax.replaying.figures import area_under_curve as area_under_curve
 from rcjax.replaying.replay import Replay as Replay

@@ -16,10 +16,9 @@ from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
 from rcjax.replaying.replay import replay
 from rcjax.report.findings import Findings, compare
-from rcjax.tuning.bills import count_waiting, with_seconds
 from rcjax.tuning.searches import bootstrap
 from rcjax.tuning.select import select_frontier
-from rcjax.tuning.tune import describe_models
+from rcjax.tuning.tune import count_waiting, describe_models, with_seconds
 
 
 @dataclasses.dataclass(frozen=True)

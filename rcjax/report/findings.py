@@ -10,12 +10,12 @@ import numpy as np
 from rcjax._base.wording import Money, between, choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Diagnosis
-from rcjax.frontier.choosing import InfeasibleError
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.policy.targets import Target, TargetName
-from rcjax.replaying.beside_reference import beside_reference
+from rcjax.replaying.figures import beside_reference
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.select import Selection
 

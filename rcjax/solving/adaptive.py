@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.batching import part
-from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import ABSTAIN
 from rcjax.model.pairs import pairs
 from rcjax.solving.bellman import crossing

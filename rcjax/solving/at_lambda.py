@@ -17,8 +17,7 @@ from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Policies, asked_at_all
-from rcjax.frontier.searches import Chain
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies, asked_at_all
 from rcjax.model.marginals import Marginal
 from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
 from rcjax.solving.bellman import Cut, best_cascades, gain_tolerance
@@ -28,7 +27,7 @@ from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import Grid
 
 if TYPE_CHECKING:
-    from rcjax.frontier.outcomes import Outcomes
+    from rcjax.frontier.points import Outcomes
 
 
 _ULPS, _SETTLING_STEPS = 16, 5

@@ -16,15 +16,15 @@ from rcjax._core.batching import in_pieces, part, stack
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.outcomes import ErrorAndCost, ErrorCostAbstention, Outcomes
-from rcjax.frontier.policies import ALWAYS_ANSWER
-from rcjax.frontier.searches import Chain, check_cascade
+from rcjax.frontier.points import ErrorAndCost, ErrorCostAbstention, Outcomes
+from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
+from rcjax.solving.paths import check_cascade
 from rcjax.solving.translation import check_alike, stacked, translate
 
 #: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each

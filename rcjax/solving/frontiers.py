@@ -11,10 +11,8 @@ from rcjax._core.batching import cores, in_pieces, part, size_class
 from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import lower_hull
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.prices import check_abstain_price, check_lam, lam_range, refusal_at
-from rcjax.frontier.searches import Chain, Search, cascade_names
+from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
+from rcjax.frontier.policies import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs

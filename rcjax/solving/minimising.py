@@ -16,9 +16,8 @@ from rcjax._base.arguments import what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, part, stack
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.prices import check_abstain_price, check_lam, lam_range, refusal_at
-from rcjax.frontier.searches import Search
+from rcjax.frontier.points import Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
+from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.descent import tolerance
 from rcjax.solving.expected_outcome import listed, without_models

@@ -23,8 +23,8 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.searches import Chain
+from rcjax.frontier.points import Outcomes
+from rcjax.frontier.policies import Chain
 from rcjax.model.marginals import Marginal
 from rcjax.solving.quadrature import Grid, build_grid
 

@@ -20,7 +20,7 @@ from jax import lax
 
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
-from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax.frontier.searches import Search, check_cascade
+from rcjax.frontier.policies import Search
+from rcjax.model.calibrated import positions
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.pairs import pairs
 
@@ -16,6 +17,19 @@ from rcjax.model.pairs import pairs
 MANY_STEPS = 256
 
 _SMALLEST = 4
+
+
+def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
+    """Positions of a cascade's models; ValueError where it is empty, repeats a model, or is out of order."""
+    if isinstance(cascade, str) or not len(cascade):
+        raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
+    members = positions(models, cascade)
+    if any(i >= j for i, j in itertools.pairwise(members)):
+        raise ValueError(
+            f"the cascade {' → '.join(cascade)} does not follow the model's order {' → '.join(models)}; "
+            "read the log with models= in the order in which they are to be asked"
+        )
+    return members
 
 
 @jax.tree_util.register_dataclass

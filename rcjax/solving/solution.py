@@ -21,9 +21,8 @@ from jax import lax
 
 from rcjax._core.batching import varying_together
 from rcjax._core.compilation import compiled
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
-from rcjax.frontier.searches import Search
+from rcjax.frontier.points import Outcomes
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, Search
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import lay_out, optimise, thresholds_at

@@ -1,27 +1,21 @@
-"""A batch of problems as one program: fitted, solved and judged, laid over all devices.
+"""One problem of a sweep as pure functions of arrays: drawn, fitted, solved and judged. `engines` has many at a time.
 
-Problems have nothing to tell each other, so each device goes through its share on its own (`jax.shard_map`): loops
-that run until they converge wait for nobody elsewhere. A device solves `width` problems at a time; what is large, the
-tables of a model, exists for these only, and what is kept are the points of the frontiers.
+What is large, the tables of a model, exists for the problems that are solved at a time only; what is kept are the
+points of the frontiers.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._core.batching import part
-from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points as FrontierPoints, PointStatus
+from rcjax.frontier.points import Outcomes, Points as FrontierPoints, PointStatus
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibrated import fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
@@ -33,10 +27,8 @@ from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
-from rcjax.tuning.choices import judge
-from rcjax.tuning.judging import AS_USUAL
-
-_AXIS = "problems"
+from rcjax.tuning.judging import judge
+from rcjax.tuning.pairs import AS_USUAL
 
 Points = dict[str, jax.Array]
 
@@ -51,6 +43,9 @@ class Data:
     answered: jax.Array  # (S, n, k) bool
     query_cost: jax.Array  # (S, n, k)
     held_out: jax.Array  # (S, n) bool: to judge by, where a problem has not drawn the query
+    rows: jax.Array  # (S, m) the queries that a sample is tuned on, filled up with one that nobody answered
+    size: jax.Array  # (S,) how many those are
+    key: jax.Array  # (S, 2) of the random numbers of its replicates
     lam: jax.Array  # (S, L)
     values: jax.Array | None = None  # (S, k, V) raw log-probabilities that models state, NaN behind; None: none does
 
@@ -61,8 +56,17 @@ class Draws:
     """What each of U problems is tuned on."""
 
     sample: jax.Array  # (U,) its place in `Data`
-    replicate: jax.Array  # (U,)
-    rows: jax.Array  # (U, m) of the sample's log, filled up with a query that nobody answered
+    replicate: jax.Array  # (U,) its number; 0 is the sample itself
+
+    def rows(self, data: Data) -> jax.Array:
+        """(m,) the rows of a problem's log: its sample's, or as many drawn from these with replacement.
+
+        Drawn where they are used, by random numbers that depend on the problem alone, whatever it is solved with.
+        """
+        rows, size = data.rows[self.sample], data.size[self.sample]
+        key = jax.random.wrap_key_data(data.key[self.sample], impl="threefry2x32")
+        drawn = jax.random.randint(jax.random.fold_in(key, self.replicate), rows.shape, 0, size, np.int32)
+        return jnp.where((self.replicate > 0) & (np.arange(len(rows)) < size), rows[drawn], rows)
 
 
 @jax.tree_util.register_dataclass
@@ -94,8 +98,8 @@ def fit_problem(
         families: of the copulas.
         near: marginals that its own are sought around, which is quicker.
     """
-    rows = (column[draws.sample, draws.rows] for column in (data.logprob, data.correct, data.answered, data.query_cost))
-    logprob, correct, answered, spent = rows
+    logs, rows = (data.logprob, data.correct, data.answered, data.query_cost), draws.rows(data)
+    logprob, correct, answered, spent = (column[draws.sample, rows] for column in logs)
     values = None if data.values is None else data.values[draws.sample]
     calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
     marginals = fit_marginals(confidence, answered, near, stated_confidences(calibrators))
@@ -155,10 +159,11 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
     With `labels` there is one search more, last: the best single models and pairs by the labels of the draw (C = 1).
     """
     fit, draws, searches = problem
+    rows = draws.rows(data)
     if labels:
-        chosen = _by_labels(fit, data, draws)
+        chosen = _by_labels(fit, data, draws.sample, rows)
         searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _reported(chosen, fit)))
-    return tuple(points | _judged(data, fit, draws, points) for points in searches)
+    return tuple(points | _judged(data, fit, draws.sample, rows, points) for points in searches)
 
 
 def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
@@ -181,10 +186,10 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
     return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
 
 
-def _by_labels(fit: Fit, data: Data, draws: Draws) -> FrontierPoints:
-    """The best single model or pair for each λ, with its error and cost as the labels have it."""
-    lam, columns = data.lam[draws.sample], (data.logprob, data.correct, data.answered)
-    logprob, correct, answered = (column[draws.sample, draws.rows] for column in columns)
+def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
+    """The best single model or pair for each λ, with its error and cost as the labels of the rows have it."""
+    lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
+    logprob, correct, answered = (column[sample, rows] for column in columns)
     best = judge(fit.calibrators, (logprob, correct, answered), fit.cost, AS_USUAL).best(lam)
     expected = Outcomes(best.error, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
@@ -196,22 +201,20 @@ def _reported(points: FrontierPoints, fit: Fit) -> Points:
     policies = points.policies
     finite = jnp.isfinite(error) & jnp.isfinite(cost)
     status = jnp.where(fit.complete, jnp.where(finite, points.status, PointStatus.NOT_FINITE), PointStatus.NO_DATA)
-    arrays = {"error": error, "cost": cost, "status": status}
-    arrays |= {
-        "members": policies.members,
-        "first": policies.first,
-        "bounds": policies.bounds,
-        "actions": policies.actions,
-    }
+    arrays = {name: getattr(policies, name) for name in ("members", "first", "bounds", "actions")}
+    arrays |= {"error": error, "cost": cost, "status": status}
     return arrays if policies.thresholds is None else arrays | {"thresholds": policies.thresholds}
 
 
-def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Error and cost of the points on the queries held out, as `replay` has them, and how many those are."""
+def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:
+    """Error and cost of the points on the queries held out, as `replay` has them, and how many those are.
+
+    Held out are the queries of the sample's log that are not among the rows which the problem is tuned on.
+    """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
-    logprob, correct, answered, spent = part(logs, draws.sample)
-    drawn = jnp.zeros(logprob.shape[0], bool).at[draws.rows].set(True)
-    weight = (data.held_out[draws.sample] & answered.all(1) & ~drawn).astype(spent.dtype)
+    logprob, correct, answered, spent = part(logs, sample)
+    drawn = jnp.zeros(logprob.shape[0], bool).at[rows].set(True)
+    weight = (data.held_out[sample] & answered.all(1) & ~drawn).astype(spent.dtype)
     confidence = calibrate_all(fit.calibrators, logprob, answered).T
     share = divide(weight, weight.sum(), jnp.nan)
 
@@ -224,50 +227,3 @@ def _judged(data: Data, fit: Fit, draws: Draws, points: dict[str, jax.Array]) ->
     policies = Policies(first, bounds, actions, members)
     error, cost = jax.vmap(jax.vmap(figures))(policies)
     return {"held_out_error": error, "held_out_cost": cost, "held_out": weight.sum()}
-
-
-def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """The devices in one row: all that JAX knows of, those of other processes included, by default."""
-    return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
-
-
-def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
-    """NumPy arrays as arrays of all devices: spread along their leading axis, or whole on each.
-
-    Every process has all of them, and gives its own devices their part.
-    """
-    sharding = NamedSharding(mesh, P(_AXIS) if spread else P())
-    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, lambda i: leaf[i]), tree)
-
-
-@cache
-def program(function: Any, mesh: Mesh, width: int | None, **options: Any) -> Any:
-    """Compiled: `function(shared, problem, **options)` of every problem, which lie spread over the devices."""
-
-    def run(shared: Data, problems: Draws | tuple[Fit, Draws, tuple[()]]) -> Fit | tuple[dict[str, jax.Array]]:
-        def share(shared: Data, problems: Draws | tuple[Fit, Draws, tuple[()]]) -> Fit | tuple[dict[str, jax.Array]]:
-            return lax.map(lambda problem: function(shared, problem, **options), problems, batch_size=width)
-
-        specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
-        return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
-
-    return compiled(run)
-
-
-def everywhere(tree: Any, mesh: Mesh) -> Any:
-    """What lies spread over the devices, whole on each."""
-    return _copies(mesh)(tree)
-
-
-@cache
-def _copies(mesh: Mesh) -> Callable[[Any], Any]:
-    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
-
-
-def collect(tree: Any) -> Any:
-    """NumPy arrays of arrays that are spread over devices, in every process."""
-    if jax.process_count() > 1:
-        from jax.experimental.multihost_utils import process_allgather
-
-        tree = process_allgather(tree, tiled=True)
-    return jax.tree.map(np.asarray, tree)

@@ -2,47 +2,40 @@
 
 An engine takes the numbers of the batches that are missing and gives the tables of each, in any order. It writes
 nothing, so that results are written in one place, once and whole, whoever solved them. A batch is on its way
-when its logs and draws are arrays, laid over the devices, and its programs are started (`launch`).
+when its logs are arrays, laid over the devices, and its programs are started (`launch`).
+
+Problems have nothing to tell each other, so each device goes through its share on its own (`jax.shard_map`), so many
+at a time: loops that run until they converge wait for nobody elsewhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from jax.sharding import Mesh
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._core.batching import fill_up, stack
+from rcjax._core.compilation import compiled
 from rcjax.copulas.families import as_family
-from rcjax.frontier.prices import lam_range
+from rcjax.frontier.points import lam_range
 from rcjax.model.calibrated import stated_in
 from rcjax.solving.paths import CascadePlan, make_plan
 from rcjax.solving.quadrature import ORDER
-from rcjax.sweeps.batch_program import (
-    Data,
-    Draws,
-    Fit,
-    collect,
-    device_mesh,
-    everywhere,
-    fit_problem,
-    judge_problem,
-    lay_over,
-    program,
-    refit_problem,
-    solve_problem,
-)
-from rcjax.sweeps.library import Library
-from rcjax.sweeps.problems import Batch, Shape, SweepSettings, draw, size_of_training, training
+from rcjax.sweeps.batch_program import Data, Draws, Fit, fit_problem, judge_problem, refit_problem, solve_problem
+from rcjax.sweeps.problems import Batch, Library, Sample, Shape, SweepSettings, random_state, training
 from rcjax.sweeps.result_tables import fits_table, points_table
 
 _SHARE = 0.25  # of an accelerator's memory, for the largest arrays of the problems that are solved at a time
+_AXIS = "problems"
 
 
 def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) -> tuple[Any, Fit, Any]:
@@ -57,78 +50,55 @@ def launch(batch: Batch, library: Library, settings: SweepSettings, mesh: Mesh) 
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
     plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
-    data, rows = _data(batch, library, settings)
-    width = _width(batch, plans, settings, mesh)
-    several = mesh.size * (width or 1)
-
-    def drawn(number: int, replicate: int) -> Draws:
-        sample, own = batch.samples[number], rows[number][rows[number] < shape.queries - 1]
-        chosen = draw(own, sample, replicate, library.entries[sample.log].digest)
-        return Draws(*map(np.asarray, (number, replicate, _filled(chosen, shape))))  # pyright: ignore
-
-    draws = [drawn(number, replicate) for number in range(len(batch.samples)) for replicate in batch.replicates]
-    draws = _stacked(draws, batch.room[1], several)
-    lam = lay_over(data.lam[draws.sample], mesh, spread=True)
-    laid, spread = lay_over(data, mesh, spread=False), lay_over(draws, mesh, spread=True)
-    on_devices = partial(program, mesh=mesh, width=width)
+    most = _at_a_time(batch, plans, settings, mesh)
+    data = stack(_room_for([_sample(sample, shape, library, settings) for sample in batch.samples], batch.room[0]))
+    samples = _Spread(batch.room[0], most, mesh)
+    problems = _Spread(batch.room[1], most, mesh)
+    numbers, replicates = np.array(_room_for(batch.numbers, problems.size), np.int32).T
+    laid, draws = lay_over(data, mesh, spread=False), lay_over(Draws(numbers, replicates), mesh, spread=True)  # pyright: ignore
+    lam = lay_over(data.lam[numbers], mesh, spread=True)
     families = tuple(as_family(name) for name in settings.copulas)
-    fit_on_devices = partial(on_devices, transform=shape.task, families=families)
+    options = {"transform": shape.task, "families": families}
     if settings.replicates:
-        samples_alone = _stacked([drawn(number, 0) for number in range(len(rows))], batch.room[0], several)
-        samples = everywhere(fit_on_devices(fit_problem)(laid, lay_over(samples_alone, mesh, spread=True)), mesh)
-        fits = fit_on_devices(refit_problem)((laid, samples), spread)
+        every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
+        alone = lay_over(Draws(every, np.zeros_like(every)), mesh, spread=True)  # pyright: ignore
+        fitted = everywhere(samples.program(fit_problem, **options)(laid, alone), mesh)
+        fits = problems.program(refit_problem, **options)((laid, fitted), draws)
     else:
-        fits = fit_on_devices(fit_problem)(laid, spread)
+        fits = problems.program(fit_problem, **options)(laid, draws)
     points = ()
     if plans:
         on_all = lay_over(jax.tree.map(np.asarray, plans), mesh, spread=False)
-        points = on_devices(solve_problem, panels=settings.panels)(on_all, (fits, lam))
-    labels = "labels" in shape.paths
-    solved = on_devices(judge_problem, labels=labels)(laid, (fits, spread, points))
-    return lam, fits, _in_order(shape.paths, solved)
+        points = problems.program(solve_problem, panels=settings.panels)(on_all, (fits, lam))
+    solved = problems.program(judge_problem, labels="labels" in shape.paths)(laid, (fits, draws, points))
+    others = iter(solved)  # of which "labels" comes last: in the order of the searches
+    return lam, fits, [solved[-1] if path == "labels" else next(others) for path in shape.paths]
 
 
-def _in_order(paths: tuple, solved: tuple) -> list:
-    """What was solved, of which "labels" comes last, in the order of the searches."""
-    others = iter(solved)
-    return [solved[-1] if path == "labels" else next(others) for path in paths]
+def _room_for(items: list, room: int) -> list:
+    """As many items as there is room for: what fills it up repeats the last."""
+    return items + [items[-1]] * (room - len(items))
 
 
-def _stacked(items: list, room: int, multiple: int) -> Any:
-    """As one batched pytree, of a multiple of so many: what fills it up repeats the last."""
-    size = -(-room // multiple) * multiple
-    filled = items + [items[-1]] * (size - len(items))
-    return stack(filled)
+def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSettings) -> Data:
+    """The log of a sample, filled up, and what is tuned on of it; without the leading axis."""
+    log, entry = library.log(sample.log), library.entries[sample.log]
+    chosen = training(log.n_queries, sample, settings.train, entry)
+    held_out = np.ones(log.n_queries, bool)
+    held_out[chosen] = settings.train is None
+    matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
+    full = fill_up(*map(np.asarray, matrices), size=shape.queries)
+    rows = np.full(shape.drawn, shape.queries - 1, np.int32)
+    rows[: len(chosen)] = chosen
+    lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
+    values = stated_in(log) if shape.stated else None
+    drawing = rows, np.int32(len(chosen)), random_state(sample, entry).generate_state(2)
+    dtype = full[0].dtype
+    return Data(*full, *drawing, np.asarray(lam, dtype), None if values is None else values.astype(dtype))  # pyright: ignore
 
 
-def _data(batch: Batch, library: Library, settings: SweepSettings) -> tuple[Data, list[np.ndarray]]:
-    """The logs of a batch, filled up, and the rows of each sample, filled up with a query that nobody answered."""
-    shape = batch.shape
-    logs, rows = [], []
-    for sample in batch.samples:
-        log, entry = library.log(sample.log), library.entries[sample.log]
-        n = log.n_queries
-        size = size_of_training(n, settings.train, log.source)
-        chosen = training(n, sample, size, entry.digest)
-        held_out = np.ones(n, bool)
-        held_out[chosen] = settings.train is None
-        matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
-        full = fill_up(*map(np.asarray, matrices), size=shape.queries)
-        lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
-        lam = np.asarray(lam, full[0].dtype)
-        values = stated_in(log) if shape.stated else None
-        logs.append(Data(*full, lam, None if values is None else values.astype(full[0].dtype)))  # pyright: ignore
-        rows.append(_filled(chosen.astype(np.int32), shape))
-    return _stacked(logs, batch.room[0], 1), rows
-
-
-def _filled(rows: np.ndarray, shape: Shape) -> np.ndarray:
-    """The rows of a draw, and behind them a query that nobody answered."""
-    return np.pad(rows, (0, shape.drawn - len(rows)), constant_values=shape.queries - 1)
-
-
-def _width(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
-    """How many problems a device solves at a time: one on a CPU, whose caches that suits; else what memory allows."""
+def _at_a_time(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
+    """How many problems a device may solve at a time: one (None) on a CPU, whose caches that suits; else by memory."""
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return None
@@ -139,9 +109,66 @@ def _width(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSet
     problem_bytes = size * (
         k * k // 2 * nodes**2 + 4 * prices * ends * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
     )
-    most = max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
-    share = -(-batch.room[1] // mesh.size)
-    return -(-share // -(-share // most))
+    return max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
+
+
+class _Spread:
+    """A number of problems spread over devices, evenly, each going through its share in as few turns as it may."""
+
+    def __init__(self, count: int, most: int | None, mesh: Mesh) -> None:
+        self.mesh, share = mesh, -(-count // mesh.size)
+        self.width = None if most is None else -(-share // -(-share // most))
+        multiple = mesh.size * (self.width or 1)
+        self.size = -(-count // multiple) * multiple
+
+    def program(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """Compiled: `function(shared, problem, **options)` of every problem, which lie spread over the devices."""
+        return _program(function, self.mesh, self.width, **options)
+
+
+@cache
+def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **options: Any) -> Callable[..., Any]:
+    def share(shared: Any, problems: Any) -> Any:
+        return lax.map(lambda problem: function(shared, problem, **options), problems, batch_size=width)
+
+    def run(shared: Any, problems: Any) -> Any:
+        specs = {"in_specs": (P(), P(_AXIS)), "out_specs": P(_AXIS)}
+        return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
+
+    return compiled(run)
+
+
+def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """The devices in one row: all that JAX knows of, those of other processes included, by default."""
+    return Mesh(np.array(jax.devices() if devices is None else list(devices)), (_AXIS,))
+
+
+def lay_over(tree: Any, mesh: Mesh, spread: bool) -> Any:
+    """NumPy arrays as arrays of all devices: spread along their leading axis, or whole on each.
+
+    Every process has all of them, and gives its own devices their part.
+    """
+    sharding = NamedSharding(mesh, P(_AXIS) if spread else P())
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, lambda i: leaf[i]), tree)
+
+
+def everywhere(tree: Any, mesh: Mesh) -> Any:
+    """What lies spread over the devices, whole on each."""
+    return _copies(mesh)(tree)
+
+
+@cache
+def _copies(mesh: Mesh) -> Callable[[Any], Any]:
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
+
+
+def collect(tree: Any) -> Any:
+    """NumPy arrays of arrays that are spread over devices, in every process: all of them in one go."""
+    if jax.process_count() > 1:
+        from jax.experimental.multihost_utils import process_allgather
+
+        tree = process_allgather(tree, tiled=True)
+    return jax.device_get(tree)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +179,16 @@ class Work:
     settings: SweepSettings
     batches: list[Batch]
 
+    def launch(self, number: int, mesh: Mesh) -> Any:
+        """A batch on its way, as of `launch`."""
+        return launch(self.batches[number], self.library, self.settings, mesh)
+
+    def tables(self, number: int, solved: Any) -> BatchTables:
+        """The tables of a batch, of what `launch` gave and `collect` collected."""
+        batch, (lam, fits, points) = self.batches[number], solved
+        models = {name: entry.models for name, entry in self.library.entries.items()}
+        return BatchTables(fits_table(batch, fits), points_table(batch, models, self.settings, lam, points))
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchTables:
@@ -161,8 +198,8 @@ class BatchTables:
     points: pl.DataFrame
 
 
-#: (number, tables) of each batch; None if another process writes them.
-Solved = Generator[tuple[int, BatchTables | None], None, None]
+#: (number, what makes its tables) of each batch; None if another process writes them.
+Solved = Generator[tuple[int, Callable[[], BatchTables] | None], None, None]
 #: (the work, the numbers of the batches that are missing) → what was solved, in any order.
 Engine = Callable[[Work, list[int]], Solved]
 
@@ -176,30 +213,17 @@ def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None 
         devices: by default all that JAX has.
     """
     mesh = device_mesh(devices)
-
-    def start(number: int) -> Any:
-        return launch(work.batches[number], work.library, work.settings, mesh)
-
-    for number, solved in _one_ahead(numbers, start):
-        yield number, _tables(work, number, solved) if jax.process_index() == 0 else None
+    # The devices are at the next batch while this one is collected; an accelerator waits for no host, with one more.
+    ahead, running = 1 if mesh.devices.flat[0].platform == "cpu" else 2, deque()
+    for number in [*numbers, *[None] * ahead]:
+        if number is not None:
+            running.append((number, work.launch(number, mesh)))
+        if len(running) > ahead or (number is None and running):
+            first, solved = running.popleft()
+            solved = collect(solved)
+            yield first, partial(work.tables, first, solved) if jax.process_index() == 0 else None
 
 
 def solve_batch(work: Work, number: int, mesh: Mesh) -> BatchTables:
     """One batch, on these devices."""
-    return _tables(work, number, collect(launch(work.batches[number], work.library, work.settings, mesh)))
-
-
-def _tables(work: Work, number: int, solved: Any) -> BatchTables:
-    batch, (lam, fits, points) = work.batches[number], solved
-    models = {name: entry.models for name, entry in work.library.entries.items()}
-    return BatchTables(fits_table(batch, fits), points_table(batch, models, work.settings, lam, points))
-
-
-def _one_ahead(numbers: Iterable[int], launch: Callable[[int], Any]) -> Iterator[tuple[int, Any]]:
-    """(number, what was solved) of each batch, while the devices already work on the next one."""
-    running = None
-    for number in [*numbers, None]:
-        following = None if number is None else (number, launch(number))
-        if running is not None:
-            yield running[0], collect(running[1])
-        running = following
+    return work.tables(number, collect(work.launch(number, mesh)))

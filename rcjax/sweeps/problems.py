@@ -1,4 +1,4 @@
-"""The product of a sweep, planned into batches of few shapes: which problems there are, and what is solved together.
+"""What a sweep is over: its settings and logs, and the product of these, planned into batches of few shapes.
 
 A *sample* is what a seed takes of a log to tune on; a *problem* is a sample, or one bootstrap replicate of it, with
 every copula, search and λ. Logs of one number of models whose numbers of queries round up to the same size share a
@@ -9,29 +9,38 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import os
+import warnings
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from rcjax._base.arguments import whole
 from rcjax.copulas.families import as_family
-from rcjax.frontier.prices import check_lam
+from rcjax.frontier.points import check_lam
 from rcjax.logs.errors import LogError
-from rcjax.logs.log import Log
+from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, UnlabelledWarning
+from rcjax.logs.reading import read_log
 from rcjax.model.calibrated import stated_in
+from rcjax.model.provenance import Details
 from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.
 Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
 NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
-#: Problems of a batch: some seconds of work, so that little is lost with a sweep that is killed.
-PROBLEMS = 256
+#: Problems of a batch on a CPU, some seconds of work, so that little is lost with a sweep that is killed; and on an
+#: accelerator, which does as many at a time as its memory allows.
+PROBLEMS, MANY_PROBLEMS = 256, 4096
 #: Panels of nodes for each model: half as many as for a frontier on its own, as figures are still exact to 5e-6.
 PANELS = 9
 _FEWEST = 64  # queries to which a log is filled up
 _DATA = 2**28  # bytes that the logs and draws of a batch may take
 _BYTES = 24  # of one answer in a log
+_MOST_BYTES = 2**30  # bytes of logs that stay in memory; others are read again when it is their turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +149,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Problems that are solved together: the replicates `first` to `last` of each sample."""
+    """Problems that are solved together: the replicates `first` to `last` of each sample, 0 the sample itself."""
 
     shape: Shape
     samples: tuple[Sample, ...]
@@ -151,12 +160,12 @@ class Batch:
     @property
     def problems(self) -> list[tuple[Sample, int]]:
         """Samples and replicates, in the order in which they are solved."""
-        return list(itertools.product(self.samples, self.replicates))
+        return [(self.samples[number], replicate) for number, replicate in self.numbers]
 
     @property
-    def replicates(self) -> range:
-        """Numbers of the replicates; 0 is the sample itself."""
-        return range(self.first, self.last + 1)
+    def numbers(self) -> list[tuple[int, int]]:
+        """Of each problem the place of its sample, and its replicate."""
+        return list(itertools.product(range(len(self.samples)), range(self.first, self.last + 1)))
 
 
 def shape_of(log: Log, settings: SweepSettings) -> Shape:
@@ -222,30 +231,119 @@ def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
         yield items[start : start + size]
 
 
-def training(n: int, sample: Sample, size: int, digest: str) -> np.ndarray:
-    """(size,) the rows that a sample tunes on, in the log's order.
+def training(n: int, sample: Sample, train: float | int | None, entry: Entry) -> np.ndarray:
+    """The rows that a sample tunes on, in the log's order.
 
     Args:
         n: how many rows the log has.
         sample: the log by its name, and the seed.
-        size: how many to take.
-        digest: of the log.
+        train: share or number of the rows to take; None: all.
+        entry: what is known of the log: its content counts, and not its name.
     """
-    return np.arange(n) if size == n else np.sort(_generator(sample, digest).permutation(n)[:size])
+    size = size_of_training(n, train, entry.source)
+    if size == n:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(random_state(sample, entry)).permutation(n)[:size])
 
 
-def draw(rows: np.ndarray, sample: Sample, replicate: int, digest: str) -> np.ndarray:
-    """(m,) the rows of a replicate: those of the sample, or as many drawn from them with replacement.
+def random_state(sample: Sample, entry: Entry) -> np.random.SeedSequence:
+    """What the random numbers of a sample come from: they depend on it alone, whatever it is solved together with."""
+    return np.random.SeedSequence([sample.seed, int(entry.digest[:16], 16)])
 
-    Args:
-        rows: (m,) of the sample.
-        sample: the log by its name, and the seed.
-        replicate: its number; 0 is the sample itself.
-        digest: of the log.
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What is known of a log without reading it again: its row in the table of logs."""
+
+    log: str
+    source: str
+    models: tuple[str, ...] = ()
+    cost: tuple[float, ...] = ()
+    queries: int = 0
+    digest: str = ""
+    problem: str | None = None  # why it cannot be used
+    task: str = ""
+    details: str = ""  # JSON: what a model that was fitted to it keeps of it
+    answers: bool = False  # whether it tells what was answered, which no sweep uses
+
+
+def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
+    """The logs by name; those of paths are the files' names without their endings, or the paths where two are alike.
+
+    >>> named(["a/monday.csv", "a/tuesday.csv"])
+    {'monday': 'a/monday.csv', 'tuesday': 'a/tuesday.csv'}
     """
-    return rows if replicate == 0 else _generator(sample, digest, replicate).choice(rows, len(rows))
+    if isinstance(logs, Mapping):
+        named = {str(name): log for name, log in logs.items()}
+    else:
+        paths = list(logs)
+        if isinstance(logs, str | os.PathLike) or any(isinstance(path, Log) for path in paths):
+            raise ValueError("logs: give a list of files, or logs by name such as {'monday': log}")
+        stems = [Path(path).stem for path in paths]
+        names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
+        named = dict(zip(names, paths, strict=True))
+    if not named:
+        raise ValueError("logs is empty: give at least one log")
+    return named
 
 
-def _generator(sample: Sample, digest: str, *more: int) -> np.random.Generator:
-    """Random numbers that depend on the problem alone, whatever it is solved together with."""
-    return np.random.default_rng([sample.seed, *more, int(digest[:16], 16)])
+class Library:
+    """Logs by name, given as such or as what `read_log` takes."""
+
+    def __init__(self, logs: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
+        self._sources, self._reading = dict(logs), dict(reading)
+        self._read: OrderedDict[str, Log] = OrderedDict()
+        self.entries: dict[str, Entry] = {}
+
+    def log(self, name: str) -> Log:
+        """The log of a name, read if need be; LogError or OSError where it cannot be."""
+        source = self._sources[name]
+        if isinstance(source, Log):
+            return _fully_labelled(source)
+        if name not in self._read:
+            with warnings.catch_warnings():
+                for kind in (IncompleteLogWarning, LeftOutWarning, UnlabelledWarning):
+                    warnings.simplefilter("ignore", kind)
+                self._read[name] = _fully_labelled(read_log(source, **self._reading))
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MOST_BYTES:
+                self._read.popitem(last=False)
+        self._read.move_to_end(name)
+        return self._read[name]
+
+    def part(self, names: Iterable[str]) -> Library:
+        """These logs alone, in memory: what another machine needs, which does not see the files."""
+        part = Library({name: self.log(name) for name in names}, {})
+        part.entries = {name: self.entries[name] for name in part._sources}
+        return part
+
+    def survey(self, settings: SweepSettings) -> dict[str, Shape]:
+        """Read every log once; the shapes of those that can be swept over, by name, and `entries` of all."""
+        shapes = {}
+        for name, source in self._sources.items():
+            origin = source.source if isinstance(source, Log) else str(source)
+            try:
+                log = self.log(name)
+                shapes[name] = shape_of(log, settings)
+                cost = tuple(np.asarray(log.cost, float).tolist())
+                details = Details.of_log(log).to_json()
+                del details["provenance"]["date"]  # a sweep that went on leaves the same bytes as one at once
+                known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
+                answers = log.answer is not None
+                entry = Entry(name, *known, task=log.task, details=json.dumps(details), answers=answers)
+            except (ValueError, OSError) as problem:
+                entry = Entry(name, origin, problem=" ".join(str(problem).split()))
+            self.entries[name] = entry
+        return shapes
+
+
+def _bytes(log: Log) -> int:
+    return sum(np.asarray(matrix).nbytes for matrix in (log.logprob, log.correct, log.query_cost, log.answered))
+
+
+def _fully_labelled(log: Log) -> Log:
+    """The log, if every answer has a label; a sweep has no place for estimates of those that have none."""
+    missing = int((np.asarray(log.answered) & ~log.labelled).sum())
+    if missing:
+        what = f"{missing:,} answers have no label, and a sweep needs them all"
+        raise LogError(f"{log.source}: {what}: tune this log by itself (rcjax tune), or leave those rows out")
+    return log

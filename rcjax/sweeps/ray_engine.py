@@ -21,8 +21,7 @@ import jax
 import numpy as np
 
 from rcjax._base.extras import required, version
-from rcjax.sweeps.batch_program import device_mesh
-from rcjax.sweeps.engines import BatchTables, Engine, Solved, Work, solve_batch
+from rcjax.sweeps.engines import BatchTables, Engine, Solved, Work, device_mesh, solve_batch
 
 _RETRIES = 3  # of a batch whose worker or node was lost
 _AHEAD = 2  # batches that are sent for each that can run at a time: none waits for the next, and memory holds them
@@ -97,7 +96,8 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
                 running[task.remote(setting, _versions(), *sent)] = number
             for reference in ray.wait([*running])[0]:
                 number = running.pop(reference)
-                yield number, _result(ray, reference, work, number)
+                tables = _result(ray, reference, work, number)
+                yield number, lambda tables=tables: tables
     finally:
         for reference in running:
             ray.cancel(reference)

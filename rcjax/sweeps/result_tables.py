@@ -9,18 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
+from rcjax._core.batching import part
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas.families import as_family
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points, PointStatus
+from rcjax.frontier.points import Outcomes, Points, PointStatus
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.searches import cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.model_file import (
     calibrators_from_json,
@@ -72,73 +70,45 @@ def points_table(
         lam: (U, L) in errors per unit of money.
         results: of each search, arrays with leading axes (U, C, L).
     """
-    searches = zip(settings.cascades.items(), results, strict=True)
-    return pl.concat(
-        _search_table(batch, models, name, (None,) if search == "labels" else settings.copulas, lam, arrays)
-        for (name, search), arrays in searches
+    samples, replicates = zip(*batch.problems, strict=True)
+    count = len(samples)
+    names = np.array([models[sample.log] for sample in samples], object)
+    problems = pl.DataFrame(
+        {
+            "log": [sample.log for sample in samples],
+            "seed": [sample.seed for sample in samples],
+            "replicate": list(replicates),
+            **{f"model {j}": list(column) for j, column in enumerate(names.T)},
+        }
     )
+    tables = []
+    for (name, search), arrays in zip(settings.cascades.items(), results, strict=True):
+        copulas = [None] if search == "labels" else list(settings.copulas)
+        place, copula, price = (index.ravel() for index in np.indices((count, len(copulas), lam.shape[1])))
+        own = problems[place].with_columns(
+            cascades=pl.lit(name),
+            copula=pl.Series(copulas, dtype=pl.String).gather(copula),
+            lam=pl.Series(lam[place, price]),
+            held_out=pl.Series(arrays["held_out"][place]),
+            **{
+                key: pl.Series(values[:count].reshape(-1, *values.shape[3:]))
+                for key, values in arrays.items()
+                if key not in ("members", "held_out")
+            },
+        )
+        tables.append(_figures(own, arrays["members"][:count].reshape(len(place), -1)))
+    return pl.concat(tables)
 
 
-def _search_table(
-    batch: Batch,
-    models: Mapping[str, tuple[str, ...]],
-    name: str,
-    copulas: Sequence[str | None],
-    lam: np.ndarray,
-    arrays: Mapping[str, np.ndarray],
-) -> pl.DataFrame:
-    problems = batch.problems
-    shape = len(problems), len(copulas), lam.shape[1]
-
-    def spread(values: Sequence[str | int | None] | np.ndarray, axis: int) -> list[str | int | None]:
-        """A value per problem (axis 0), copula (1) or λ (2), for each point."""
-        index = tuple(slice(None) if other == axis else None for other in range(3))
-        return np.broadcast_to(np.array(values, object)[index], shape).reshape(-1).tolist()
-
-    def flat(key: str) -> np.ndarray | None:
-        """The values of each point, with what axes they have; None if the search has none."""
-        values = arrays.get(key)
-        return None if values is None else values[: shape[0]].reshape(-1, *values.shape[3:])
-
-    columns = {
-        "log": spread([sample.log for sample, _ in problems], 0),
-        "seed": spread([sample.seed for sample, _ in problems], 0),
-        "replicate": spread([replicate for _, replicate in problems], 0),
-        "cascades": [name] * int(np.prod(shape)),
-        "copula": spread(copulas, 1),
-        "lam": np.broadcast_to(lam[: shape[0], None], shape).reshape(-1).astype(float),
-        "cascade": _cascades(arrays["members"], [models[sample.log] for sample, _ in problems]),
-        "held_out": spread(arrays["held_out"][: shape[0]].astype(int), 0),
-    }
-    columns |= {key: flat(key) for key in POINTS if key not in columns}
-    return _frame(columns)
-
-
-def _frame(columns: dict[str, np.ndarray | list[int | str | None]]) -> pl.DataFrame:
-    """The table, without figures where a point failed, and without those that are not known."""
-    height = len(columns["log"])
-
-    def series(name: str, kind: pl.DataType | type[pl.DataType]) -> pl.Series:
-        values = columns[name]
-        if isinstance(values, np.ndarray):  # as it is: a list for each point would take longer than to solve it
-            return pl.Series(name, values).cast(kind)
-        return pl.Series(name, [None] * height if values is None else values, dtype=kind)
-
-    table = pl.DataFrame([series(name, kind) for name, kind in POINTS.items()])
+def _figures(points: pl.DataFrame, members: np.ndarray) -> pl.DataFrame:
+    """The table of points, with their cascades by name, of members (n, k); no figures where a point failed."""
+    member = [pl.when(pl.lit(pl.Series(asked))).then(pl.col(f"model {j}")) for j, asked in enumerate(members.T)]
+    points = points.with_columns(cascade=pl.concat_str(member, separator=" > ", ignore_nulls=True))
+    known = {name: pl.col(name) if name in points.columns else pl.lit(None) for name in POINTS}
+    table = points.select(known[name].cast(kind).alias(name) for name, kind in POINTS.items())
     solved = pl.col("status") < PointStatus.NO_DATA
     figures = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
     return table.with_columns(figures).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
-
-
-def _cascades(members: np.ndarray, models: list[tuple[str, ...]]) -> list[str]:
-    """The names of the models of each point, from members (U, C, L, k), of which each problem has its own models."""
-    names_of = []
-    for of_problem, names in zip(members, models, strict=False):
-        rows = of_problem.reshape(-1, of_problem.shape[-1])
-        kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
-        labels = [" > ".join(cascade) for cascade in cascade_names(kinds, names)]
-        names_of += [labels[p] for p in inverse.reshape(-1)]
-    return names_of
 
 
 def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
@@ -146,7 +116,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     rows = []
     for number, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
-            one = jax.tree.map(lambda leaf, number=number: leaf[number], fits)
+            one = part(fits, number)
             content = {
                 "calibrators": margin_to_json(one.calibrators),
                 "marginals": margin_to_json(one.marginals),

@@ -21,7 +21,9 @@ import io
 import json
 import os
 import tomllib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -38,12 +40,22 @@ from rcjax._base.codec import frozen
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._base.json_checks import choice
+from rcjax._core.batching import as_here
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import near
 from rcjax.logs.prices import read_prices
-from rcjax.sweeps.engines import Engine, Work, solve_here
-from rcjax.sweeps.library import Library, named
-from rcjax.sweeps.problems import PANELS, PROBLEMS, Batch, Search, SweepSettings, plan_batches
+from rcjax.sweeps.engines import BatchTables, Engine, Work, solve_here
+from rcjax.sweeps.problems import (
+    MANY_PROBLEMS,
+    PANELS,
+    PROBLEMS,
+    Batch,
+    Library,
+    Search,
+    SweepSettings,
+    named,
+    plan_batches,
+)
 from rcjax.sweeps.ray_engine import connected
 from rcjax.sweeps.result_tables import frontier_of, model_of
 
@@ -201,7 +213,7 @@ def sweep(
     seeds: int | Sequence[int] = 0,
     train: float | int | None = None,
     max_length: int | None = None,
-    batch: int = PROBLEMS,
+    batch: int | None = None,
     panels: int = PANELS,
     prices: Any = None,
     task: str = "generation",
@@ -227,7 +239,8 @@ def sweep(
         seeds: one, or several. Each takes other queries to train on, and draws other replicates.
         train: a share or a number of queries to train on; the queries left out judge the points. None: all.
         max_length: the most models in a cascade; None: all.
-        batch: the most problems solved at once.
+        batch: the most problems solved at once, and written together: by default 256 on a CPU, and on an accelerator
+            4,096, as far as its memory goes at a time.
         panels: of eight quadrature nodes each, on each model's confidences: 9 tell error to 5e-6 but of the sharpest
             mixtures, 17 are those of `solve_frontier`, and take 1.4 times as long.
         prices, task: as `read_log` takes them, for files.
@@ -240,6 +253,9 @@ def sweep(
     Raises ValueError for settings that make no sense, a folder that holds another sweep, or where no log can be used;
     ConnectionError where there is no Ray cluster, or it lost a batch four times.
     """
+    if batch is None:
+        accelerated = on is None and (devices or jax.devices())[0].platform != "cpu"
+        batch = MANY_PROBLEMS if accelerated else PROBLEMS
     taken: Any = cascades, copulas, lam, replicates, seeds, train, max_length, batch, panels
     settings = SweepSettings(*taken)
     library = Library(named(logs), {"prices": prices, "task": task})
@@ -262,20 +278,36 @@ def _engine(on: str | None, address: str | None, devices: Any) -> AbstractContex
 
 
 def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], None]) -> None:
-    """Have what is missing solved, and write it."""
+    """Have what is missing solved, and write it, in a thread: the next batch waits for no disk."""
     left = _prepare(target, work.settings, work.library, work.batches)
     sizes = [len(batch.problems) for batch in work.batches]
     total = sum(sizes)
     done = total - sum(sizes[number] for number in left)
     report(done, total)
-    with closing(engine(work, left)) as solved:  # at once, so that nothing goes on where a file cannot be written
+
+    def written(number: int, future: Future[None]) -> None:
+        nonlocal done
+        future.result()
+        done += sizes[number]
+        report(done, total)
+
+    writing: deque[tuple[int, Future[None]]] = deque()
+    # Closed at once, so that nothing goes on where a file cannot be written.
+    with closing(engine(work, left)) as solved, ThreadPoolExecutor(1) as writer:
         for number, tables in solved:
-            if tables is not None:
-                write_table(part_path(target, number, "fits"), tables.fits)
-                write_table(part_path(target, number), tables.points)
-            done += sizes[number]
-            report(done, total)
+            writing.append((number, writer.submit(as_here(_write), target, number, tables)))
+            if len(writing) > 1:
+                written(*writing.popleft())
+        for last in writing:
+            written(*last)
     _wait_for_all()
+
+
+def _write(target: Path, number: int, tables: Callable[[], BatchTables] | None) -> None:
+    if tables is not None:
+        made = tables()
+        write_table(part_path(target, number, "fits"), made.fits)
+        write_table(part_path(target, number), made.points)
 
 
 def _prepare(target: Path, settings: SweepSettings, library: Library, batches: list[Batch]) -> list[int]:
@@ -355,7 +387,8 @@ def _check(settings: dict[str, Any]) -> None:
         read_prices(settings["prices"])
     choice(settings.get("task", TASKS[0]), "task", TASKS)
     swept = [field.name for field in dataclasses.fields(SweepSettings)]
-    SweepSettings(**{name: settings.get(name, everything[name].default) for name in swept})
+    defaults = {name: everything[name].default for name in swept} | {"batch": PROBLEMS}
+    SweepSettings(**{name: settings.get(name, defaults[name]) for name in swept})
 
 
 def _logs(value: Any, folder: Path, path: Path) -> Any:

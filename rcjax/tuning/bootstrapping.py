@@ -10,29 +10,29 @@ rest on the model being right.
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import fill_up, side_by_side, stack
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax.frontier.bands import Bands, check_level
 from rcjax.frontier.frontier import Frontier
-from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Bands, Outcomes, check_level, refusal_at
 from rcjax.frontier.policies import Policies
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibration import calibrate_all
-from rcjax.model.label_outcomes import corrected_log
-from rcjax.replaying.packing import require_answers
+from rcjax.model.calibrated import calibrate_log
+from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.replaying.replay import replay
-from rcjax.replaying.walk import outcomes_on_log, walk
-from rcjax.tuning.candidates import RUNGS
-from rcjax.tuning.intervals import for_money, quantiles, sample_noise, search_luck
-from rcjax.tuning.replicates import Again, Replicates, tune_again
+from rcjax.replaying.walk import outcomes_on_log, require_answers, walk
+from rcjax.tuning.candidates import RUNGS, together
+from rcjax.tuning.judging import charges, judge_all, judging_of
 from rcjax.tuning.resampling import sample_queries
 
 _ROUND = 16
@@ -40,6 +40,19 @@ _ROUND = 16
 _PRICES = 48  # λ at which replicates of a search by the model are solved; between them, figures are interpolated
 
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
+
+
+class Replicates(NamedTuple):
+    """What each of B replicates would do, by G policies: the rungs of its ladder, or one for each price."""
+
+    calibrators: Calibrator
+    """(B, k)"""
+    policies: Policies
+    """(B, G)"""
+
+
+#: How a draw of a log, by its rows, is tuned on: (calibrators (k,), policies (G,)), as `Replicates` has them.
+Again = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
 def draw_bands(
@@ -190,3 +203,132 @@ def _bands(frontier: Frontier, log: Log, noise: Outcomes, luck: Outcomes | None,
     error, cost, abstention = jax.device_put((np.clip(error, 0, 1), np.maximum(cost, 0), np.clip(abstention, 0, 1)))
     refusing = frontier.abstain_price is not None
     return Bands(error, cost, level, len(noise.wrong), abstention if refusing else None)
+
+
+def tune_again(again: Again, log: Log, draws: np.ndarray) -> Replicates:
+    """The policies of a frontier, tuned again on draws of a log's queries.
+
+    Args:
+        again: how they are.
+        log: the log that they were tuned on.
+        draws: (B, n) its rows.
+    """
+    tuned = side_by_side(lambda queries: again(log, queries), draws, n=log.n_queries)
+    calibrators, policies = zip(*tuned, strict=True)
+    return Replicates(stack(calibrators), stack(policies))
+
+
+def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:
+    """((logprob, correct, answered), money of each answer, codes of answers or None), each (n, k), of a draw.
+
+    Args:
+        log: that it is of. Where its answers lack labels, they count as those of the draw let expect.
+        queries: (n,) its rows; some are in it again and again.
+    """
+    logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
+    if log.hand is not None:
+        correct = np.asarray(expected_log(log.take(queries)).correct)
+    answer = None if log.answer is None else np.asarray(log.answer)[queries]
+    return (logprob, correct, answered), charges(log)[queries], answer
+
+
+def again_by_labels(frontier: Frontier, log: Log, points: np.ndarray | None) -> Again:
+    """How the labels tune again: the rungs of a ladder, by rising cost, filled up to `RUNGS` by the last one.
+
+    Args:
+        frontier: the frontier that was tuned.
+        log: the log that it was tuned on.
+        points: (G,) positions of points, to choose what is best at their prices in place of a ladder; policies are
+            then judged as each draw says, not the whole log.
+    """
+    lam, agreements = np.asarray(frontier.lam, float), frontier.policies.agreements
+    comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
+    transform, refusal = frontier.model.calibrators.transform, refusal_at(frontier.abstain_price, log.cost.dtype)
+    # A few draws are judged as their own queries say, so that those left out have no part in it.
+    whole = judging_of(log, transform, refusal) if points is None else None
+
+    def again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+        labels, charge, answer = drawn(log, queries)
+        calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
+        judging = judging_of(log.take(queries), transform, refusal) if whole is None else whole
+        answer = answer if comparing.size else None
+        found, answers = judge_all(calibrators, (*labels, answer), charge, judging)
+        if answers is not None:
+            found = together(found, answers.best(comparing))
+        chosen = found.rungs().filled() if points is None else found.best(lam[points])
+        return calibrators, chosen.policies(comparing=answer is not None)
+
+    return again
+
+
+_LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
+
+
+def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
+    """(B, M, S) what becomes of queries under B ladders that follow their bills, for so much money per query (M,).
+
+    Args:
+        rungs: (B, R, S) what becomes of S sets of queries by each rung: the position on each set is where the
+            rungs cost the money there, the most expensive or the cheapest rung where none does.
+        money: (M,)
+
+    >>> wrong, bill = np.array([[[0.4] * 3, [0.2] * 3]]), np.array([[[1.0] * 3, [3.0, 2.0, 5.0]]])
+    >>> for_money(Outcomes(wrong, bill, 0 * bill), np.array([2.0])).wrong.round(2).tolist()
+    [[[0.3, 0.2, 0.35]]]
+    """
+    order = np.argsort(rungs.cost, axis=1)
+    ordered = [np.moveaxis(np.take_along_axis(np.asarray(figure, float), order, 1), 2, 1) for figure in rungs]
+    costs = ordered[1].reshape(-1, order.shape[1])
+
+    def at(figure: np.ndarray) -> np.ndarray:
+        rows = [np.interp(money, cost, row) for cost, row in zip(costs, figure.reshape(costs.shape), strict=True)]
+        return np.moveaxis(np.array(rows).reshape(len(order), figure.shape[1], len(money)), 1, 2)
+
+    return Outcomes(*map(at, ordered))
+
+
+def sample_noise(fixed: np.ndarray) -> np.ndarray:
+    """(B, G) how far policies that stay as they are do differently on a draw, from their figures (B, G, 3).
+
+    That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
+    """
+    return fixed[..., 0] - fixed[..., 1]
+
+
+def search_luck(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
+    """(G,) by how much policies do worse in service than on the log.
+
+    From figures (B, G, 3), on the log, in the bag and out of it: of policies that stay as they are, and of those that
+    replicates tune.
+
+    Half of how much worse a replicate's own policies do out of their bag than in it. Where the policies of a log do
+    better by a on it than the best there are, and worse by a in service, those of a draw have the noise of the log and
+    that of the draw: worse by 2a out of their bag, and better by 2a in it, as they were fitted to both (Efron & Gong
+    1983, "A leisurely look at the bootstrap, the jackknife, and cross-validation", The American Statistician 37).
+    """
+    by_tuned, by_fixed = (mean_of_known(figure[..., 2] - figure[..., 1]) for figure in (tuned, fixed))
+    return (by_tuned - by_fixed) / _LUCK_OF_A_DRAW
+
+
+def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
+    """(L, 2) ends of an interval from replicates (B, L), wider for few queries as Student's t is than the normal.
+
+    A bootstrap of n queries is too narrow by √((n − 1)/n) besides, and it is skewed as the figure itself is, not as
+    the truth around it: the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap",
+    sections 4.1 and 4.4: percentiles, expanded).
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
+    student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    spread = spread[np.isfinite(spread).all(1)]
+    middle = spread.mean(0)
+    tails = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
+    upper, lower = middle - tails
+    widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
+    return (middle + widened).T
+
+
+def mean_of_known(values: np.ndarray) -> np.ndarray:
+    """(G,) mean over the replicates that know; 0 where none does."""
+    finite = np.isfinite(values)
+    return np.where(finite, values, 0.0).sum(0) / np.maximum(finite.sum(0), 1)

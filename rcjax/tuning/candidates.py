@@ -5,13 +5,13 @@ One record holds them all: one model is asked; where it is unsure, a second; and
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.frontier.hull import lower_hull, thinned
+from rcjax.frontier.hull import lower_hull, position_weights, thinned
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
 
 #: Rungs of the ladders that folds and replicates stand on, filled up by the last one: so few shapes are compiled.
@@ -115,3 +115,91 @@ class Candidates:
 def together(*several: Candidates, xp: Any = np) -> Candidates:
     """All of several candidates, one after the other; `xp` is numpy, or jax.numpy within a jitted function."""
     return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
+
+
+_NONE = np.zeros(0)
+
+
+class Targets(NamedTuple):
+    """What policies are chosen for, T = G + B + E targets in this order: numpy's arrays."""
+
+    lam: np.ndarray = _NONE
+    """(G,) prices, in errors per unit of money: the least error + λ·cost."""
+    budgets: np.ndarray = _NONE
+    """(B,) money per query: the least error whose bill keeps to it."""
+    errors: np.ndarray = _NONE
+    """(E,) limits on the error, refusals at their price: the least bill that keeps to it."""
+
+    @property
+    def prices(self) -> slice:
+        """Where the prices stand among all targets."""
+        return slice(len(self.lam))
+
+    @property
+    def within(self) -> slice:
+        """Where the budgets stand."""
+        return slice(len(self.lam), len(self.lam) + len(self.budgets))
+
+    @property
+    def limits(self) -> slice:
+        """Where the limits on the error stand."""
+        return slice(self.within.stop, self.within.stop + len(self.errors))
+
+
+class Choice(NamedTuple):
+    """Where T targets stand among some policies; numpy's arrays."""
+
+    rungs: Candidates
+    """(R,)"""
+    weights: np.ndarray
+    """(T, R) the share of the queries that goes by each."""
+
+    @property
+    def error(self) -> np.ndarray:
+        """(T,) as the queries of the choice say, refusals at their price."""
+        return self.weights @ self.rungs.error
+
+    def filled(self) -> "Choice":
+        """The same, of `RUNGS` rungs, if there are not more."""
+        count = len(self.rungs.cost)
+        weights = np.pad(self.weights, ((0, 0), (0, max(RUNGS - count, 0))))
+        return Choice(self.rungs.filled(), weights)
+
+
+def choose(table: Candidates, targets: Targets) -> Choice:
+    """Where targets stand: a price at a corner of the hull, a limit between two.
+
+    >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
+    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
+    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]), np.array([0.5]))).weights.tolist()
+    [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    """
+    rungs = table.rungs()
+    place = np.arange(len(rungs.cost), dtype=float)
+    at = [
+        rungs.loss(targets.lam).argmin(1),
+        np.interp(targets.budgets, rungs.cost, place),
+        np.interp(-targets.errors, -rungs.error, place),
+    ]
+    return Choice(rungs, position_weights(np.concatenate(at), len(place)))
+
+
+def choose_one(table: Candidates, targets: Targets) -> Choice:
+    """The best single policy for each target: the cheapest, or the one that errs least, where none keeps to a limit."""
+    error, cost = table.error, table.cost
+    best = [
+        table.loss(targets.lam).argmin(1),
+        _within(targets.budgets, cost, error),
+        _within(targets.errors, error, cost),
+    ]
+    return Choice(table, position_weights(np.concatenate(best), len(cost)))
+
+
+def _within(limits: np.ndarray, limited: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """(B,) for each limit, the position of the least of those that keep to it; of the least limited where none does.
+
+    >>> _within(np.array([2.5, 0.5]), np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])).tolist()
+    [1, 0]
+    """
+    fits = limited <= limits[:, None]
+    return np.where(fits.any(1), np.where(fits, least, np.inf).argmin(1), limited.argmin())

@@ -13,24 +13,220 @@ Each test is a bet on what the queries lost, one after the other (`betting`). At
 what it loses by the rungs on either side, which is what is expected over the lots that choose the rung.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from collections import Counter
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rcjax._core.json_values import plain
-from rcjax.frontier.choosing import InfeasibleError
-from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.frontier import MOST_RUNGS, Frontier
+from rcjax.frontier.hull import InfeasibleError, position_weights
+from rcjax.logs.errors import LogError
+from rcjax.logs.kept_sample import hash_names, read_reference
 from rcjax.logs.log import Log
+from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_provenance, with_spec
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.tuning.betting import last_shown, queries_needed
-from rcjax.tuning.evidence import Evidence, HeldOut
-from rcjax.tuning.overlap import require_unseen
+from rcjax.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.betting import last_shown, queries_needed, refuted, upper_limit
+
+_FEWEST = 3  # shared queries that are told of
+
+
+class OverlapWarning(UserWarning):
+    """A log that is to judge a policy holds queries that the policy was tuned on."""
+
+
+class Overlap(NamedTuple):
+    """How much of a log was tuned on, as far as can be told; false where nothing was."""
+
+    queries: int  # of the log, that were tuned on
+    n: int  # all queries of the log
+    whole: bool  # whether it is the very log that was tuned on
+
+    def __bool__(self) -> bool:
+        return self.queries > 0
+
+    def describe(self) -> str:
+        """How many queries were tuned on, in words."""
+        return f"at least {self.queries:,} of its {self.n:,} queries were tuned on"
+
+
+def overlap(log: Log, tuned: Any) -> Overlap:
+    """How many queries of a log are among those tuned on: of another log, or that a policy, frontier or model carries.
+
+    On the models that both have, in whichever order. ValueError where what is carried is damaged.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> overlap(log.take(slice(100)), log).queries, overlap(*log.split(0.5, seed=0)).queries
+    (100, 0)
+    """
+    n, of = log.n_queries, tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    if isinstance(of, Log):
+        digest, models, old, names = of.digest, of.models, of, hash_names(of.queries)
+    else:
+        digest, models = of.provenance.get("digest"), tuple(of.provenance.get("answers") or ())
+        kept = of.provenance.get("reference") if isinstance(tuned, AnyPolicy) else of.reference
+        old = None if kept is None else read_reference(kept, log.task)
+        names = None if old is None else np.array(old.queries)
+    if models and {*models} <= {*log.models} and log.select(models).digest == digest:
+        return Overlap(n, n, whole=True)
+    if old is None or names is None:
+        return Overlap(0, n, whole=False)
+    both = [name for name in old.models if name in log.models]
+    new_rows, old_rows = _rows(log, both, hash_names(log.queries)), _rows(old, both, names)
+    often, common = Counter(old_rows.values()), new_rows.keys() & old_rows.keys()
+    by_chance = sum(often[new_rows[name]] for name in common) / max(len(old_rows), 1)
+    most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
+    equal = sum(new_rows[name] == old_rows[name] for name in common)
+    queries = equal if equal > _FEWEST - 1 + most else 0
+    return Overlap(queries, n, whole=0 < queries == n == old.n_queries)
+
+
+def require_unseen(log: Log, tuned: Any) -> None:
+    """LogError where queries of a log that is to guarantee something were tuned on, as `overlap` tells."""
+    if shared := overlap(log, tuned):
+        what = "the model was fitted to this very log" if shared.whole else shared.describe()
+        raise LogError(f"{log.source}: {what}: certify on queries that were held out")
+
+
+def _rows(log: Log, models: list[str], names: np.ndarray) -> dict[int, bytes]:
+    """The log-probabilities of some models by the hash of the query's name, where one of them has answered."""
+    columns = [log.models.index(name) for name in models]
+    answered = np.asarray(log.answered)[:, columns]
+    cells = np.where(answered, np.asarray(log.logprob)[:, columns], np.nan).astype("<f4") + np.float32(0)  # −0 is 0
+    return {name: cells[row].tobytes() for row, name in enumerate(names.tolist()) if answered[row].any()}
+
+
+_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What became of n held-out queries at m positions; numpy's arrays, queries in an order that is random."""
+
+    wrong: np.ndarray
+    """(m, n) 1 for an error, 0 for none; what is expected over lots, the score that is lost, or what judges say."""
+    refused: np.ndarray
+    """(m, n) 1 for a refusal, or the probability of one."""
+    most: np.ndarray
+    """(n,) the largest error that each query could have had."""
+    price: float
+    """What a refusal counts, in errors."""
+
+    @property
+    def penalty(self) -> np.ndarray:
+        """(m, n) errors, and refusals at their price."""
+        return self.wrong + self.price * self.refused
+
+    def errs_below(self, limit: float, level: float) -> np.ndarray:
+        """(m,) whether the error, refusals at their price, is shown to be below a limit."""
+        return refuted(self.penalty, limit, level, np.maximum(self.most, self.price))
+
+    def error_bound(self, level: float, top: float | None = None) -> float:
+        """Upper confidence limit of the error at the first position, refusals at their price; `top` is tried first."""
+        top = max(1.0, self.price) if top is None else top
+        return upper_limit(self.penalty[0], level, np.maximum(self.most, self.price), top)
+
+
+def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: bool = False) -> tuple[Log, Log | None]:
+    """(the queries to tune on, those of the test; None without a guarantee).
+
+    Args:
+        log: the log.
+        held_out: a log for the test; None: half of the queries of `log`, drawn at random, where there is a confidence.
+        confidence: of the guarantee; None for none.
+        judged: whether judges' verdicts count for it. Where only labels by hand do, half of the queries that have them
+            are held out: the others are of no use to the test.
+
+    Raises LogError where the two logs share queries, or labels are too few.
+
+    >>> import rcjax
+    >>> tuned_on, tested = hold_out(rcjax.sample_log(100, seed=0), None, 0.95)
+    >>> tuned_on.n_queries, tested.n_queries
+    (50, 50)
+    """
+    if held_out is not None:
+        held_out = held_out.select(log.models).with_waiting(log.second_cost)
+        require_unseen(held_out, log)
+        return log, held_out
+    if confidence is None:
+        return log, None
+    if log.hand is None or judged:
+        tested, rest = log.split(_HELD_OUT, seed=0)
+        return rest, tested
+    whole = np.flatnonzero((log.labelled | ~np.asarray(log.answered)).all(1))
+    if len(whole) < 2:
+        raise LogError(f"{log.source}: fewer than two queries have labels for all answers: nothing to test on")
+    chosen = np.random.default_rng(0).permutation(whole)[: round(_HELD_OUT * len(whole))]
+    return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
+
+
+class HeldOut:
+    """A held-out log that the ladder of a frontier is tested on.
+
+    Args:
+        frontier: the frontier.
+        log: the log, of the models of the frontier. Queries that lack a model which may be asked are left out.
+        tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
+
+    Raises InfeasibleError where the frontier has no policy with finite figures; LogError where no query is left, and
+    where answers are to be compared and the log has none.
+    """
+
+    def __init__(self, frontier: Frontier, log: Log, tuned_on: Log | None = None) -> None:
+        self.rungs = frontier.rungs
+        if not self.rungs.size:
+            raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
+        policies = frontier.policies.take(np.resize(self.rungs, MOST_RUNGS))  # one shape is compiled
+        require_answers(policies, log)
+        log = labelled_by_hand(log) if tuned_on is None else log
+        asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
+        names = [frontier.models[j] for j in np.flatnonzero(asked)]
+        self.tested = log
+        complete = np.flatnonzero(log.select(names).complete)
+        if not len(complete):
+            raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to test on")
+        self.log = log.take(np.random.default_rng(0).permutation(complete))
+        right, self.most = np.asarray(self.log.correct, float), np.ones(len(complete))
+        if tuned_on is not None:
+            right, self.most = _corrected(self.log, tuned_on)
+            has_chance = np.isfinite(self.most)  # behind the last label nothing is known of what is left
+            right, self.most, self.log = right[has_chance], self.most[has_chance], self.log.take(has_chance)
+        data = frontier.model.calibrators, self.log.logprob, right.astype(self.log.logprob.dtype), self.log.answered
+        self._outcomes = outcomes_on_log(*data, frontier.model.cost, policies, self.log.answer)
+        self._price = frontier.abstain_price or 0.0
+
+    def evidence(self, positions: ArrayLike) -> Evidence:
+        """What becomes of the queries at positions (m,) of the ladder."""
+        weights = position_weights(np.asarray(positions, float), len(self.rungs))
+        wrong, _, refused = (weights @ np.asarray(figure, float)[: len(self.rungs)] for figure in self._outcomes)
+        return Evidence(wrong, refused, self.most, self._price)
+
+
+def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
+    """(outcomes (n, k) that the labels correct, (n,) the largest error of each query; infinite behind the last label).
+
+    The labelled answers of a model are a random sample of all: π is the share of labels among the answers to come,
+    which is known before each.
+    """
+    labelled, right = log.labelled, np.asarray(log.correct, float)
+    guess = LabelRegression.of(tuned_on).predict(log)[0]
+    ahead = labelled[::-1].cumsum(0)[::-1]  # labels that are left to come; where there are none the chance is 0
+    chance = ahead / np.arange(log.n_queries, 0, -1)[:, None]
+    weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
+    with np.errstate(divide="ignore"):
+        return guess + weight * (right - guess), (1 / chance).max(1)
+
 
 _STEPS = 4  # of the positions that are tested, from each rung to the next
 

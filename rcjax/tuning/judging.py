@@ -1,97 +1,223 @@
-"""How policies are judged by labels: how far these are averaged with what is expected of them.
+"""How a log says that its policies be judged, and all that may be chosen, judged so.
 
-A mean over n labels is noisy, and the best of many noisy figures is the luckiest one. So each label of a pair is
-averaged with what is expected of it, by its own confidence and by that of the model asked before:
+How much of a label and of what is expected of it is right differs from log to log: a and b (`pairs`) are the weights
+with which what one part of the queries says of a pair, at all thresholds, comes nearest to what the labels of another
+part count (cross-fitting, least squares). They are drawn to three eighths each, which does well on most logs, with the
+weight of 300 labels.
 
-    ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i)        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i
-
-What is expected takes away noise and adds a bias, where confidences tell little: `label_weights` estimates a and b.
+Of the policies judged a table keeps the single models, and of the others the corners of their lower hull, which are
+best at some price of an error.
 """
 
-import dataclasses
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from rcjax._core.batching import map_entries
-from rcjax.model.calibration import Transform, fit_calibrator
+from rcjax._core.batching import fill_up
+from rcjax._core.compilation import compiled
+from rcjax.frontier.hull import lower_hull
+from rcjax.frontier.policies import Policies
+from rcjax.logs.log import Log
+from rcjax.model.calibrated import calibrate_log
+from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.pairs import pairs
+from rcjax.tuning.agreement import agreeing
+from rcjax.tuning.candidates import Candidates
+from rcjax.tuning.pairs import AS_USUAL, USUAL, Blend, CandidateRows, Judging, candidates, centred
+from rcjax.tuning.resampling import deal_folds
+
+_FOLDS = 5
+
+_CUTS = 16  # thresholds of each model at which what is expected is held against what is counted
+
+_PRIOR = 300  # labels that the usual weights are worth
+
+_MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count for nearly all in any case
+
+_informed = compiled(CandidateRows.of, runs="long")
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Blend:
-    """Weights of what is expected of a label; the label itself has the rest."""
-
-    calibrated: Any
-    """() of the model's own calibrated confidence, a."""
-    crossed: Any
-    """() of the probability that the confidence of the model before tells, b."""
-
-    @property
-    def label(self) -> Any:
-        """() of the label itself."""
-        return 1 - self.calibrated - self.crossed
-
-
-#: The weights that do well on most logs.
-USUAL = Blend(0.375, 0.375)
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("blend", "refusal"),
-    meta_fields=(),
-)
-@dataclasses.dataclass(frozen=True)
-class Judging:
-    """How policies are judged."""
-
-    blend: Blend = USUAL
-    """How far labels are averaged with what is expected of them."""
-    refusal: jax.Array | None = None
-    """() what a refusal is worth, in right answers; None: nobody refuses."""
-
-
-#: As most logs are judged.
-AS_USUAL = Judging()
-
-
-def cross_calibrate(
-    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, answered: jax.Array | None = None
-) -> jax.Array:
-    """(P, n) probability that the second model of each pair is right, by the confidence of the first.
-
-    As `fit_calibrator`, with the labels of another model.
+def judging_of(log: Log, transform: Transform, refusal: jax.Array | None = None) -> Judging:
+    """How policies are judged on a log.
 
     Args:
-        logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        present: (n, k) whether there is an answer and the query is to count.
+        log: the log.
         transform: that of the raw confidence.
-        answered: (n, k) which log-probabilities to predict from; by default those that count.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
     """
-    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
-
-    def one(left: jax.Array, right: jax.Array) -> jax.Array:
-        raw, both = logprob[:, left], present[:, left] & present[:, right]
-        mask = both if answered is None else answered[:, left]
-        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
-
-    return map_entries(one, len(logprob), (0, 0))(left, right)
+    return Judging(estimate_blend(log, transform), refusal)
 
 
-def centred(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
-    """(n,) what is expected of labels, moved so that its mean is that of the labels.
+def charges(log: Log) -> np.ndarray:
+    """(n, k) money of each answer, its own; of an answer that there is not, the mean of its model.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(50, seed=0)
+    >>> bool((charges(log) == np.asarray(log.query_cost)).all())
+    True
+    """
+    return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
+
+
+def estimate_blend(log: Log, transform: Transform) -> Blend:
+    """The weights with which what some queries say of a pair comes nearest to what the labels of others count.
 
     Args:
-        expected: (n,)
-        right: (n,) the labels.
-        present: (n,) the queries that the means are over.
-        xp: numpy, or jax.numpy within a jitted function.
+        log: the log, of whose labelled answers at most 5,000 queries are looked at.
+        transform: that of the raw confidence.
+
+    The usual ones for one model, or fewer queries than folds.
+
+    >>> import rcjax
+    >>> blend = estimate_blend(rcjax.sample_log(300, seed=0), "choice")
+    >>> 0 <= blend.calibrated <= 1, 0 <= blend.crossed <= 1, 0 <= blend.label <= 1
+    (True, True, True)
     """
-    count = xp.maximum(present.sum(), 1)
-    return expected + xp.where(present, right - expected, 0.0).sum() / count
+    labelled = log.labelled & np.asarray(log.answered)
+    if not labelled.any(1).all():  # what nobody answered plays no part, in the deal of folds either
+        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
+    if log.n_queries > _MOST_QUERIES:
+        log = log.take(slice(_MOST_QUERIES))
+        labelled = labelled[:_MOST_QUERIES]
+    if len(log.models) < 2 or labelled.all(1).sum() < 2 * _FOLDS:
+        return USUAL
+    fold = deal_folds(np.asarray(labelled.all(1)), _FOLDS, seed=0)
+    sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(_FOLDS)]
+    square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
+    usual = np.array([USUAL.calibrated, USUAL.crossed])
+    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * usual)
+    return Blend(float(calibrated), float(crossed))
+
+
+def _normal_equations(
+    log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """((2, 2), (2,)) of the least squares for the queries `out` (n,), by what the others say; over pairs and cuts."""
+    logprob, right = np.asarray(log.logprob, float), np.where(labelled, np.asarray(log.correct, float), 0.0)
+    train = labelled & ~out[:, None]
+    rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
+    known = _informed(calibrate_log(*rows, transform=transform)[0], rows)
+    confidence, crossed = np.asarray(known.confidence, float), np.asarray(known.crossed, float)
+    square, product = np.zeros((2, 2)), np.zeros(2)
+    for pair, (i, j) in enumerate(pairs(len(log.models))):
+        trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and left_out.any()):
+            continue
+        cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        first = centred(confidence[: len(out), i], right[:, i], trained) - right[:, i]
+        by_itself = centred(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
+        by_first = centred(crossed[pair, : len(out)], right[:, j], trained) - right[:, j] - first
+        gain = right[:, j] - right[:, i]
+        deferred = logprob[:, i, None] <= cuts
+        predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
+        counted = gain[left_out] @ deferred[left_out] / left_out.sum()
+        square += predicted[:2] @ predicted[:2].T
+        product += predicted[:2] @ (counted - predicted[2])
+    return square, product
+
+
+def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """(2,) the x ≥ 0 of sum at most 1 with the least x'Sx − 2x'p.
+
+    >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
+    ([0.2, 0.3], [1.0, 0.0])
+    """
+    along = square[0, 0] + square[1, 1] - 2 * square[0, 1]
+    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], along), 0, 1)
+    tries = [np.zeros(2), np.array([share, 1 - share])]
+    tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
+    if np.linalg.matrix_rank(square) == 2:
+        tries.append(np.linalg.solve(square, product))
+    inside = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
+    return min(inside, key=lambda x: float(x @ square @ x - 2 * x @ product))
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0
+
+
+_ROUNDING = 1e-6  # of an error, and of a bill, in single precision
+
+
+def judge(
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
+) -> Candidates:
+    """Single models and pairs, or where there are answers policies that compare them, judged on n queries.
+
+    Args:
+        calibrators: (k,) of the models.
+        rows: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
+        charge: (n, k) money of each answer, or (k,) of any.
+        judging: how they are judged.
+        answer: (n, k) codes of answers.
+    """
+    known = CandidateRows.of(calibrators, rows, charge, answer)
+    return candidates(known, judging) if answer is None else agreeing(known, judging)
+
+
+_judge_filled = compiled(judge, runs="long")
+
+
+def judge_log(
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging = AS_USUAL, answer: Any = None
+) -> Candidates:
+    """`judge`, compiled for one log at a time, in numpy's arrays: folds, replicates and logs of like size share it.
+
+    Args:
+        calibrators, rows, charge, judging, answer: as of `judge`.
+    """
+    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    codes = None if answer is None else fill_up(answer)[0]
+    return jax.tree.map(np.asarray, _judge_filled(calibrators, fill_up(*rows), money, judging, codes))
+
+
+def judge_all(
+    calibrators: Calibrator,
+    rows: tuple[Any, Any, Any, Any],
+    charge: Any,
+    judging: Judging,
+    admits: Callable[[Policies], np.ndarray] | None = None,
+) -> tuple[Candidates, Candidates | None]:
+    """(single models and pairs, policies that compare answers or None): what of them may be chosen for some target.
+
+    Args:
+        calibrators: (k,) of the models.
+        rows: (logprob, correct, present, answer), each (n, k); None for the last where no answers are to be compared.
+        charge: (n, k) money of each answer, or (k,) of any.
+        judging: how they are judged.
+        admits: which policies (C,) may be chosen, (C,) bool; None: all.
+    """
+    *labels, answer = rows
+    pairs = judge_log(calibrators, tuple(labels), charge, judging)
+    pairs = _corners(pairs, _useful(pairs), admits)
+    if answer is None:
+        return pairs, None
+    triples = judge_log(calibrators, tuple(labels), charge, judging, answer)
+    triples = _corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
+    return pairs, triples if triples.cost.size else None
+
+
+def _useful(pairs: Candidates) -> np.ndarray:
+    """Positions of all but thresholds that part no queries, and what a single model beats in error and cost as counted.
+
+    Whatever is expected, nobody would choose these.
+    """
+    use, k = np.isfinite(pairs.error), pairs.k
+    if pairs.refusal is None:
+        less = pairs.counted[:k] < pairs.counted[:, None] - _ROUNDING
+        beaten = less & (pairs.cost[:k] < pairs.cost[:, None] * (1 - _ROUNDING))
+        use &= pairs.alone | ~beaten.any(1)
+    return np.flatnonzero(use)
+
+
+def _corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
+    """Of the `useful`, by position, that may be chosen: the single models, and the corners of the others' hull."""
+    if admits is not None and useful.size:
+        useful = useful[admits(trial.take(useful).policies())]
+    alone = trial.alone[useful]
+    others = useful[~alone]
+    corners = others[lower_hull(trial.cost[others], trial.error[others])]
+    return trial.take(np.concatenate([useful[alone], corners]))

@@ -10,9 +10,8 @@ import numpy as np
 
 from rcjax._core.batching import part
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points
-from rcjax.frontier.rule_arrays import policies_of
+from rcjax.frontier.points import Outcomes, Points
+from rcjax.frontier.policies import policies_of
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
@@ -20,13 +19,13 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
 from rcjax.policy.spec import Spec
-from rcjax.replaying.beside_reference import tell_beside
-from rcjax.replaying.packing import require_answers
+from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import as_tuned, walk_log
-from rcjax.tuning.choices import Targets
+from rcjax.replaying.walk import require_answers
+from rcjax.tuning.bootstrapping import tune_again
+from rcjax.tuning.candidates import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
-from rcjax.tuning.replicates import tune_again
 from rcjax.tuning.searches import searched_by
 from rcjax.tuning.tune import Tuned, tune_in_stages
 

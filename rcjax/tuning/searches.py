@@ -1,27 +1,66 @@
-"""Tuning by either search: by the labels, the default, or by the fitted model, imported when it is asked for."""
+"""Tuning by either search: by the labels, the default, or by the paper's model, imported when it is asked for."""
 
 import dataclasses
 import warnings
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from rcjax._base.arguments import instance
-from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import Frontier
+from rcjax.frontier.points import Bands, refusal_at
+from rcjax.frontier.policies import Policies
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import OddLogWarning, oddities
+from rcjax.model.calibrated import Fitted
+from rcjax.model.calibration import Calibrator
 from rcjax.policy.spec import Spec
-from rcjax.tuning.bootstrapping import draw_bands
-from rcjax.tuning.select import BY_LABELS, SearchedBy
+from rcjax.tuning.bootstrapping import Again, draw_bands, drawn
+from rcjax.tuning.select import BY_LABELS, SearchedBy, SecondsFilter
 from rcjax.tuning.tune import Tuned, tune_in_stages
+
+_PANELS = 9  # of quadrature, for replicates of many cascades: 5e-6 of error is far below what replicates differ by
 
 
 def searched_by(search: Any) -> SearchedBy:
     """The way to search that `Spec.search` or `Frontier.search` names."""
-    if search == "selected":
-        return BY_LABELS
-    from rcjax.tuning.by_model import BY_MODEL
+    return BY_LABELS if search == "selected" else SearchedBy(_fit, _solve, again_by_model)
 
-    return BY_MODEL
+
+def _fit(log: Log, spec: Spec) -> Fitted:
+    """The paper's model of a log."""
+    from rcjax.model.fitting import fit
+
+    return fit(log, transform=spec.transform, **spec.fit)
+
+
+def _solve(log: Log, model: Any, spec: Spec, limit: SecondsFilter | None) -> tuple[Frontier, None]:
+    """The points of the frontier of a model that keep to a limit. Raises InfeasibleError where none does."""
+    from rcjax.solving.frontiers import solve_frontier
+
+    frontier = solve_frontier(model, cascades=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)
+    return (frontier if limit is None else limit.within(frontier)), None
+
+
+def again_by_model(frontier: Any, log: Log, points: np.ndarray) -> Again:
+    """How the model solves the λ of some points (G,) of a frontier again. What was answered has no part in it."""
+    from rcjax.model.fitting import fit_near
+    from rcjax.solving.frontiers import lay_out_problem, solve_at
+    from rcjax.solving.paths import MANY_STEPS, plan_cascades
+
+    lam, refusal = np.asarray(frontier.lam)[points], refusal_at(frontier.abstain_price, log.cost.dtype)
+    plan = plan_cascades(frontier.model, frontier.search)  # None: of adaptive policies
+    panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
+
+    def again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
+        (logprob, correct, answered), charge, _ = drawn(log, queries)
+        cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
+        fitted = fit_near(frontier.model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
+        problem = lay_out_problem(fitted, plan, frontier.chain, refusal, panels)
+        return fitted.calibrators, solve_at(problem, lam).policies
+
+    return again
 
 
 def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **fields: Any) -> Tuned:

@@ -17,7 +17,7 @@ import numpy as np
 from rcjax._base.wording import count
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier, position_for
 from rcjax.frontier.hull import lower_hull, thinned
-from rcjax.frontier.outcomes import Outcomes
+from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.ladder import Ladder, merge, penalty
@@ -25,9 +25,8 @@ from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.rules import Rule
 from rcjax.policy.spec import Spec
 from rcjax.policy.targets import Target
-from rcjax.replaying.following import Rungs
-from rcjax.replaying.replay import replay
-from rcjax.tuning.intervals import for_money
+from rcjax.replaying.replay import Rungs, replay
+from rcjax.tuning.bootstrapping import for_money
 from rcjax.tuning.select import select_frontier
 
 #: Queries from which on a segment has cascades of its own; with fewer it goes by those of all.

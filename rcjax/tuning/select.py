@@ -1,40 +1,153 @@
 """The frontier of the cascades that earn their place: single models, pairs, and policies that compare answers.
 
 Policies are chosen by estimates, which are noisy: the more are searched, the luckier the best one looks. Three things
-hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`judging`). Policies that go
-by whether two models' answers are equal (`agreement_candidates`) must gain on pairs in the contest. And what was chosen
+hold luck down. Pairs are judged by labels that are averaged with what is expected of them (`pairs`). Policies that go
+by whether two models' answers are equal (`agreement`) must gain on pairs in the contest. And what was chosen
 among many has its error raised by the luck of that (`Comparison.luckier`), where a single model is counted: so no
 cascade stands beside a model that does better.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from rcjax._core.batching import part
+from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.hull import lower_hull
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points, PointStatus
+from rcjax.frontier.hull import InfeasibleError, lower_hull
+from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
 from rcjax.frontier.policies import Policies
-from rcjax.frontier.prices import check_abstain_price, check_lam, refusal_at
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target, TargetName
+from rcjax.policy.targets import SecondsLimit, Target, TargetName
+from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, pack_policies, walk
+from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
-from rcjax.tuning.choices import judge_all
-from rcjax.tuning.comparison import Comparison
-from rcjax.tuning.cross_validation import cross_validate
-from rcjax.tuning.judging import Judging
-from rcjax.tuning.label_weights import charges, judging_of
-from rcjax.tuning.replicates import Again, again_by_labels
+from rcjax.tuning.comparison import Comparison, tell_choice
+from rcjax.tuning.contest import cross_validate
+from rcjax.tuning.judging import charges, judge_all, judging_of
+from rcjax.tuning.pairs import Judging
 from rcjax.tuning.resampling import require_queries, sample_queries
-from rcjax.tuning.seconds_limit import SecondsFilter
-from rcjax.tuning.verdict import tell_choice
+
+_SHARE = 0.05  # of the queries may wait longer than a limit on the tail
+
+_AT_ONCE = 64  # policies that walk the log at a time
+
+_MOST_QUERIES = 5_000  # that candidates are judged on: more tell their seconds no better than they need to be known
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondsFilter:
+    """Which policies keep to a limit, by the queries of a log."""
+
+    limit: SecondsLimit
+    log: Log
+
+    @classmethod
+    def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
+        """By the complete queries of a log. LogError where it tells no seconds.
+
+        >>> import rcjax
+        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(200, seed=0))
+        Traceback (most recent call last):
+        ...
+        rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it
+        """
+        if log.seconds is None:
+            raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
+        return cls(limit, log.take(np.sort(rows)) if rows.size else log)
+
+    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
+        """(C,) bool: which of the policies over a model's models keep to the limit, with one standard error in hand."""
+        figure, error = self.figures(policies, model)
+        return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
+
+    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
+        """(the share of the queries beyond the limit, or the mean; its standard error), (C,) each.
+
+        Of the queries whose seconds are known, and infinite where there are none.
+        """
+        packed = pack_policies(model.calibrators, policies, self.log.logprob.dtype)
+        columns = columns_of(self.log, model.models, [packed.policies], np.ones(len(model.models), bool))
+        count = len(packed.policies.first)
+        filled = packed.policies.take(np.minimum(np.arange(count + -count % _AT_ONCE), count - 1))
+        bound = self.limit.seconds if self.limit.tail else None
+        figures = _figures(packed.calibrators, filled, columns, bound, transforms=packed.transforms)
+        figure, error = (np.asarray(figure)[:count] for figure in figures)
+        return figure, error
+
+    def require_any(self, model: Fitted) -> None:
+        """Raise InfeasibleError where no policy over a model's models keeps to the limit.
+
+        None does where no model alone does: who asks others too waits no less.
+        """
+        k = len(model.models)
+        alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+        if not self.admits(alone, model).any():
+            name, figures = self._fastest()
+            raise InfeasibleError(
+                f"no policy takes {self.limit} with one standard error in hand; the fastest, {name} alone, {figures}"
+            )
+
+    def _fastest(self) -> tuple[str, str]:
+        """(the model with the least figure of the limit's kind, its seconds in words)."""
+        seconds = np.asarray(self.log.seconds, float)
+        known = {name: column[~np.isnan(column)] for name, column in zip(self.log.models, seconds.T, strict=True)}
+        rows = {
+            name: (float(own.mean()), float(np.quantile(own, 1 - _SHARE, method="inverted_cdf")))
+            for name, own in known.items()
+            if own.size
+        }
+        if not rows:
+            return self.log.models[0], "has no seconds"
+        name = min(rows, key=lambda name: rows[name][self.limit.tail])
+        mean, tail = rows[name]
+        return name, f"takes {mean:.3g} seconds on average, {tail:.3g} or less for 95 %"
+
+    def within(self, frontier: Frontier) -> Frontier:
+        """The points of a frontier that keep to the limit. Raises InfeasibleError where there are none."""
+        indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
+        if not indices.size:
+            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
+        names = ("lam", "error", "cost", "status", "abstention", "policies")
+        figures = jax.tree.map(np.asarray, {name: getattr(frontier, name) for name in names})
+        return dataclasses.replace(frontier, **jax.device_put(part(figures, indices)), bands=None, seconds=None)
+
+
+@partial(compiled, static_argnames="transforms")
+def _figures(
+    calibrators: tuple[Any, ...],
+    policies: Policies,
+    columns: Columns,
+    bound: float | None,
+    *,
+    transforms: tuple[Any, ...],
+) -> tuple[jax.Array, jax.Array]:
+    """(the share of the queries that wait longer than a bound, or without one the mean wait; its error), (C,) each."""
+    phi = calibrated_confidence(transforms, calibrators, columns.logprob)
+
+    def one(policy: Policies) -> tuple[jax.Array, jax.Array]:
+        waits = jnp.where(walk(phi, policy, columns.codes).asked, columns.seconds, 0).sum(0)
+        known = columns.counts & ~jnp.isnan(waits)
+        n = jnp.maximum(known.sum(), 1)
+        counted = waits if bound is None else (waits > bound).astype(waits.dtype)
+        mean = jnp.where(known, counted, 0).sum() / n
+        spread = jnp.where(known, (counted - mean) ** 2, 0).sum() / n
+        return jnp.where(known.any(), mean, jnp.inf), jnp.sqrt(spread / n)
+
+    return jax.lax.map(one, policies, batch_size=_AT_ONCE)
+
 
 _FINE = 400  # λ at which policies that go by agreement are taken
 
@@ -71,7 +184,7 @@ def select_frontier(
 ) -> Selection:
     """The error–cost frontier of the cascades that earn their place on a log.
 
-    Single models and pairs, at every threshold, are judged by the log's own queries (`label_candidates`). Policies that
+    Single models and pairs, at every threshold, are judged by the log's own queries (`pairs`). Policies that
     go by whether answers agree, where the log tells answers, are used only where they earn it on the queries of folds
     that were left out (`Comparison.agreeing`). The frontier holds the corners of the lower hull, each of which is the
     best at some λ; between two of them stands a ladder. `Frontier.cost` is the bill of the log's queries.

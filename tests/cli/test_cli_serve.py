@@ -12,9 +12,8 @@ from gateway_service import make_policy
 
 from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.lineup import Clients, read_lineup
+from rcjax.serving.gateway.catalog import Clients, Settings, read_catalog
 from rcjax.serving.gateway.processes import Address
-from rcjax.serving.gateway.settings import Settings
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"
@@ -170,9 +169,9 @@ def test_what_can_be_served_is(folder):
 def test_it_says_where_it_serves_and_what(folder, capsys):
     files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
     settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
-    lineup = read_lineup(settings, Clients(1.0))
-    digest, names = lineup.policies["supp\x1bort"].digest, ["small", "middle", "large"]
-    _announce(settings, False, Address("127.0.0.1", 8080), lineup)
+    catalog = read_catalog(settings, Clients(1.0))
+    digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
+    _announce(settings, False, Address("127.0.0.1", 8080), catalog)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
@@ -182,7 +181,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         "    shadow: 5 % of its queries also to large, small, middle",
     ]
     assert not told.out
-    _announce(settings, True, Address("127.0.0.1", 8080), lineup)
+    _announce(settings, True, Address("127.0.0.1", 8080), catalog)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",
@@ -190,7 +189,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
             "supp\x1bort": {"models": names, "policy_hash": digest, "passing": False, "shadow": names},
             "later": {
                 "models": ["large"],
-                "policy_hash": lineup.policies["later"].digest,
+                "policy_hash": catalog.policies["later"].digest,
                 "passing": True,
                 "shadow": ["large", "small", "middle"],
             },

@@ -4,7 +4,7 @@ import pytest
 from typer import BadParameter
 
 from rcjax.cli.serve import _access
-from rcjax.serving.gateway.settings import Access
+from rcjax.serving.gateway.catalog import Access
 
 CASES = [
     (("127.0.0.1", [], [], False), Access((), (), guarded=True)),

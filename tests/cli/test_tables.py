@@ -3,7 +3,7 @@
 import pytest
 
 from rcjax._base.wording import describe_cascade, figure
-from rcjax.frontier.choosing import too_dear
+from rcjax.frontier.hull import too_dear
 
 NAMES = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
 

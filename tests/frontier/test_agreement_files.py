@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.frontier.frontier_files import frontier_from_json
+from rcjax.frontier.files import frontier_from_json
 from rcjax.frontier.policies import Agreements
 from rcjax.policy import Agreement
 

@@ -13,7 +13,7 @@ from policy_samples import edited, is_json, places, wrong
 from tiers import examples
 
 import rcjax
-from rcjax.frontier.frontier_files import frontier_from_json
+from rcjax.frontier.files import frontier_from_json
 from rcjax.model.cascade_model import model_from_json
 from rcjax.policy.ladder import policy_from_json
 

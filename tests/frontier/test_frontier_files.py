@@ -9,8 +9,8 @@ import pytest
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.frontier.bands import Bands, check_level
-from rcjax.frontier.frontier_files import frontier_from_json, load_frontier
+from rcjax.frontier.files import frontier_from_json, load_frontier
+from rcjax.frontier.points import Bands, check_level
 
 pytestmark = pytest.mark.usefixtures("float64")
 

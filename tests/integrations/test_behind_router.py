@@ -4,17 +4,15 @@ import asyncio
 import contextlib
 import json
 import os
-from functools import partial
 
 import pytest
 from gateway_service import make_policy
 from routers import Router
 
-from rcjax.integrations.behind_router import Desk, RoutedAnswer, policy_source
+from rcjax.integrations.behind_router import Desk
 from rcjax.policy import Ladder
-from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat_request import chat_request
-from rcjax.serving.gateway.lineup import digest_of
+from rcjax.serving.gateway.catalog import digest_of
+from rcjax.serving.gateway.chat_request import ApiError, chat_request
 
 SUPPORT = {"model": "rcjax/support", "policy": "support.json", "signal": "choice"}
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -34,9 +32,8 @@ def ask(router, folder, headers=(), **fields):
         asked = {"model": "support", "messages": [{"role": "user", "content": "A or B?"}], **fields}
         if asked.get("stream"):
             asked["stream_options"] = {"include_usage": True}
-        desk = Desk(lambda: router, lambda: [folder])
-        work = partial(desk.answer, chat_request(asked), dict(headers), 9)
-        answer = RoutedAnswer(lambda one: work(one, litellm_trace_id="t"))
+        desk = Desk(lambda: router, lambda: [folder / "none", folder])
+        answer = desk.answer(chat_request(asked), dict(headers), 9, litellm_trace_id="t")
         return [part async for part in answer.parts()], answer.headers
 
     return asyncio.run(run())
@@ -153,14 +150,14 @@ def test_a_model_that_fails_is_skipped_upward(folder):
         {
             "no policy": ([{"model": "rcjax/support"}], "model: rcjax/support has no policy in config.yaml: give"),
             "none at all": ([], "model: rcjax/support has no policy in config.yaml: give"),
-            "several": ([SUPPORT, SUPPORT | {"policy": "b.json"}], "names several policies in config.yaml: give"),
+            "several": ([SUPPORT, SUPPORT | {"policy": "b.json"}], "has several policies in config.yaml: give"),
             "no file": (
                 [SUPPORT | {"policy": "gone.json"}],
                 "there is no file gone.json in the folder that LiteLLM was",
             ),
             "no model": (
                 [SUPPORT | {"policy": "larger.json"}],
-                "larger.json asks larger, which the model_list of config.yaml",
+                "larger.json asks larger, which is not there in the model_list of config.yaml: give",
             ),
             "a circle": ([SUPPORT, {"model": "rcjax/small"}], "support.json asks small, which is a policy itself"),
             "no signal": ([SUPPORT | {"signal": None}], "the policy does not say what its log was made with: give it"),
@@ -184,11 +181,6 @@ def test_what_is_misconfigured_is_one_line(case, folder):
     assert "\n" not in error.value.message
 
 
-def test_a_policy_is_looked_for_in_each_folder(folder, tmp_path_factory):
-    source = policy_source("support", Router(SUPPORT).model_list)
-    assert source.path([tmp_path_factory.mktemp("empty"), folder]) == folder / "support.json"
-
-
 def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_changes_nothing(folder, caplog):
     """Broken, half-written or missing for a while: each is said once, and the policy before goes on with its bill."""
     desk, path = Desk(lambda: Router(SUPPORT), lambda: [folder]), folder / "support.json"
@@ -203,10 +195,10 @@ def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_changes_nothin
                 path.write_text(text)
                 os.utime(path, ns=(1, number))
             request = chat_request({"model": "support", "messages": [{"role": "user", "content": "A or B?"}]})
-            answer = RoutedAnswer(partial(desk.answer, request, {}, None))
+            answer = desk.answer(request, {})
             yield (await anext(answer.parts()))["rcjax"]["policy_hash"]
-        (_, _, lineup) = next(iter(desk._lineups[asyncio.get_running_loop()].values()))
-        yield lineup.policies["support"].cascade.billing.bill.balance
+        (_, _, catalog) = next(iter(desk._catalogs.values()))
+        yield catalog.policies["support"].cascade.billing.bill.balance
 
     async def collected():
         return [one async for one in hashes()]
@@ -228,14 +220,14 @@ def test_money_of_an_answer_that_is_left(folder):
 
     async def left(**fields):
         asked = {"model": "support", "messages": [{"role": "user", "content": "A or B? " * 100}], "stream": True}
-        answer = RoutedAnswer(partial(desk.answer, chat_request(asked | fields), {}, 9))
+        answer = desk.answer(chat_request(asked | fields), {}, 9)
         async with contextlib.aclosing(answer.parts()) as parts:
             await anext(parts)
             spent = answer.spent
         while not answer._task.done():
             await asyncio.sleep(0)
-        (_, _, lineup) = next(iter(desk._lineups[asyncio.get_running_loop()].values()))
-        return spent, lineup.policies["support"].cascade.billing.bill.balance
+        (_, _, catalog) = next(iter(desk._catalogs.values()))
+        return spent, catalog.policies["support"].cascade.billing.bill.balance
 
     async def both():
         return await left(), await left(tools=TOOLS)

@@ -11,8 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.frontier.frontier import make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
 from rcjax.logs import Log
 from rcjax.logs.cells import HandLabels

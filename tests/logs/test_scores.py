@@ -7,7 +7,7 @@ import pytest
 from rcjax import LogError, read_log
 from rcjax.logs.kept_sample import describe_reference, read_reference
 from rcjax.policy.counted import Scores
-from rcjax.tuning.overlap import overlap
+from rcjax.tuning.certify import overlap
 
 N = 96
 

@@ -13,9 +13,8 @@ import rcjax
 from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies
 from rcjax.logs import Log, LogError
 from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
-from rcjax.replaying.packing import pack_policy
 from rcjax.replaying.replay import walk_log
-from rcjax.replaying.walk import outcomes, walk
+from rcjax.replaying.walk import outcomes, pack_policy, walk
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,8 +9,7 @@ from judged_logs import MODELS, judged_log
 import rcjax
 from rcjax.policy import Scores
 from rcjax.policy.counted import JUDGED_SAME
-from rcjax.replaying.beside_reference import beside_reference
-from rcjax.replaying.curves import error_interval, wilson_interval
+from rcjax.replaying.figures import beside_reference, error_interval, wilson_interval
 
 N, LABELS = 192, 16  # queries, and labels of each model
 

@@ -15,8 +15,8 @@ from rcjax.frontier.policies import Policies
 from rcjax.logs import Log, LogError, read_log
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
-from rcjax.replaying import packing
-from rcjax.replaying.curves import area_under_curve
+from rcjax.replaying import walk as packing
+from rcjax.replaying.figures import area_under_curve
 from rcjax.replaying.replay import Replay, replay
 
 pytestmark = pytest.mark.optimised

@@ -144,7 +144,7 @@ def test_what_is_not_judged_costs_at_least_what_was_sent_and_said(path):
         return UNTOLD[prompts[request["messages"][0]["content"]]][0]
 
     with gateway(ladder, behave, limits={"retries": 0}) as service:
-        cascade = service.app.state.gateway.lineup.policies["policy"].cascade
+        cascade = service.app.state.gateway.catalog.policies["policy"].cascade
         for prompt, name in prompts.items():
             for stream, model in itertools.product((False, True), ("large", "policy")):
                 before, more = cascade.billing.bill.balance, tools if model == "policy" else {}

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import rcjax
 from rcjax import solve_frontier
 from rcjax.model.pairs import pairs
-from rcjax.replaying.curves import area_under_curve
+from rcjax.replaying.figures import area_under_curve
 from rcjax.solving.objective import build_tables, evaluate
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rcjax import solve_frontier
-from rcjax.frontier.choosing import InfeasibleError
+from rcjax.frontier.hull import InfeasibleError
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,7 +13,7 @@ from cascade_references import PlainMarginal, make_model, mean_above, random_mod
 
 from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
-from rcjax.frontier.choosing import InfeasibleError
+from rcjax.frontier.hull import InfeasibleError
 from rcjax.model import Marginal
 from rcjax.policy import Rule
 from rcjax.solving import error_and_cost

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rcjax.sweeps.library import named
+from rcjax.sweeps.batch_program import Data, Draws
 from rcjax.sweeps.problems import (
+    Entry,
     Sample,
     Shape,
-    draw,
     filled_up,
+    named,
     plan_batches,
+    random_state,
     size_of_training,
     training,
 )
@@ -50,17 +52,27 @@ def test_logs_are_filled_up_by_half_at_most(n):
 
 
 def test_draws_depend_on_the_problem_alone():
-    sample, digest = Sample("a", 7), "0123456789abcdef00"
-    rows = training(100, sample, 60, digest)
+    entry = Entry("a", "a.csv", digest="0123456789abcdef00")
+    rows = training(100, Sample("a", 7), 60, entry)
     assert len({*rows}) == 60
     assert (np.diff(rows) > 0).all()
-    assert (training(100, Sample("b", 7), 60, digest) == rows).all(), "the log's content counts, not its name"
-    assert (draw(rows, sample, 0, digest) == rows).all()
-    first, second = (draw(rows, sample, replicate, digest) for replicate in (1, 2))
-    assert {*first} < {*rows}
-    assert len(first) == 60
+    assert (training(100, Sample("b", 7), 60, entry) == rows).all(), "the log's content counts, not its name"
+    assert (training(100, Sample("a", 7), 1.0 - 1e-12, entry) == np.arange(100)).all()
+    states = [random_state(Sample("a", seed), entry).generate_state(2) for seed in (7, 8)]
+    filled = np.append(rows, [127] * 4)
+    nothing = [None] * 5
+    data = Data(*nothing, np.stack([filled, filled]), np.array([60, 60]), np.stack(states), None)
+
+    def drawn(sample, replicate):
+        return np.asarray(Draws(np.asarray(sample), np.asarray(replicate)).rows(data))
+
+    assert (drawn(0, 0) == filled).all()
+    first, second, of_other_seed = drawn(0, 1), drawn(0, 2), drawn(1, 1)
+    assert {*first[:60]} < {*rows}
+    assert 30 < len({*first[:60]}) < 47, "about 1 − 1/e of the rows, drawn with replacement"
+    assert (first[60:] == 127).all()
     assert (first != second).any()
-    assert (training(100, sample, 100, digest) == np.arange(100)).all()
+    assert (first != of_other_seed).any()
 
 
 def test_a_sample_needs_queries():

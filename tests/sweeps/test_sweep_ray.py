@@ -87,7 +87,7 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"^node .* has rcjax .*, this process rcjax .*, jax 0\.0\.1, .*: install the"):
         rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     monkeypatch.undo()
-    monkeypatch.setattr("rcjax.sweeps.library.Library.part", lambda *_: None)
+    monkeypatch.setattr("rcjax.sweeps.problems.Library.part", lambda *_: None)
     with pytest.raises(RuntimeError, match=r"^batch \d \(log log\d+\) failed on Ray: AttributeError: 'NoneType'.*$"):
         rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     assert not list(tmp_path.glob("parts/*"))

@@ -12,7 +12,7 @@ import rcjax
 from rcjax.frontier.points import PointStatus
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-SIZES = {"small": 50, "smaller": 40, "other": 80}  # two shapes
+SIZES = {"small": 50, "other": 60}  # of one shape
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def logs(float64):
 
 @pytest.fixture(scope="module")
 def settings():
-    cascades = {"all": "all", "adaptive": "adaptive", "labels": "labels", "pair": [MODELS[::2]]}
+    cascades = ["all", "adaptive", "labels"]
     return {"cascades": cascades, "copulas": ["gumbel", "frank"], "lam": 4, "replicates": 1, "train": 0.8, "panels": 17}
 
 
@@ -43,8 +43,7 @@ def of(points, **wanted):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("copula", ["Gumbel", "Frank"])
+@pytest.mark.parametrize(("name", "copula"), [("small", "Gumbel"), ("other", "Frank")])
 def test_a_sample_is_fitted_and_solved_as_alone(points, swept, logs, name, copula):
     frontier = swept.frontier(name, cascades="all", copula=copula)
     sample = tuned_on(logs[name])
@@ -66,7 +65,7 @@ def tuned_on(log):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("search", ["all", "adaptive", "labels", "pair"])
+@pytest.mark.parametrize("search", ["all", "adaptive", "labels"])
 def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search):
     log = logs["other"]
     copula = None if search == "labels" else "Frank"
@@ -88,11 +87,6 @@ def test_a_replicate_is_judged_by_the_queries_it_has_not_drawn(points, logs):
         found["error"].to_list()
         != of(points, log="other", replicate=0, cascades="all", copula="Gumbel")["error"].to_list()
     )
-
-
-def test_a_pair_is_all_that_a_list_of_one_pair_allows(points):
-    found = points.filter(pl.col("cascades") == "pair")
-    assert set(found["cascade"]) <= {" > ".join(MODELS[::2]), MODELS[0], MODELS[2]}
 
 
 def test_a_frontier_of_a_sweep_can_be_deployed(swept, logs, tmp_path):
@@ -124,7 +118,6 @@ def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
     assert parts[0].read_bytes() == before[parts[0]][0]
     assert all(path.stat().st_mtime_ns == before[path][1] for path in parts[1:])
     assert told[-1] == (len(SIZES) * 2,) * 2
-    assert told[0][0] == told[-1][0] - {2: 2, 4: 4}[told[-1][0] - told[0][0]]
 
 
 def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
@@ -177,19 +170,15 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
     empty = {"logprob": np.nan, "correct": False, "query_cost": 0.0, "answered": False}
     cells = {name: np.where(answered, getattr(log, name), value) for name, value in empty.items()}
     sparse = dataclasses.replace(log, **cells).take(slice(None))
-    swept = rcjax.sweeps.sweep({"sparse": sparse}, tmp_path, lam=3, replicates=11)
+    swept = rcjax.sweeps.sweep({"sparse": sparse}, tmp_path, cascades="labels", lam=3, replicates=11)
     found = swept.points.collect()
     failed = found.filter(pl.col("status") == PointStatus.NO_DATA)
     assert 0 < failed["replicate"].n_unique() < 8
-    assert (
-        failed.select("error", "cost", "cascade", "thresholds", "held_out_error").null_count().row(0)
-        == (failed.height,) * 5
-    )
+    nulls = failed.select("error", "cost", "cascade", "thresholds", "held_out_error").null_count().row(0)
+    assert nulls == (failed.height,) * 5
     fine = found.filter(pl.col("status") < PointStatus.NO_DATA)
     assert fine["replicate"].min() == 0
     assert fine.select("error", "cost", "cascade").null_count().row(0) == (0,) * 3
-    assert {int(status) for status in PointStatus} == {0, 1, 2, 3, PointStatus.NO_DATA, PointStatus.NOT_FINITE}
-    assert all(status.message for status in PointStatus)
 
 
 def test_a_folder_that_is_no_sweep(tmp_path):

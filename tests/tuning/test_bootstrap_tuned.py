@@ -10,12 +10,10 @@ from selection_references import draws_of, make_log
 import rcjax
 from rcjax.frontier.hull import lower_hull
 from rcjax.tuning import bootstrapping as resampling
-from rcjax.tuning.by_model import again_by_model
+from rcjax.tuning.bootstrapping import again_by_labels, quantiles, tune_again
 from rcjax.tuning.candidates import RUNGS
-from rcjax.tuning.intervals import quantiles
-from rcjax.tuning.label_weights import judging_of
-from rcjax.tuning.replicates import again_by_labels, tune_again
-from rcjax.tuning.searches import bootstrap
+from rcjax.tuning.judging import judging_of
+from rcjax.tuning.searches import again_by_model, bootstrap
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -9,7 +9,7 @@ from contest_references import columns, walk_by_hand
 
 import rcjax
 from rcjax.frontier.policies import Policies
-from rcjax.tuning.bills import by_bill, tell_money
+from rcjax.tuning.tune import by_bill, tell_money
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,8 +10,7 @@ import pytest
 
 import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points
+from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
 from rcjax.model.provenance import Details
 from rcjax.tuning.betting import refuted, upper_limit

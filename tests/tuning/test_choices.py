@@ -4,11 +4,11 @@ import jax
 import numpy as np
 from contest_references import best_for, mix_for
 from hypothesis import given, settings, strategies as st
-from test_label_candidates import COST, K, random_log, tried
+from test_pairs import COST, K, random_log, tried
 from tiers import examples
 
-from rcjax.tuning.candidates import RUNGS, Candidates
-from rcjax.tuning.choices import Targets, _useful, choose, choose_one
+from rcjax.tuning.candidates import RUNGS, Candidates, Targets, choose, choose_one
+from rcjax.tuning.judging import _useful
 
 
 def made(seed, count, levels):

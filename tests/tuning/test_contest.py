@@ -10,15 +10,13 @@ from contest_references import best_for, by_folds, columns, dealt, mix_for, walk
 from selection_references import make_log
 
 import rcjax
-from rcjax.frontier.prices import lam_range, refusal_at
+from rcjax.frontier.points import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.tuning import cross_validation
-from rcjax.tuning.choices import judge_log
+from rcjax.tuning import contest as cross_validation
 from rcjax.tuning.comparison import Luck
-from rcjax.tuning.contest import Losses, Targets, contest, gains_of
-from rcjax.tuning.cross_validation import BUDGETS, ERRORS, PRICES, cross_validate, targets_of
-from rcjax.tuning.judging import Blend, Judging
-from rcjax.tuning.label_weights import judging_of
+from rcjax.tuning.contest import BUDGETS, ERRORS, PRICES, Losses, Targets, contest, cross_validate, gains_of, targets_of
+from rcjax.tuning.judging import judge_log, judging_of
+from rcjax.tuning.pairs import Blend, Judging
 from rcjax.tuning.resampling import deal_folds
 
 pytestmark = pytest.mark.usefixtures("float64")

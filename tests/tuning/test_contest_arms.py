@@ -6,8 +6,8 @@ from selection_references import make_log
 
 import rcjax
 from rcjax.diagnostics.promise import held_out
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.tuning.choices import Targets
+from rcjax.frontier.points import Outcomes
+from rcjax.tuning.candidates import Targets
 from rcjax.tuning.comparison import Gain
 from rcjax.tuning.contest import Contest, Entry, contest
 

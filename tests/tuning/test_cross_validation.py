@@ -6,8 +6,8 @@ from selection_references import make_log
 
 import rcjax
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains
-from rcjax.tuning.cross_validation import cross_validate
-from rcjax.tuning.judging import AS_USUAL
+from rcjax.tuning.contest import cross_validate
+from rcjax.tuning.pairs import AS_USUAL
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,7 +7,7 @@ from timed_logs import timed_log
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.tuning.evidence import Evidence, HeldOut, hold_out
+from rcjax.tuning.certify import Evidence, HeldOut, hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 

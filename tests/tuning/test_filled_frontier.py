@@ -8,8 +8,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning.choices import judge_log
-from rcjax.tuning.label_weights import charges, judging_of
+from rcjax.tuning.judging import charges, judge_log, judging_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.tuning.intervals import quantiles, sample_noise, search_luck
+from rcjax.tuning.bootstrapping import quantiles, sample_noise, search_luck
 
 
 @pytest.mark.parametrize(("level", "tolerance"), [(0.5, 0.01), (0.9, 0.015), (0.99, 0.05)])

@@ -9,8 +9,7 @@ import pytest
 from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
-from rcjax.tuning.judging import Blend, Judging
-from rcjax.tuning.label_candidates import CandidateRows, candidates
+from rcjax.tuning.pairs import Blend, CandidateRows, Judging, candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -13,7 +13,7 @@ from command_line import rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.logs import Log, LogError, read_log
-from rcjax.tuning.overlap import overlap
+from rcjax.tuning.certify import overlap
 
 pytestmark = pytest.mark.usefixtures("float64")
 LAM = 1000.0

@@ -11,7 +11,7 @@ from rcjax.goodness_of_fit.reliability import calibration_test, separation
 from rcjax.goodness_of_fit.two_samples import spiegelhalter_z
 from rcjax.model.calibration import transform_confidence
 from rcjax.tuning.betting import upper_limit
-from rcjax.tuning.evidence import HeldOut
+from rcjax.tuning.certify import HeldOut
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,12 +8,12 @@ import pytest
 from timed_logs import timed_log, timed_table, waited
 
 import rcjax
-from rcjax.frontier.choosing import InfeasibleError
+from rcjax.frontier.hull import InfeasibleError
 from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError, read_log
 from rcjax.policy.targets import SecondsLimit
-from rcjax.tuning.bills import count_waiting
-from rcjax.tuning.seconds_limit import SecondsFilter
+from rcjax.tuning.select import SecondsFilter
+from rcjax.tuning.tune import count_waiting
 
 pytestmark = pytest.mark.usefixtures("float64")
 SURE = {"intervals": False}

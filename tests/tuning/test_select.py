@@ -11,13 +11,12 @@ from selection_references import as_rows, make_log
 
 import rcjax
 from rcjax.frontier.hull import lower_hull
-from rcjax.frontier.points import PointStatus
-from rcjax.frontier.prices import lam_range
+from rcjax.frontier.points import PointStatus, lam_range
 from rcjax.logs import LogError
 from rcjax.tuning import select
 from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
-from rcjax.tuning.cross_validation import PRICES
-from rcjax.tuning.label_weights import estimate_blend
+from rcjax.tuning.contest import PRICES
+from rcjax.tuning.judging import estimate_blend
 from rcjax.tuning.select import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")

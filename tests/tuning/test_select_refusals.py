@@ -7,7 +7,7 @@ import pytest
 from selection_references import make_log
 
 import rcjax
-from rcjax.tuning.replicates import again_by_labels, tune_again
+from rcjax.tuning.bootstrapping import again_by_labels, tune_again
 
 pytestmark = pytest.mark.usefixtures("float64")
 N, K, PRICE = 90, 3, 0.2

@@ -9,9 +9,8 @@ import pytest
 
 import rcjax
 from rcjax.frontier.policies import Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Gain, Gains, Luck
+from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Gain, Gains, Luck, tell_choice, tell_corrections
 from rcjax.tuning.select import Selection
-from rcjax.tuning.verdict import tell_choice, tell_corrections
 
 pytestmark = pytest.mark.usefixtures("float64")
 

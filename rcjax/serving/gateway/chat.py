@@ -1,185 +1,177 @@
 """Answering a request for a completion: by a policy, or by one model where none judges.
 
-`Sending` brings it to the client: whole, as events at once, or piece by piece while it comes.
+The answer goes to the client whole, as events at once, or piece by piece while it comes, with what the cascade did.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import re
 import time
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
-from starlette.datastructures import Headers
+from starlette.types import Send
 
 from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.cascade import CascadeError, Result, make_result
-from rcjax.serving.completions import Piece
-from rcjax.serving.gateway.api_errors import ApiError, upstream_error
-from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.lineup import Lineup, ServedPolicy
-from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.gateway.responder import Responder
-from rcjax.serving.gateway.sent_completions import (
-    Trace,
-    chunks_of,
-    sent_choice,
-    sent_choices,
-    stream_head,
-    whole_completion,
+from rcjax.serving.completions import Piece, choice_text
+from rcjax.serving.gateway.catalog import Catalog, Refusals, ServedPolicy, Settings
+from rcjax.serving.gateway.chat_request import (
+    ApiError,
+    ChatRequest,
+    chat_request,
+    id_headers,
+    read_object,
+    upstream_error,
 )
-from rcjax.serving.gateway.settings import Refusals, Settings
+from rcjax.serving.gateway.metrics import Metrics
+
+STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
+"""Headers of an answer that comes in events."""
 
 
-@dataclass(slots=True)
-class Sending:
-    """Sends one answer, as its client asked for it."""
+class Responder:
+    """Sends the answer to one request over ASGI, in the words of chat completions.
 
-    request: ChatRequest
-    refusals: Refusals
-    """What the client is told where the policy refuses."""
-    responder: Responder
-    trace: Trace
-    """What is known of what the gateway did; more of it while the answer comes."""
-    _head: Mapping[str, Any] = field(default_factory=dict)
-    _problem: Exception | None = None
+    It is `begun` once something was sent, and `complete` once all was.
+    """
 
-    async def piece(self, piece: Piece) -> None:
-        """Send a piece of an answer while it comes; what goes wrong is raised by `rest`."""
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = self.complete = False
+
+    def read(self, body: bytes) -> ChatRequest:
+        """The request in a body. Raises ApiError for what cannot be one."""
+        return chat_request(read_object(body))
+
+    async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
+        """Send all of an answer."""
+        body = encoded(document)
+        await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
+        await self._body(body, more=False)
+
+    async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """Send an event; the headers with the first."""
+        if not self.begun:
+            await self._start(200, {**STREAM, **headers})
+        await self._body(b"data: " + encoded(document) + b"\n\n", more=True)
+
+    async def done(self) -> None:
+        """End a stream."""
+        if not self.complete:
+            await self._body(b"data: [DONE]\n\n", more=False)
+
+    async def error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
+        """Send an error in place of an answer, or of the rest of it."""
+        if self.complete:
+            return
+        if self.begun:
+            await self._body(b"data: " + encoded(problem.to_json()) + b"\n\n", more=False)
+        else:
+            await self.document(problem.to_json(), {**problem.headers, **headers}, problem.status)
+
+    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.begun = True
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        self.complete = not more
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """A document as JSON in ASCII: it may hold half a character, and what some clients take for the end of a line.
+
+    Raises ApiError for a model's answer that is nested too deep.
+    """
+    try:
         try:
-            await self._piece(piece)
-        except Exception as problem:
-            self._problem = problem
-            raise
-
-    async def _piece(self, piece: Piece) -> None:
-        counted = self.request.counted
-        if piece.chunk is None:
-            if not counted:  # a second question of the signal keeps nobody waiting
-                await self.responder.done()
-            return
-        if not self.responder.begun:
-            names = ("model", "calls", "position", "rung")
-            self.trace = replace(self.trace, **{name: getattr(piece, name) for name in names})
-            self._head = stream_head(self.trace, piece.chunk, counted=counted)
-        fields = {name: value for name, value in piece.chunk.items() if name != "usage"}  # of one attempt only
-        choices = [sent_choice(self.request, choice) for choice in piece.chunk["choices"]]
-        chunk = {**fields, **self._head, "choices": choices}
-        if any(choice.get("finish_reason") for choice in choices) and not counted:
-            chunk["rcjax"] = self.trace.to_json() | {"cost": None}  # which is not known yet
-        await self.responder.event(chunk, self.trace.headers(ended=False))
-
-    async def rest(self, result: Result, *, judged: bool) -> None:
-        """Send an answer that is there to its end, or what is not sent of it yet.
-
-        Args:
-            result: with the answer.
-            judged: one choice of it is the answer; else all are.
-        """
-        if self._problem is not None:
-            raise self._problem
-        names = ("status", "model", "calls", "confidence", "position", "rung")
-        self.trace = replace(self.trace, **{name: getattr(result, name) for name in names})
-        if self.responder.begun:
-            if self.request.counted:
-                last = {**self._head, "choices": [], "usage": result.usage, "rcjax": self.trace.to_json()}
-                await self.responder.event(last, {})
-            await self.responder.done()
-            return
-        choices = sent_choices(self.request, self.refusals, result.completion, result.text, judged=judged)
-        whole, headers = whole_completion(self.trace, result.completion, choices, result.usage), self.trace.headers()
-        if not self.request.stream:
-            await self.responder.document(whole, headers)
-            return
-        for chunk in chunks_of(whole, counted=self.request.counted):
-            await self.responder.event(chunk, headers)
-        await self.responder.done()
+            text = _JSON.encode(document)
+        except ValueError:  # a number of a model's that JSON has not
+            text = _JSON.encode(_finite(document))
+    except RecursionError:
+        raise ApiError(502, "malformed answer: nested too deep", "upstream_failed") from None
+    return text.encode()
 
 
-_QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+_MOST_BITS = 4096
 
 
-def query_of(headers: Headers) -> str:
-    """The id of a query: the client's own, for labels that come later, or a random one."""
-    value = headers.get(_QUERY)
-    if value is None:
-        return uuid.uuid4().hex
-    if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
-        raise ApiError(400, f"{_QUERY} must be 1 to 200 visible characters without spaces", "invalid_value", _QUERY)
-    return value
-
-
-def segment_of(headers: Headers) -> str | None:
-    """What kind of query it is, as the client says, for policies with cascades for segments; None if it does not."""
-    value = headers.get(_SEGMENT, "").strip()
-    if len(value) > 200:
-        raise ApiError(400, f"{_SEGMENT} must have 200 characters at most", "invalid_value", _SEGMENT)
-    return value or None
+def _finite(value: Any) -> Any:
+    """The same with null for what is no number, for infinities, and for whole numbers of thousands of digits."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    odd = isinstance(value, float) and not math.isfinite(value)
+    return None if odd or (isinstance(value, int) and value.bit_length() > _MOST_BITS) else value
 
 
 @dataclass(slots=True)
 class Conversation:
-    """One request and its answer."""
+    """One request and its answer. Raises ApiError for a model that is not there."""
 
     settings: Settings
-    lineup: Lineup
+    catalog: Catalog
     metrics: Metrics | None
     """Is told how it ends; None if nothing is counted."""
     request: ChatRequest
     query: str
     responder: Responder
-    start: float = field(default_factory=time.perf_counter)
     segment: str | None = None
+    start: float = field(default_factory=time.perf_counter)
+    _served: ServedPolicy | None = field(init=False)
+    _judged: bool = field(init=False)
+    _first: Mapping[str, Any] = field(default_factory=dict)
+    """What the gateway did before the first chunk of an answer that is sent while it comes."""
+    _head: Mapping[str, Any] = field(default_factory=dict)
+    """What all chunks of it share."""
+    _problem: Exception | None = None
+    """Why a piece of it could not be sent."""
+
+    def __post_init__(self) -> None:
+        self._served = served = self.catalog.policies.get(self.request.model)
+        self._judged = served is not None and served.checked.issuperset(self.request.unjudged)
+        if served is None and self.request.model not in self.catalog.models:
+            message = "there is no policy or model of this name: GET /v1/models lists them"
+            raise ApiError(404, message, "model_not_found", "model")
 
     async def answer(self) -> None:
         """Answer it. Raises ApiError where no model does."""
-        name, served = self.request.model, self.lineup.policies.get(self.request.model)
-        if served is None and name not in self.lineup.models:
-            message = "there is no policy or model of this name: GET /v1/models lists them"
-            raise ApiError(404, message, "model_not_found", "model")
-        judged = served is not None and served.checked.issuperset(self.request.unjudged)
-        options = self.request.options(judged=judged, checked=served.checked if served else ())
-        trace = self._trace(served, judged=judged)
-        sending = Sending(self.request, self.settings.refusals, self.responder, trace)
-        if served is not None and judged:
-            result = await self._by_policy(served, options, sending)
-        else:
-            result = await self._by_model(served, options, sending)
+        name, served = self.request.model, self._served
+        result = await (self._by_policy(served) if served is not None and self._judged else self._by_model(served))
         if self.metrics is not None:
-            rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
-            tuned = None if rung is None else rung.expected.get("cost")
-            self.metrics.ended(name, result, time.perf_counter() - self.start, judged=judged, tuned=tuned)
-            if served is not None:
-                self.metrics.followed(name, served.cascade.billing)
+            self.metrics.ended(name, result, time.perf_counter() - self.start, served, judged=self._judged)
         if result.status == "failed":
-            raise upstream_error(result.failure, _problem(result))
-        await sending.rest(result, judged=judged)
+            raise upstream_error(result)
+        if self._problem is not None:
+            raise self._problem
+        await self._send_rest(result)
 
     @property
     def _left(self) -> float:
         """Seconds that it may still take."""
         return max(self.settings.limits.deadline - (time.perf_counter() - self.start), 1e-3)
 
-    def _trace(self, served: ServedPolicy | None, *, judged: bool) -> Trace:
-        """What is known before any model is asked."""
-        if served is None:
-            return Trace(self.query, "passed on", self.request.model)
-        trace = Trace(self.query, "answered", None, policy=served.name, digest=served.digest)
-        if judged:
-            return trace
-        return replace(trace, status="not judged", model=served.unjudged, not_judged=self.request.unjudged)
+    @property
+    def _status(self) -> Literal["answered", "passed on", "not judged"]:
+        """The status of an answer that comes to its end."""
+        return "answered" if self._judged else "passed on" if self._served is None else "not judged"
 
-    async def _by_policy(self, served: ServedPolicy, options: Mapping[str, Any], sending: Sending) -> Result:
+    async def _by_policy(self, served: ServedPolicy) -> Result:
         try:
             return await served.cascade.ask(
                 self.request.messages,
                 self.query,
-                options=options,
+                options=self.request.options(judged=True, checked=served.checked),
                 deadline=self._left,
-                deliver=sending.piece if self.request.stream else None,
+                deliver=self._send_piece if self.request.stream else None,
                 segment=self.segment,
             )
         except CascadeError as problem:
@@ -187,30 +179,210 @@ class Conversation:
         # An answer that is there to its end, and has no text.
         return result if result.completion is None else replace(result, status="answered")
 
-    async def _by_model(self, served: ServedPolicy | None, options: Mapping[str, Any], sending: Sending) -> Result:
-        trace, fields = sending.trace, ", ".join(self.request.unjudged)
+    async def _by_model(self, served: ServedPolicy | None) -> Result:
+        fields = ", ".join(self.request.unjudged)
         question = Prompt(
             self.query,
             self.request.messages,
-            options,
+            self.request.options(judged=False),
             segment=self.segment,
-            deliver=sending.piece if self.request.stream else None,
+            deliver=self._send_piece if self.request.stream else None,
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.mark,
         )
-        attempts: list[Exchange] = []
+        model, attempts = self.request.model if served is None else served.unjudged, list[Exchange]()
         try:
-            attempt = await self.lineup.caller.call(question, trace.model or "", None, self._left, attempts, kept=True)
+            attempt = await self.catalog.caller.call(question, model, None, self._left, attempts, kept=True)
         finally:  # who leaves has been worked for
             calls = [one.call for one in attempts]
             if self.metrics is not None:
                 self.metrics.paid(self.request.model, math.fsum(call.cost for call in calls))
             if served is not None:
                 served.cascade.billing.pay(calls)
-        return make_result(question, "failed" if attempt.completion is None else trace.status, attempt, attempts)
+        return make_result(question, "failed" if attempt.completion is None else self._status, attempt, attempts)
+
+    async def _send_piece(self, piece: Piece) -> None:
+        """Send a piece of an answer while it comes."""
+        try:
+            if piece.chunk is not None:
+                await self._send_chunk(piece, piece.chunk)
+            elif not self.request.counted:  # a second question of the signal keeps nobody waiting
+                await self.responder.done()
+        except Exception as problem:  # which nobody else raises
+            self._problem = problem
+            raise
+
+    async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
+        if not self.responder.begun:
+            self._first = self._report(piece, self._status) | {"cost": None}  # which is not known yet
+            self._head = _head(self._first, chunk, _CHUNK) | ({"usage": None} if self.request.counted else {})
+        fields = {name: value for name, value in chunk.items() if name != "usage"}  # of one attempt only
+        choices = [sent_choice(self.request, choice) for choice in chunk["choices"]]
+        sent = {**fields, **self._head, "choices": choices}
+        if any(choice.get("finish_reason") for choice in choices) and not self.request.counted:
+            sent["rcjax"] = self._first
+        await self.responder.event(sent, {} if self.responder.begun else _headers(self._first))
+
+    async def _send_rest(self, result: Result) -> None:
+        """Send an answer that is there to its end, or what is not sent of it yet."""
+        report = self._report(result, result.status)
+        if self.responder.begun:
+            if self.request.counted:
+                last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
+                await self.responder.event(last, {})
+            await self.responder.done()
+            return
+        choices = sent_choices(self.request, self.settings.refusals, result, judged=self._judged)
+        whole, headers = whole_completion(report, result, choices), _headers(report)
+        if not self.request.stream:
+            await self.responder.document(whole, headers)
+            return
+        for chunk in chunks_of(whole, counted=self.request.counted):
+            await self.responder.event(chunk, headers)
+        await self.responder.done()
+
+    def _report(self, known: Piece | Result, status: str) -> dict[str, Any]:
+        """What the gateway did, as far as it is known: the field `rcjax` of the answer."""
+        served = self._served
+        asked = [call.model for call in known.calls]
+        return {
+            "query": self.query,
+            "status": status,
+            "model": known.model,
+            "models": asked if known.model is None or known.model in asked else [*asked, known.model],
+            "policy": None if served is None else served.name,
+            "policy_hash": None if served is None else served.digest,
+            "confidence": known.confidence if isinstance(known, Result) else None,
+            "position": known.position,
+            "rung": known.rung,
+            "cost": math.fsum(call.cost for call in known.calls),
+            "not_judged": [] if served is None or self._judged else list(self.request.unjudged),
+        }
 
 
-def _problem(result: Result) -> str:
-    """What failed, for the client: by model, without the query's id."""
-    failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
-    return f"no model answered: {failures}"
+_SAFE = " :@/()[]+=!*'"  # in a header, besides letters and digits; others are sent as %XX
+
+_FORMATS = {"confidence": ".6f", "position": ".4g", "rung": "d", "cost": ".12g"}
+
+
+def _headers(report: Mapping[str, Any]) -> dict[str, str]:
+    """Headers of an answer, one for each field of a report that says something."""
+    texts = {name: _header(name, value) for name, value in report.items() if value is not None}
+    named = {f"x-rcjax-{name.replace('_', '-')}": text for name, text in texts.items() if text}
+    return named | id_headers(report["query"])
+
+
+def _header(name: str, value: Any) -> str:
+    if name in _FORMATS:
+        return format(value, _FORMATS[name])
+    texts = [quote(one, safe=_SAFE) for one in (value if isinstance(value, list) else [value])]
+    return ",".join(texts).strip()  # as no header may begin or end with a space
+
+
+def sent_choices(request: ChatRequest, refusals: Refusals, result: Result, *, judged: bool) -> list[dict[str, Any]]:
+    """The choices of a completion for a client.
+
+    Args:
+        request: that it answers.
+        refusals: what is said where the policy refuses.
+        result: with the completion; without one the policy refuses.
+        judged: whether the answer was judged: then the choice with its text is the only one.
+    """
+    if result.completion is None:
+        message = {"role": "assistant", "content": refusals.text, "refusal": None}
+        return [sent_choice(request, {"index": 0, "message": message, "finish_reason": refusals.finish_reason})]
+    choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
+    if judged:  # votes have several
+        choices = [choice for choice in choices if choice_text(choice) == result.text][:1] or choices[:1]
+        return [sent_choice(request, choices[0]) | {"index": 0}]
+    return [sent_choice(request, choice) for choice in choices]
+
+
+def sent_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice with as many log-probabilities as the client asks for."""
+    logprobs = choice.get("logprobs")
+    if not request.logprobs:
+        return {**choice, "logprobs": None}
+    if not isinstance(logprobs, Mapping):
+        return {**choice, "logprobs": logprobs}
+    top = request.top_logprobs
+    cut = {name: _tokens(logprobs[name], top) for name in ("content", "refusal") if name in logprobs}
+    return {**choice, "logprobs": {**logprobs, **cut}}
+
+
+def _tokens(tokens: Any, top: int) -> Any:
+    """Tokens with so many of the likeliest each, which are null, or numbers by their texts, in some servers."""
+    if not isinstance(tokens, list):
+        return tokens
+    likeliest = [(token, token.get("top_logprobs")) for token in tokens if isinstance(token, Mapping)]
+    return [{**token, "top_logprobs": some[:top] if isinstance(some, list) else []} for token, some in likeliest]
+
+
+_CHUNK = "chat.completion.chunk"
+
+_OWN = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # what the gateway says by itself
+
+_REPEATED = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # in every chunk
+
+_EMPTY = {"delta": {}, "logprobs": None, "finish_reason": None}  # a choice of a chunk that says nothing
+
+
+def whole_completion(report: Mapping[str, Any], result: Result, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The body of an answer.
+
+    Args:
+        report: what the gateway did.
+        result: with the completion as the endpoint sent it, and the tokens of all attempts.
+        choices: as the client is to have them.
+    """
+    source = result.completion or {}
+    return {
+        **_head(report, source, "chat.completion"),
+        "choices": list(choices),
+        "usage": result.usage,
+        **{name: value for name, value in source.items() if name not in _OWN},
+        "rcjax": report,
+    }
+
+
+def chunks_of(whole: Mapping[str, Any], *, counted: bool) -> Iterator[dict[str, Any]]:
+    """A completion that is there, as chunks: all that it says, how it ends, and its tokens if they are to be told."""
+    shared = {name: value for name, value in whole.items() if name in _REPEATED}
+    others = {name: value for name, value in whole.items() if name not in _REPEATED | _OWN}
+    head = {**shared, "object": _CHUNK, **({"usage": None} if counted else {})}
+    said = [
+        {
+            **_EMPTY,
+            "index": choice.get("index", 0),
+            "delta": _delta(choice.get("message")),
+            "logprobs": choice.get("logprobs"),
+        }
+        for choice in whole["choices"]
+    ]
+    yield {**head, **others, "choices": said}
+    ends = [
+        {**_EMPTY, "index": 0, **{name: value for name, value in choice.items() if name not in ("message", "logprobs")}}
+        for choice in whole["choices"]
+    ]
+    yield {**head, "choices": ends, "rcjax": whole["rcjax"]}
+    if counted:
+        yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}
+
+
+def _delta(message: Any) -> dict[str, Any]:
+    """A message as a delta: there, calls of tools are numbered."""
+    delta = dict(message) if isinstance(message, Mapping) else {}
+    calls = delta.get("tool_calls")
+    if isinstance(calls, list):
+        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls) if isinstance(call, Mapping)]
+    return delta
+
+
+def _head(report: Mapping[str, Any], source: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    name, created = source.get("id"), source.get("created")
+    return {
+        "id": name if isinstance(name, str) and name else f"chatcmpl-{report['query']}",
+        "object": kind,
+        "created": created if type(created) is int else int(time.time()),
+        "model": report["model"],
+    }

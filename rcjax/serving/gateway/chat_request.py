@@ -1,17 +1,136 @@
-"""A request for a completion: what is asked, by which options, and whether an answer to it can be judged."""
+"""A request for a completion: what is asked, by which options, whether an answer to it can be judged; and its errors.
+
+They have the form and the status codes of OpenAI's interface, whose clients try again on 408, 409, 429 and from 500 on;
+nothing of headers, prompts or what a server said is quoted.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 import re
+import uuid
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from openai.types.chat import completion_create_params
+from starlette.datastructures import Headers
 
-from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.cascade import Result
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """A request that gets an error for an answer."""
+
+    status: int
+    """Of HTTP."""
+    message: str
+    """One line for people."""
+    code: str | None = None
+    """One word for programs."""
+    param: str | None = None
+    """The field that it is about."""
+    wait: float | None = None
+    """Seconds after which to try again."""
+    lasting: bool = False
+    """Trying again will not help, whatever the status."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that go with it: when to try again, and whether to (which clients of OpenAI read)."""
+        if self.lasting:
+            return {"x-should-retry": "false"}
+        return {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of the answer.
+
+        >>> ApiError(404, "no such model", "model_not_found", "model").to_json()["error"]["type"]
+        'not_found_error'
+        """
+        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def invalid(field: str, problem: str, code: str = "invalid_value") -> ApiError:
+    """The error of a field, by the words that follow its name."""
+    return ApiError(400, f"{field} {problem}", code, field)
+
+
+_CLIENTS = (400, 413, 422)  # statuses of an endpoint that are the request's own fault
+
+_GATEWAYS = (401, 402, 403, 404)  # that are the gateway's: its keys, its credit, its names of models
+
+
+def upstream_error(result: Result) -> ApiError:
+    """The error of a request that no model answered: by the failure of the last one."""
+    failure, failures = result.failure, "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
+    problem = f"no model answered: {failures}"
+    if failure is None:
+        return ApiError(504, "no model could answer in time", "deadline_exceeded")
+    if failure.status in _CLIENTS:
+        return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
+    if failure.status == 429:
+        return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
+    if failure.passing and failure.status is None and "timed out" in problem:
+        return ApiError(504, problem, "upstream_timed_out")
+    lasting = failure.status in _GATEWAYS
+    return ApiError(502, problem, failure.code or "upstream_failed", wait=failure.wait, lasting=lasting)
+
+
+def fault_within(problem: Exception) -> ApiError:
+    """Log a fault of rcjax's own, whose message may quote what was asked; what the client is told of it."""
+    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # its lines hold no values, but a message may
+    where = logging.getLogger("rcjax.serving")
+    where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
+    return ApiError(500, "rcjax itself failed: its log says where", "internal_error")
+
+
+_QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
+
+
+def query_of(headers: Headers) -> str:
+    """The id of a query: the client's own, for labels that come later, or a random one."""
+    value = headers.get(_QUERY)
+    if value is None:
+        return uuid.uuid4().hex
+    if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
+        raise invalid(_QUERY, "must be 1 to 200 visible characters without spaces")
+    return value
+
+
+def segment_of(headers: Headers) -> str | None:
+    """What kind of query it is, as the client says, for policies with cascades for segments; None if it does not."""
+    value = headers.get(_SEGMENT, "").strip()
+    if len(value) > 200:
+        raise invalid(_SEGMENT, "must have 200 characters at most")
+    return value or None
+
+
+def id_headers(query: str) -> dict[str, str]:
+    """Headers of an answer, or of an error, by which the query is found in the call log.
+
+    >>> id_headers("q1")
+    {'x-request-id': 'q1', 'x-rcjax-query': 'q1'}
+    """
+    return {"x-request-id": query, _QUERY: query}  # clients of OpenAI tell the first with an error
+
 
 #: Fields of a request that the client of OpenAI has a parameter for; others go along in its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
@@ -73,7 +192,7 @@ class ChatRequest:
 
         Those that are `checked` go along.
 
-        >>> read_request(b'{"model": "m", "messages": [{}], "seed": 1, "top_k": 2}').options(judged=True)
+        >>> chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
@@ -85,16 +204,20 @@ class ChatRequest:
         return options | ({"extra_body": others} if others else {})
 
 
-def read_request(body: bytes) -> ChatRequest:
-    """The request in a body. Raises ApiError for what cannot be one."""
-    return chat_request(read_object(body))
-
-
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body. Raises ApiError for what is none, or has too many parts."""
-    data = _parsed(body)
-    if not isinstance(data, dict):
-        raise ApiError(400, "the body must be a JSON object", "invalid_json")
+    """The JSON object of a body: nothing that Python reads besides, which no model could be sent.
+
+    Raises ApiError for what is none, or has too many parts.
+    """
+    _require_simple(body)
+    try:
+        data = _DECODER.decode(body.decode("utf-8-sig"))
+        if _SURROGATE.search(body):
+            json.dumps(data, ensure_ascii=False).encode()  # where they are no pairs, they are no text
+        if not isinstance(data, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is not JSON: send a JSON object, in UTF-8", "invalid_json") from None
     return data
 
 
@@ -115,18 +238,6 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
         counted=bool(options and options.get("include_usage")),
         unjudged=tuple(dict.fromkeys(_unjudged(data, messages))),
     )
-
-
-def _parsed(body: bytes) -> Any:
-    """The JSON of a body: none of what Python reads besides, which no model could be sent."""
-    _require_simple(body)
-    try:
-        data = _DECODER.decode(body.decode("utf-8-sig"))
-        if _SURROGATE.search(body):
-            json.dumps(data, ensure_ascii=False).encode()  # where they are no pairs, they are no text
-    except (ValueError, RecursionError):
-        raise ApiError(400, "the body is not JSON: send a JSON object, in UTF-8", "invalid_json") from None
-    return data
 
 
 _MOST_MARKS, _DEEPEST = 100_000, 100
@@ -182,11 +293,6 @@ def _check_types(data: Mapping[str, Any]) -> None:
         raise invalid("stream_options", "goes with stream=true only")
     if data.get("top_logprobs") and not data.get("logprobs"):
         raise invalid("top_logprobs", "goes with logprobs=true only")
-
-
-def invalid(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """The error of a field, by the words that follow its name."""
-    return ApiError(400, f"{field} {problem}", code, field)
 
 
 def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

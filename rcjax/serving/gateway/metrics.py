@@ -1,30 +1,36 @@
-"""What operators see: figures that are counted while requests end, and the page that Prometheus reads.
+"""What operators see: figures that are counted while requests end, Prometheus's page of them, and one for people.
 
-Several workers count into files of one folder, prometheus-client's multiprocess mode, and any of them gives the page of
-all. The label `policy` is the name that clients ask for: that of a policy or, where a request is passed on, of a model.
-Labels come from what the operator configured and from short lists here, so that their number is bounded whatever
-clients and upstream servers send. prometheus-client finds the folder when it is imported, so that happens late here.
+Several workers count into files of one folder, prometheus-client's multiprocess mode, and any of them gives Prometheus
+the figures of all. The label `policy` is the name that clients ask for: that of a policy or, where a request is passed
+on, of a model. Labels come from what the operator configured and from short lists here, so that their number is bounded
+whatever clients and upstream servers send. prometheus-client finds the folder when it is imported, so that happens late
+here. The page for people, `GET /`, is of the last requests of the worker that draws it, runs no script, and shows no
+prompt, no answer and no key.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
-from collections import deque
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
 from contextlib import suppress
+from html import escape
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from rcjax.serving.call_log import LOGGED
+from rcjax._base.wording import choose_unit, count, percent
+from rcjax.serving.billing import Billing
+from rcjax.serving.call_log import LOGGED, Call
+from rcjax.serving.cascade import Result
+from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
 
-if TYPE_CHECKING:
-    from rcjax.serving.billing import Billing
-    from rcjax.serving.call_log import Call
-    from rcjax.serving.cascade import Result
-
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus-client looks for the folder of several workers
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable by which prometheus-client finds the folder of several workers."""
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -71,19 +77,12 @@ _STATUSES = frozenset(map(int, HTTPStatus)) | {499}  # 499: the client left
 
 _NO_ERRORS = ("not judged", "passed on")  # why there is no confidence
 
-_KINDS = {
-    "cancelled": "cancelled",
-    "timed out": "timed out",
-    "no connection": "no connection",
-    "malformed answer": "malformed",
-    "the answer breaks off": "malformed",
-    "an answer without text": "no text",
-    "an error in place of an answer": "error reply",
-    "the client failed": "client failed",
-    "the check timed out": "check timed out",
-    "the check gave nothing": "check gave nothing",
-    "the check ": "check failed",
-}
+#: How errors of calls begin, which may go on with what a server said; the first that fits is the kind.
+_KINDS = (
+    *("cancelled", "timed out", "no connection", "malformed answer", "the answer breaks off"),
+    *("an answer without text", "an error in place of an answer", "the client failed"),
+    *("the check timed out", "the check gave nothing", "the check"),
+)
 
 
 def error_kind(call: Call) -> str | None:
@@ -103,9 +102,9 @@ def error_kind(call: Call) -> str | None:
     status = re.match(r"HTTP (\d{3})\b", error, re.ASCII)
     if status:
         return f"HTTP {_status(int(status[1]))}"
-    kinds = [kind for start, kind in _KINDS.items() if error.startswith(start)]
     # A reply that is there and still has an error has one in its confidence.
-    return kinds[0] if kinds else "signal" if call.text is not None else _OTHER
+    other = "signal" if call.text is not None else _OTHER
+    return next((kind for kind in _KINDS if error.startswith(kind)), other)
 
 
 class Ended(NamedTuple):
@@ -136,17 +135,14 @@ class Metrics:
         # When a counter was created is of no use where there are several workers, and a series more for each.
         prometheus.disable_created_metrics()
         self._registry = prometheus.CollectorRegistry()
-        self._figures: dict[str, Any] = {}
-        for name, (text, labels) in _COUNTERS.items():
-            self._figures[name] = prometheus.Counter(f"rcjax_{name}", text, labels, registry=self._registry)
-        for name, (text, labels, buckets) in _HISTOGRAMS.items():
-            self._figures[name] = prometheus.Histogram(
-                f"rcjax_{name}", text, labels, registry=self._registry, buckets=buckets
-            )
-        for name, (text, labels, mode) in _GAUGES.items():
-            self._figures[name] = prometheus.Gauge(
-                f"rcjax_{name}", text, labels, registry=self._registry, multiprocess_mode=mode
-            )
+        counter, histogram, gauge = prometheus.Counter, prometheus.Histogram, prometheus.Gauge
+        figures: list[tuple[Any, ...]] = [(counter, name, *told, {}) for name, told in _COUNTERS.items()]
+        figures += [(histogram, name, *told, {"buckets": last}) for name, (*told, last) in _HISTOGRAMS.items()]
+        figures += [(gauge, name, *told, {"multiprocess_mode": last}) for name, (*told, last) in _GAUGES.items()]
+        self._figures = {
+            name: make(f"rcjax_{name}", text, labels, registry=self._registry, **more)
+            for make, name, text, labels, more in figures
+        }
         self._reasons: set[str] = set()
         self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
 
@@ -171,7 +167,7 @@ class Metrics:
         self._of("reloads", name, "refused").inc()
 
     def ended(
-        self, name: str, result: Result, seconds: float, *, judged: bool = True, tuned: float | None = None
+        self, name: str, result: Result, seconds: float, served: ServedPolicy | None = None, *, judged: bool = True
     ) -> None:
         """A request has ended.
 
@@ -179,10 +175,12 @@ class Metrics:
             name: what the client asked for, a policy or a model.
             result: what became of it.
             seconds: how long the whole request took.
-            judged: it went through a policy.
-            tuned: what its rung was tuned to cost, where that is known.
+            served: the policy of this name.
+            judged: it went through the policy.
         """
         model = result.model or ""
+        rung = served.policy.rungs[result.rung or 0] if served is not None and judged else None
+        tuned = None if rung is None else rung.expected.get("cost")
         self.recent.append(Ended(name, model, result.status, result.cost, tuned))
         self._of("requests", name, model, result.status).inc()
         self._of("request_seconds", name).observe(seconds)
@@ -192,6 +190,8 @@ class Metrics:
                 self._of("deferrals", name, call.model).inc()
             if call.confidence is not None:
                 self._of("confidence", name, call.model).observe(call.confidence)
+        if served is not None:
+            self.followed(name, served.cascade.billing)
 
     def followed(self, name: str, billing: Billing) -> None:
         """Where a policy that follows its bill stands, after a request."""
@@ -274,3 +274,139 @@ def _forget_ended(folder: str) -> None:
 
 def _status(status: int) -> str:
     return str(status) if status in _STATUSES else _OTHER
+
+
+_POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
+_FEWEST = 20  # requests whose mean cost says something
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>rcjax serve</title><style>
+:root {{ --ink: #1c2128; --soft: #5b6470; --line: #d8dde3; --paper: #fff; --mark: #1f6feb }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e6e9ed; --soft: #9aa4b0; --line: #343b44; --paper: #14181d; --mark: #6cb0ff }}
+}}
+body {{ font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 60rem; margin: 0 auto; padding: 1rem }}
+h1 {{ font-size: 1.3rem }} h2 {{ font-size: 1.1rem; margin: 2rem 0 .2rem; overflow-wrap: anywhere }}
+p {{ margin: .3rem 0; color: var(--soft); overflow-wrap: anywhere }} strong {{ color: var(--ink) }}
+svg {{ width: 100%; max-width: 38rem; height: auto; font-size: 11px; fill: var(--soft) }}
+td {{ overflow-wrap: anywhere }}
+polyline {{ fill: none; stroke: var(--mark); stroke-width: 2 }} circle {{ fill: var(--mark) }}
+line {{ stroke: var(--soft); stroke-dasharray: 5 4 }}
+table {{ border-collapse: collapse; width: 100%; margin: .8rem 0; font-variant-numeric: tabular-nums }}
+caption {{ text-align: left; font-weight: 600; padding-bottom: .2rem }}
+th, td {{ text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line) }}
+th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right }}
+.here td {{ font-weight: 600 }}
+</style><main><h1>rcjax serve</h1><p>{worker}</p>{policies}</main></html>
+"""
+
+
+def draw_page(catalog: Catalog, requests: Sequence[Ended]) -> str:
+    """The page for people, as HTML.
+
+    Args:
+        catalog: what is served.
+        requests: the last ones, from old to new.
+    """
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    worker = f"{when}: the last {count(len(requests), 'request')} of this worker. Load it again for news."
+    policies = catalog.policies.items()
+    drawn = [_policy(served, [one for one in requests if one.name == name]) for name, served in policies]
+    others = [one for one in requests if one.name not in catalog.policies]
+    passed = _answering("Passed on, by the name of a model", others) if others else ""
+    return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed)
+
+
+def _policy(served: ServedPolicy, requests: Sequence[Ended]) -> str:
+    policy, billing = served.policy, served.cascade.billing
+    which = "no policy yet: everything passes" if served.passing else f"policy {served.digest}"
+    about = f"{' → '.join(policy.models)} · {which}"
+    budget = policy.budget
+    paid = sum(one.cost for one in requests) / len(requests) if requests else 0.0
+    unit = choose_unit([paid, budget or 0.0])
+    money = [f"<strong>{unit.full(paid)}</strong> paid" if requests else "nothing asked yet"]
+    money += [] if budget is None else [f"budget {unit.full(budget)}"]
+    balance = billing.balance
+    money += [] if balance is None else [f"{'overspent' if balance < 0 else 'in hand'} ${abs(balance):.3g}"]
+    money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
+    parts = [f"<h2>{escape(served.name)}</h2><p>{escape(about)}</p><p>{' · '.join(money)}</p>"]
+    if len(requests) > 1:
+        aim = None if budget is None else budget * unit.scale
+        parts.append(_chart([one.cost * unit.scale for one in requests], aim))
+    parts += [_check(requests), _ladder(served, billing.position)]
+    return "".join(parts) + (_answering("Who answers", requests) if requests else "")
+
+
+def _check(requests: Sequence[Ended]) -> str:
+    """What `rcjax check` would say of the requests, as far as no label is needed: their money against the tuning's."""
+    pairs = [(one.cost, one.tuned) for one in requests if one.tuned]
+    if len(pairs) < _FEWEST:
+        return ""
+    paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+    spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
+    off = "as much as tuned" if abs(paid - tuned) <= spread else f"{'more' if paid > tuned else 'less'} than tuned"
+    share = f"{percent(paid / tuned - 1)} ± {percent(spread / tuned)}"
+    said = f"would say of the last {count(len(pairs), 'judged request')}: they cost {off} ({share})"
+    return f"<p>What <code>rcjax check</code> {said}; whether they are right, it tells by labels.</p>"
+
+
+def _chart(costs: Sequence[float], budget: float | None) -> str:
+    """Money per request: means of the requests in turn, and the budget."""
+    size = -(-len(costs) // _POINTS)
+    means = [sum(part) / len(part) for part in (costs[i : i + size] for i in range(0, len(costs), size))]
+    most = max(*means, budget or 0.0, 1e-12) * 1.1
+
+    def place(i: int, value: float) -> tuple[float, float]:
+        across = i / max(len(means) - 1, 1)
+        return _WIDTH * across, _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * value / most
+
+    points = [place(i, mean) for i, mean in enumerate(means)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    marks = f'<text x="2" y="11">up to ${max(means):.3g}</text>'
+    marks += f'<polyline points="{line}"/><circle cx="{points[-1][0] - 4:.1f}" cy="{points[-1][1]:.1f}" r="4"/>'
+    if budget is not None:
+        y = place(0, budget)[1]
+        marks += f'<line x1="0" y1="{y:.1f}" x2="{_WIDTH}" y2="{y:.1f}"/><text x="2" y="{y - 5:.1f}">budget</text>'
+    marks += f'<text x="0" y="{_HEIGHT - 4}">older</text>'
+    marks += f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">now</text>'
+    label = f"money per request, the last {len(costs)} requests in turn"
+    return f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{label}">{marks}</svg>'
+
+
+def _ladder(served: ServedPolicy, position: float) -> str:
+    """What each rung costs and errs, and which the next request goes by."""
+    told = [(rung, rung.expected.get("cost"), rung.expected.get("error")) for rung in served.policy.rungs]
+    if any(None in (cost, error) for _, cost, error in told):
+        return ""
+    unit = choose_unit([cost or 0.0 for _, cost, _ in told])
+    rows = [
+        (str(number), " → ".join(rung.models), f"${unit.show(cost or 0.0)}", percent(error))
+        for number, (rung, cost, error) in enumerate(told)
+    ]
+    heads = ("rung", "asks", f"costs per {unit.name}", "errs")
+    where = f"The ladder, as it was tuned: the next request at {position:.3g}"
+    return _table(where, heads, rows, [abs(number - position) < 1 for number in range(len(rows))])
+
+
+def _answering(caption: str, requests: Sequence[Ended]) -> str:
+    """Who answered, and what failed."""
+    tables = [(caption, Counter(one.model or "nobody" for one in requests))]
+    odd = Counter(one.status for one in requests if one.status in ("failed", "best so far"))
+    tables.append(("Failures", odd) if odd else ("Failures: none", Counter()))
+    drawn = []
+    for title, counts in tables:
+        rows = [(name, f"{number:,}", percent(number / len(requests))) for name, number in counts.most_common()]
+        drawn.append(_table(title, ("which", "requests", "share"), rows) if rows else f"<p>{title}</p>")
+    return "".join(drawn)
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool] = ()) -> str:
+    marks = [*here, *[False] * len(rows)]
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    body = "".join(
+        f"<tr{' class=here' if mark else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        for row, mark in zip(rows, marks, strict=False)
+    )
+    return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"

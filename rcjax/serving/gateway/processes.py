@@ -30,10 +30,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.gateway.lineup import Clients, in_words, read_lineup
+from rcjax.serving.gateway.catalog import Clients, Settings, in_words, read_catalog
 from rcjax.serving.gateway.metrics import FOLDER
 from rcjax.serving.gateway.service import build_app, open_log
-from rcjax.serving.gateway.settings import Settings
 
 
 class Connection(H11Protocol):
@@ -155,7 +154,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
-        lineup = read_lineup(settings, Clients(settings.limits.timeout))
+        catalog = read_catalog(settings, Clients(settings.limits.timeout))
     with _listening(address) as listener, _counting_together(workers):
         if (log := open_log(settings)) is not None:  # one that cannot be opened is refused before anything is served
             log.close()
@@ -178,7 +177,7 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
         )
         if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        announce(replace(address, port=listener.getsockname()[1]), lineup)
+        announce(replace(address, port=listener.getsockname()[1]), catalog)
         if workers > 1:
             _Workers(config, _named_often(listener)).run()
         else:

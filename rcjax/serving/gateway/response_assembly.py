@@ -10,11 +10,9 @@ from typing import Any
 from starlette.types import Send
 
 from rcjax.serving.completions import REASONING, choice_text
-from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat_request import ChatRequest
-from rcjax.serving.gateway.responder import STREAM, Responder, encoded
+from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest
 from rcjax.serving.gateway.responses import read_response_request
-from rcjax.serving.gateway.sent_completions import chunks_of
 
 Event = dict[str, Any]
 """An event of a stream."""
@@ -326,7 +324,7 @@ class ResponsesResponder(Responder):
         if not self.complete:
             await self._send_events(self._assembly.end())
 
-    async def error(self, problem: ApiError, headers: Mapping[str, str] | None = None) -> None:
+    async def error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer, or end a stream by one."""
         if not self.begun or self.complete:
             await super().error(problem, headers)

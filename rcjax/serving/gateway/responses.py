@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rcjax.serving.gateway.api_errors import ApiError
-from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, invalid, read_object
+from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, invalid, read_object
 
 _Fields = Mapping[str, Any]
 

@@ -1,6 +1,9 @@
 """The service as an ASGI application: its paths, what it holds while it runs, how it starts and stops.
 
-It takes a request in: who may call, how many at once, how large and how slow it may be, who has left.
+It takes a request in: who may call and from where, how many at once, how large and how slow a request may be, who has
+left. A browser sends what any web page tells it to an address of the machine it runs on: the page is not let to read
+the answer, but that is paid for. A page cannot know a key; where there is none, what it can send without asking first
+is refused.
 """
 
 from __future__ import annotations
@@ -8,35 +11,43 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import signal
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakSet
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rcjax._base.wording import visible
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.gateway.access import guards
-from rcjax.serving.gateway.api_errors import ApiError, fault_within
-from rcjax.serving.gateway.chat import Conversation, query_of, segment_of
-from rcjax.serving.gateway.lineup import Clients, Lineup, file_signature, in_words, read_lineup
-from rcjax.serving.gateway.metrics import Metrics
-from rcjax.serving.gateway.page import draw_page
-from rcjax.serving.gateway.responder import Responder
+from rcjax.serving.gateway.catalog import (
+    Access,
+    Catalog,
+    Clients,
+    RequestLimits,
+    Settings,
+    file_signature,
+    in_words,
+    is_local,
+    read_catalog,
+)
+from rcjax.serving.gateway.chat import Conversation, Responder
+from rcjax.serving.gateway.chat_request import ApiError, fault_within, id_headers, query_of, segment_of
+from rcjax.serving.gateway.metrics import Metrics, draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
-from rcjax.serving.gateway.sent_completions import id_headers
-from rcjax.serving.gateway.settings import RequestLimits, Settings
 
 
 class ClientLeftError(Exception):
@@ -86,7 +97,13 @@ async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive
     """Do the work of an answer, and stop it where its client leaves before it has it all: ClientLeftError."""
     task = asyncio.current_task()
     assert task is not None
-    watching = asyncio.create_task(_stop_when_client_leaves(task, receive, responder))
+
+    async def watch() -> bool:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        return not responder.complete and task.cancel()
+
+    watching = asyncio.create_task(watch())
     try:
         await work
     except asyncio.CancelledError:
@@ -98,11 +115,51 @@ async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive
         watching.cancel()
 
 
-async def _stop_when_client_leaves(task: asyncio.Task[Any], receive: Receive, responder: Responder) -> bool:
-    """Cancel a task, and give True, where the client leaves before the answer is complete; else False."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    return not responder.complete and task.cancel()
+_PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked by all names
+
+
+class _Guard:
+    """Refuses requests by their Host, Origin and Content-Type."""
+
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+        self._app, self._access, self._metrics = app, access, metrics
+        self._hosts = None if access.hosts is None else frozenset(host.casefold() for host in access.hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._problem(scope) if scope["type"] == "http" and scope["path"] not in _PROBES else None
+        if problem is None:
+            await self._app(scope, receive, send)
+            return
+        self._metrics.refused(problem.code or "error", problem.status)
+        await Responder(send).error(problem, {"connection": "close"})
+
+    def _problem(self, scope: Scope) -> ApiError | None:
+        """What is wrong with how the gateway is called."""
+        headers = Headers(scope=scope)
+        if self._hosts is not None and not all(_may_name(host, self._hosts) for host in headers.getlist("host")):
+            what = "the service is not known by the name in Host: --allow-host adds names"
+            return ApiError(421, what, "unknown_host")
+        if not self._access.guarded:
+            return None
+        allowed = self._access.origins
+        if "*" not in allowed and not {*allowed}.issuperset(headers.getlist("origin")):
+            return ApiError(403, "web pages of this origin may not call: --cors adds origins", "foreign_origin")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            return ApiError(415, "send Content-Type: application/json", "unsupported_media_type")
+        return None
+
+
+@lru_cache(maxsize=256)
+def _may_name(host: str, allowed: frozenset[str]) -> bool:
+    """Whether a Host, with or without a port, is one that only this machine can call, or is allowed.
+
+    >>> [_may_name(host, frozenset()) for host in ("LocalHost:8080", "[::1]:8080", "::1", "10.0.0.1", "[::1]x")]
+    [True, True, True, False, False]
+    """
+    match = re.fullmatch(r"\[([^]]*)\](?::\d*)?|([^:]*):\d+", host)
+    name = (match[1] or match[2] if match else host).casefold()
+    return name in allowed or is_local(name)
 
 
 _LOGGER = logging.getLogger("rcjax.serving")
@@ -129,14 +186,11 @@ class Gateway:
         self.asked = asyncio.Event()
         """Somebody asks for the files to be read again."""
         self._files = self._look()  # before they are read
-        self.lineup = self.read()
-        self.ready = False
-        self._announce(self.lineup)
+        self.take_up(self._read(None), None)
 
-    def read(self) -> Lineup:
+    def _read(self, before: Catalog | None) -> Catalog:
         """The policies and models as the files have them now."""
-        before = getattr(self, "lineup", None)
-        return read_lineup(self.settings, self.clients, self.log, self.metrics.called, before)
+        return read_catalog(self.settings, self.clients, self.log, self.metrics.called, before)
 
     def _look(self) -> list[Any]:
         """What tells the files from what they were before."""
@@ -153,28 +207,26 @@ class Gateway:
                 continue
             self._files = files
             self.asked.clear()
+            before = self.catalog
             try:
-                lineup = await asyncio.to_thread(self.read)
+                catalog = await asyncio.to_thread(self._read, before)
             except Exception as problem:  # whatever is in a file must not end the watching
                 for name in self.settings.policies:
                     self.metrics.refuse(name)
                 _LOGGER.error("a new file is refused, the old policies stay: %s", in_words(problem))
-            else:
-                self.take_up(lineup)
+                continue
+            for line in catalog.news(before, self.settings.models.name):
+                _LOGGER.info(visible(line))
+            self.take_up(catalog, before)
 
-    def take_up(self, lineup: Lineup) -> None:
+    def take_up(self, catalog: Catalog, before: Catalog | None) -> None:
         """Answer by these policies from now on; requests under way go on by those that they began with."""
-        before, self.lineup = self.lineup, lineup
-        lineup.go_on(before)
-        self._announce(lineup, before)
-        for line in _news(lineup, before, self.settings.models.name):
-            _LOGGER.info(visible(line))
-
-    def _announce(self, lineup: Lineup, before: Lineup | None = None) -> None:
-        for name, served in lineup.policies.items():
-            self.cascades.add(served.cascade)
-            if before is None or before.policies[name].digest != served.digest:
-                self.metrics.take_up(name, anew=before is not None)
+        self.catalog = catalog
+        if before is not None:
+            catalog.go_on(before)
+        self.cascades.update(served.cascade for served in catalog.policies.values())
+        for name in catalog.changed(before):
+            self.metrics.take_up(name, anew=before is not None)
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """Answer a request in the interface that the responder speaks."""
@@ -186,8 +238,8 @@ class Gateway:
             with self._place():
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
-                exchange = request, query, responder, start, segment_of(headers)
-                conversation = Conversation(self.settings, self.lineup, self.metrics, *exchange)
+                asked = request, query, responder, segment_of(headers), start
+                conversation = Conversation(self.settings, self.catalog, self.metrics, *asked)
                 await unless_client_leaves(conversation.answer(), receive, responder)
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)
@@ -219,18 +271,6 @@ class Gateway:
             self.log.close()
 
 
-def _news(lineup: Lineup, before: Lineup, models: str) -> Iterator[str]:
-    """What is different now, a line each, for the log of the service; `models` is the file that they are in."""
-    changed = [name for name, served in lineup.policies.items() if before.policies[name].digest != served.digest]
-    for name in changed:
-        served = lineup.policies[name]
-        yield f"policy {name} is {served.digest} from now on: {' → '.join(served.policy.models)}"
-    if lineup.models != before.models:
-        yield f"{models} is taken up: {', '.join(lineup.models)}"
-    elif not changed:
-        yield "the files are read again: what they say is as before"
-
-
 def open_log(settings: Settings) -> CallLog | None:
     """The call log, if there is to be one. Raises OSError where it cannot be opened."""
     logging = settings.logging
@@ -260,19 +300,20 @@ def build_app(settings: Settings) -> Starlette:
         Route("/responses", responses, methods=["POST"]),
         Route("/v1/models", partial(_models, gateway), methods=["GET"]),
         Route("/models", partial(_models, gateway), methods=["GET"]),
-        Route("/v1/models/{name:path}", partial(_model, gateway), methods=["GET"]),
+        Route("/v1/models/{name:path}", partial(_models, gateway), methods=["GET"]),
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
         Route("/", partial(_page, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
-        Route("/ready", partial(_ready, gateway), methods=["GET"]),
+        Route("/ready", _health, methods=["GET"]),
     ]
+    access, before = settings.access, list[Middleware]()
+    if access.guarded or access.hosts is not None:
+        before.append(Middleware(_Guard, access=access, metrics=gateway.metrics))
+    if access.origins:
+        every: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"], "expose_headers": ["*"]}
+        before.append(Middleware(CORSMiddleware, allow_origins=access.origins, **every))
     handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
-    app = Starlette(
-        routes=routes,
-        middleware=[*guards(settings.access, gateway.metrics)],
-        lifespan=partial(_running, gateway),
-        exception_handlers=handlers,
-    )
+    app = Starlette(routes=routes, middleware=before, lifespan=partial(_running, gateway), exception_handlers=handlers)
     app.router.redirect_slashes = False  # to what the client calls this host
     app.state.gateway = gateway
     return app
@@ -283,35 +324,25 @@ async def _running(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
     with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):  # not in the main thread; Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.asked.set)
     watching = asyncio.create_task(gateway.watch())
-    gateway.ready = True
     gateway.metrics.began(logging=gateway.log is not None)
     yield
-    gateway.ready = False
     watching.cancel()
     await gateway.close()
 
 
-def _model_list(lineup: Lineup) -> dict[str, Any]:
-    """The body of GET /v1/models: the policies, then the models that can be named too."""
-    data: list[dict[str, Any]] = []
-    for name, served in lineup.policies.items():
-        policy = served.policy
-        told = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
-        data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": told})
-    data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in lineup.models]
-    return {"object": "list", "data": data}
-
-
 async def _models(gateway: Gateway, request: Request) -> Response:
+    """The policies, then the models that can be named too; or the one of a name."""
     require_key(request.headers, gateway.keys)
-    return JSONResponse(_model_list(gateway.lineup))
-
-
-async def _model(gateway: Gateway, request: Request) -> Response:
-    require_key(request.headers, gateway.keys)
-    name = request.path_params["name"]
-    for model in _model_list(gateway.lineup)["data"]:
-        if model["id"] == name:
+    data: list[dict[str, Any]] = []
+    for name, served in gateway.catalog.policies.items():
+        policy = served.policy
+        about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
+        data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
+    data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]
+    if "name" not in request.path_params:
+        return JSONResponse({"object": "list", "data": data})
+    for model in data:
+        if model["id"] == request.path_params["name"]:
             return JSONResponse(model)
     raise ApiError(404, "there is no policy or model of this name", "model_not_found", "model")
 
@@ -335,15 +366,11 @@ async def _page(gateway: Gateway, request: Request) -> Response:
     except ApiError as problem:
         return Response(problem.message, problem.status, {"www-authenticate": 'Basic realm="rcjax"'})
     safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
-    return HTMLResponse(draw_page(gateway.lineup, gateway.metrics.recent), headers=safe)
+    return HTMLResponse(draw_page(gateway.catalog, [*gateway.metrics.recent]), headers=safe)
 
 
 async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
-
-
-async def _ready(gateway: Gateway, _: Request) -> Response:
-    return JSONResponse({"ready": gateway.ready}, 200 if gateway.ready else 503)
 
 
 async def _error(_: Request, problem: Exception) -> Response:

@@ -132,7 +132,7 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         assert service.log_rows()[-1]["error"] == "cancelled: nobody waits for the answer"
         costs = [row["cost"] for row in service.log_rows()]
         assert costs[-1] == pytest.approx(3e-4 if stream else 3e-6)  # the mean of a reply; what was sent
-        bill = service.app.state.gateway.lineup.policies["policy"].cascade.billing.bill
+        bill = service.app.state.gateway.catalog.policies["policy"].cascade.billing.bill
         assert bill.balance == pytest.approx(1.0 - sum(costs))
         until(lambda: 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode())
         until(lambda: service.app.state.gateway.busy == 0)

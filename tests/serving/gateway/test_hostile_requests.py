@@ -8,7 +8,7 @@ import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
 
-from rcjax.serving.gateway.settings import Access
+from rcjax.serving.gateway.catalog import Access
 
 QUESTION = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
 OPEN = json.dumps(QUESTION)[:-1].encode()

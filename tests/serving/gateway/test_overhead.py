@@ -46,8 +46,8 @@ def test_a_client_has_its_place_again_as_soon_as_it_has_its_answer():
 
 def test_policies_and_models_are_asked_by_direct_clients_that_share_connections():
     with gateway(behave=answer) as service:
-        lineup = service.app.state.gateway.lineup
-        callers = lineup.caller, lineup.policies["policy"].cascade._caller
+        catalog = service.app.state.gateway.catalog
+        callers = catalog.caller, catalog.policies["policy"].cascade._caller
         asked = [endpoint.client for caller in callers for endpoint in caller.endpoints.values()]
     assert {type(client) for client in asked} == {DirectClient}
     assert len({id(client._client) for client in asked}) == 1

@@ -18,7 +18,7 @@ def answers(request, headers):
 
 
 def alone(model):
-    """A policy that asks one model, for a lineup whose models stay."""
+    """A policy that asks one model, for a catalog whose models stay."""
     policy = make_policy()
     return make_policy(
         models=(model,),

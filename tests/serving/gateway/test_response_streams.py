@@ -12,7 +12,7 @@ from openai.types import responses
 from response_clients import EVENTS, QUESTION, Sync, check_events, events_of, sent
 
 from rcjax.policy import Rule
-from rcjax.serving.gateway.api_errors import ApiError
+from rcjax.serving.gateway.chat_request import ApiError
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
 
 TOOLS = [
@@ -155,7 +155,7 @@ def test_what_is_nested_too_deep_to_be_sent_is_an_error_of_the_model_s(where, na
                 await responder.event(chunk, {})
             await responder.done()
         except ApiError as problem:
-            await responder.error(problem)
+            await responder.error(problem, {})
 
     asyncio.run(main())
     start, *bodies = sent_parts

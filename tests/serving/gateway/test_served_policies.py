@@ -10,7 +10,7 @@ from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from openai import OpenAI
 
 from rcjax.policy import Policy, Rule
-from rcjax.serving.gateway.settings import Refusals
+from rcjax.serving.gateway.catalog import Refusals
 
 SIGNALS = ("choice", "verification", "votes", "stated", "mean")
 ANSWERS = {"small": "B: Lyon, says small", "middle": "B: Nice, says middle", "large": "B: Paris, says large"}

@@ -25,7 +25,7 @@ def test_every_change_of_a_file_is_a_line(caplog):
         until(lambda: len(lines()) == 2)
         assert lines()[1].startswith("policy a\\x1bb is ")
         assert lines()[1].endswith(" from now on: small → middle → large")
-        base_url = service.app.state.gateway.lineup.models["small"].base_url
+        base_url = service.app.state.gateway.catalog.models["small"].base_url
         write_models(
             service.folder / "models.toml", base_url, tables={"other": "", "small": "", "middle": "", "large": ""}
         )

@@ -15,7 +15,7 @@ from test_faults import until
 
 import rcjax
 from rcjax.policy import Defer, Policy
-from rcjax.serving.gateway.lineup import digest_of
+from rcjax.serving.gateway.catalog import digest_of
 
 NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 TUNED_ON, SERVED = 300, 300

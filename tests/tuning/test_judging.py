@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import minimize
 from selection_references import logistic, make_log
 
-from rcjax.tuning import label_weights as module
-from rcjax.tuning.judging import AS_USUAL, USUAL, Judging, centred
-from rcjax.tuning.label_weights import charges, estimate_blend
+from rcjax.tuning import judging as module
+from rcjax.tuning.judging import charges, estimate_blend
+from rcjax.tuning.pairs import AS_USUAL, USUAL, Judging, centred
 
 pytestmark = pytest.mark.usefixtures("float64")
 

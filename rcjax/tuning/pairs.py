@@ -4,12 +4,17 @@ A pair that asks model i and, where Φ_i ≤ φ, then model j, errs with probabi
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ]        y = 1 where the answer is right
 
-Labels are averaged with what is expected of them (`judging`). A pair costs what its path costs on each of the queries:
-those that are passed on may be longer than others. Queries of one confidence stay together: between two thresholds
-stands a ladder of both.
+A mean over n labels is noisy, and the best of many noisy figures is the luckiest one. So each label of a pair is
+averaged with what is expected of it, by its own confidence and by that of the model asked before:
 
-Where models may refuse to answer, the last one of a policy does so up to the confidence that is best for it alone. A
-refusal counts as right with probability R = 1 − (what it costs, in errors).
+    ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i)        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i
+
+What is expected takes away noise and adds a bias, where confidences tell little: `judging` estimates a and b. A pair
+costs what its path costs on each of the queries: those that are passed on may be longer than others. Queries of one
+confidence stay together: between two thresholds stands a ladder of both.
+
+Where models may refuse to answer, the last one of a policy does so up to the confidence ρ that is best for it alone. It
+earns of each query R = 1 − (what a refusal costs, in errors) where Φ ≤ ρ, and else y; the best ρ is the best of cuts.
 """
 
 import dataclasses
@@ -22,12 +27,178 @@ import numpy as np
 
 from rcjax._core.batching import map_entries
 from rcjax._core.numerics import divide
-from rcjax.frontier.policies import ALWAYS_ANSWER
-from rcjax.model.calibration import Calibrator, calibrate_all
+from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
+from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.model.pairs import pairs
 from rcjax.tuning.candidates import Candidates, together
-from rcjax.tuning.judging import Judging, centred, cross_calibrate
-from rcjax.tuning.label_refusals import refuse_alone, spread_cuts
+
+#: Cuts tried for each model, at most.
+MOST_CUTS = 200
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Cuts:
+    """Places that part n queries by their confidence, M of them; ties stay together."""
+
+    order: jax.Array  # (n,) the queries by rising confidence, those that do not count last
+    last: jax.Array  # (M,) the place in that order of the last query below the cut
+    threshold: jax.Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it parts nothing
+    parts: jax.Array  # (M,) whether there are queries on both sides, and no cut before is the same
+    every: jax.Array  # (M,) whether all queries are below, and at no cut before
+    count: jax.Array  # () queries that count
+
+    def sums(self, values: jax.Array) -> jax.Array:
+        """(M,) the sum of values (n,) over the queries below each cut."""
+        return jnp.cumsum(values[self.order])[self.last]
+
+    def means_below(self, values: jax.Array, present: jax.Array) -> jax.Array:
+        """(M,) `sums` of the queries that are present (n,), as a share of all that count."""
+        return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
+
+    def mean(self, values: jax.Array, present: jax.Array, empty: float = 0.0) -> jax.Array:
+        """() the mean of values (n,) over the queries that are present (n,); `empty` where there is none."""
+        return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
+
+
+def spread_cuts(confidence: jax.Array, present: jax.Array, most: int) -> Cuts:
+    """At most so many cuts between the confidences (n,) of the queries that are `present` (n,), spread over them.
+
+    The thresholds lie halfway between confidences that differ, so that no rounding moves a tie across.
+
+    Args:
+        confidence: (n,) of the queries.
+        present: (n,) which of them count.
+        most: cuts.
+
+    >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
+    >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
+    ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
+    """
+    n = confidence.shape[0]
+    order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
+    ordered = jnp.where(present, confidence, jnp.inf)[order]
+    count = present.sum()
+    tries = min(n, most)
+    # The last of the queries below: spread over those present, and moved to the end of its ties.
+    last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
+    last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
+    following = jnp.minimum(last + 1, n - 1)
+    fresh = jnp.diff(last, prepend=-1) != 0
+    parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
+    middle = _between(ordered[last], ordered[following])
+    every = fresh & (last + 1 == count)
+    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
+
+
+def _between(low: jax.Array, high: jax.Array) -> jax.Array:
+    """Halfway between two confidences; the lower one where there is nothing between, as they are neighbours."""
+    middle = low + (high - low) / 2
+    return jnp.where(middle < high, middle, low)
+
+
+def refuse_alone(
+    confidence: jax.Array, right: jax.Array, present: jax.Array, worth: jax.Array
+) -> tuple[jax.Array, ...]:
+    """(refusal, gain, share refused) of one model that refuses where that gains most on answering everything.
+
+    The refusal is the confidence up to which it refuses, NEVER_REFUSE where nothing is gained; the gain is per query.
+
+    Args:
+        confidence: (n,) calibrated.
+        right: (n,) how often the answer is right.
+        present: (n,) whether the query counts.
+        worth: () of a refusal, in right answers.
+
+    >>> right = jnp.array([0.1, 0.9, 0.8])
+    >>> [round(float(figure), 3) for figure in refuse_alone(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
+    [0.45, 0.2, 0.333]
+    """
+    cuts = spread_cuts(confidence, present, MOST_CUTS)
+    gain = cuts.sums(jnp.where(present, worth - right, 0.0))
+    gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
+    best = jnp.argmax(gain)
+    gains = gain[best] > 0
+    refusal = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
+    share = jnp.where(gains, cuts.last[best] + 1.0, 0.0)
+    return refusal, divide(jnp.maximum(gain[best], 0.0), cuts.count), divide(share, cuts.count)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Blend:
+    """Weights of what is expected of a label; the label itself has the rest."""
+
+    calibrated: Any
+    """() of the model's own calibrated confidence, a."""
+    crossed: Any
+    """() of the probability that the confidence of the model before tells, b."""
+
+    @property
+    def label(self) -> Any:
+        """() of the label itself."""
+        return 1 - self.calibrated - self.crossed
+
+
+#: The weights that do well on most logs.
+USUAL = Blend(0.375, 0.375)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("blend", "refusal"),
+    meta_fields=(),
+)
+@dataclasses.dataclass(frozen=True)
+class Judging:
+    """How policies are judged."""
+
+    blend: Blend = USUAL
+    """How far labels are averaged with what is expected of them."""
+    refusal: jax.Array | None = None
+    """() what a refusal is worth, in right answers; None: nobody refuses."""
+
+
+#: As most logs are judged.
+AS_USUAL = Judging()
+
+
+def cross_calibrate(
+    logprob: jax.Array, correct: jax.Array, present: jax.Array, transform: Transform, answered: jax.Array | None = None
+) -> jax.Array:
+    """(P, n) probability that the second model of each pair is right, by the confidence of the first.
+
+    As `fit_calibrator`, with the labels of another model.
+
+    Args:
+        logprob: (n, k) raw log-probabilities.
+        correct: (n, k) whether the answer is right.
+        present: (n, k) whether there is an answer and the query is to count.
+        transform: that of the raw confidence.
+        answered: (n, k) which log-probabilities to predict from; by default those that count.
+    """
+    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+
+    def one(left: jax.Array, right: jax.Array) -> jax.Array:
+        raw, both = logprob[:, left], present[:, left] & present[:, right]
+        mask = both if answered is None else answered[:, left]
+        return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
+
+    return map_entries(one, len(logprob), (0, 0))(left, right)
+
+
+def centred(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
+    """(n,) what is expected of labels, moved so that its mean is that of the labels.
+
+    Args:
+        expected: (n,)
+        right: (n,) the labels.
+        present: (n,) the queries that the means are over.
+        xp: numpy, or jax.numpy within a jitted function.
+    """
+    count = xp.maximum(present.sum(), 1)
+    return expected + xp.where(present, right - expected, 0.0).sum() / count
+
 
 #: Thresholds tried for each pair, at most.
 MOST_THRESHOLDS = 400

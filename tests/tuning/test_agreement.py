@@ -18,14 +18,12 @@ from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.fitting import fit
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
-from rcjax.tuning import agreement_candidates as module
-from rcjax.tuning.agreement_candidates import agreeing
-from rcjax.tuning.agreement_odds import expected_on_log
+from rcjax.tuning import agreement as module
+from rcjax.tuning.agreement import agreeing, expected_on_log
 from rcjax.tuning.candidates import together
-from rcjax.tuning.choices import judge_all, judge_log
 from rcjax.tuning.comparison import Gain, Gains
-from rcjax.tuning.judging import AS_USUAL, Blend, Judging
-from rcjax.tuning.label_candidates import CandidateRows
+from rcjax.tuning.judging import judge_all, judge_log
+from rcjax.tuning.pairs import AS_USUAL, Blend, CandidateRows, Judging
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -1,4 +1,4 @@
-"""Policies and models as a service has them at one time: read from their files, checked, ready to be asked.
+"""What a service serves: its settings, and the policies and models as their files have them at one time.
 
 New files are taken up while the service runs, on a signal and where one has changed; a broken one changes nothing.
 """
@@ -6,10 +6,12 @@ New files are taken up while the service runs, on a signal and where one has cha
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,112 @@ from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoint import DirectClient, direct_client
-from rcjax.serving.gateway.settings import Settings
 from rcjax.serving.models_file import ModelSettings, ServedModel, read_models
 from rcjax.signals import Check, Signal
 from rcjax.signals.records import signal_by_name, signal_from_record
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """How much and how long."""
+
+    deadline: float = 120.0
+    """Seconds for a whole request, from the first byte of its body to the last of its answer."""
+    timeout: float = 60.0
+    """Seconds for one attempt at a model."""
+    retries: int = 2
+    """How often an attempt is repeated."""
+    concurrency: int = 256
+    """Requests at once, of one worker; more are told to come again."""
+    body_bytes: int = 10_000_000
+    """Of a request."""
+    body_seconds: float = 30.0
+    """In which a request must have come."""
+    drain_seconds: float = 30.0
+    """For what is under way, after the signal to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """What is written down of the calls."""
+
+    path: Path | None = None
+    """The call log."""
+    answers: bool = True
+    """With what was answered."""
+    prompts: bool = False
+    """With what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """What a client is told where the policy refuses."""
+
+    text: str = "I am not sure enough to answer this."
+    finish_reason: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """From where a gateway may be called, besides its key."""
+
+    hosts: tuple[str, ...] | None = None
+    """By which names, besides those of this machine; None for any."""
+    origins: tuple[str, ...] = ()
+    """From which web pages; "*" for all."""
+    guarded: bool = False
+    """What a web page could send without being asked is refused: there is no key that it would have to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a gateway is told."""
+
+    policies: Mapping[str, Path | None]
+    """The file of each policy, by the name that clients call it by; None of one that is only to come."""
+    models: Path
+    """The file of the models."""
+    passing: str | None = None
+    """The model that answers as long as the file of a policy is not there; None if there must be one."""
+    unjudged: str | None = None
+    """The model of requests that cannot be judged; None for the largest of the policy."""
+    shadow: float = 0.0
+    """Share of queries that all models are asked about."""
+    shadow_models: tuple[str, ...] = ()
+    """Models that these are asked of besides."""
+    follow: bool = True
+    """Whether policies move along their ladders, as their files say; else they keep their positions."""
+    key_env: str | None = None
+    """The environment variable with the keys of clients, separated by commas; None if none is needed."""
+    access: Access = field(default_factory=Access)
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    logging: Logging = field(default_factory=Logging)
+    refusals: Refusals = field(default_factory=Refusals)
+    salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    """By which lots are drawn: no client knows it."""
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of clients. Raises ValueError where the variable holds none."""
+        if self.key_env is None:
+            return ()
+        keys = tuple(key.strip() for key in os.environ.get(self.key_env, "").split(",") if key.strip())
+        if not keys:
+            raise ValueError(f"--key-env: the environment variable {self.key_env} with the key is not set: set it")
+        if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
+            raise ValueError(f"--key-env: a key in {self.key_env} has characters that no header can have: use others")
+        return keys
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can call an address.
+
+    >>> is_local("127.0.0.1"), is_local("localhost"), is_local("::1"), is_local("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Clients:
@@ -81,7 +185,7 @@ class ServedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineup:
+class Catalog:
     """All that can be called."""
 
     policies: Mapping[str, ServedPolicy]
@@ -89,10 +193,29 @@ class Lineup:
     caller: Caller
     """Asks any model, and judges nothing."""
 
-    def go_on(self, before: Lineup) -> None:
+    def go_on(self, before: Catalog) -> None:
         """Go on with the bills of the policies whose place these take."""
         for name, served in self.policies.items():
             served.cascade.billing.go_on(before.policies[name].cascade.billing)
+
+    def changed(self, before: Catalog | None) -> list[str]:
+        """The names of the policies that were others before, or were not there."""
+        return [
+            name
+            for name, served in self.policies.items()
+            if before is None or before.policies[name].digest != served.digest
+        ]
+
+    def news(self, before: Catalog, models: str) -> Iterator[str]:
+        """What is different now, a line each; `models` is the file that they are in."""
+        changed = self.changed(before)
+        for name in changed:
+            served = self.policies[name]
+            yield f"policy {name} is {served.digest} from now on: {' → '.join(served.policy.models)}"
+        if self.models != before.models:
+            yield f"{models} is taken up: {', '.join(self.models)}"
+        elif not changed:
+            yield "the files are read again: what they say is as before"
 
 
 def digest_of(policy: AnyPolicy) -> str:
@@ -107,13 +230,13 @@ def digest_of(policy: AnyPolicy) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def read_lineup(
+def read_catalog(
     settings: Settings,
     clients: Clients,
     log: CallLog | None = None,
     observe: Observe | None = None,
-    before: Lineup | None = None,
-) -> Lineup:
+    before: Catalog | None = None,
+) -> Catalog:
     """Read the files of the settings.
 
     Args:
@@ -125,69 +248,60 @@ def read_lineup(
 
     Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
     """
-    tuned = {} if before is None else {name: one for name, one in before.policies.items() if not one.passing}
-    files = {
-        name: path if path is not None and (name in tuned or path.exists()) else None
-        for name, path in settings.policies.items()
-    }
-    settings = settings if settings.passing is None else replace(settings, policies=files)
-    lineup = make_lineup(settings, read_models(settings.models), clients.of, log, observe)
-    for name, served in lineup.policies.items():
+    tuned = set() if before is None else {name for name, one in before.policies.items() if not one.passing}
+    policies: dict[str, AnyPolicy] = {}
+    for name, path in settings.policies.items():
+        if path is not None and (settings.passing is None or name in tuned or path.exists()):
+            policies[name] = load_policy(path)
+        elif settings.passing is not None:  # not calibrated
+            model, rules = settings.passing, (Rule(1.0, "answer"),)
+            policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
+    catalog = make_catalog(settings, policies, read_models(settings.models), clients.of, log, observe)
+    for name, served in catalog.policies.items():
         bill = served.cascade.billing.bill
         if isinstance(bill, PeriodBill) and settings.logging.path is None:
             what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
             raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, or --no-follow")
-    return lineup
+    return catalog
 
 
-def make_lineup(
+def make_catalog(
     settings: Settings,
+    policies: Mapping[str, AnyPolicy],
     models: Mapping[str, ServedModel],
     client_of: Callable[[Any], DirectClient],
     log: CallLog | None = None,
     observe: Observe | None = None,
-) -> Lineup:
-    """The policies in the files of the settings, before models that are told.
+) -> Catalog:
+    """Policies before models.
 
     Args:
         settings: of the service.
+        policies: by the names that clients call them by.
         models: by name.
         client_of: the client by which one of the models is asked.
         log: where to write calls.
         observe: is told of each call.
 
-    Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
+    Raises ValueError, with the file and what is wrong in it.
     """
-    _check_names(settings, models)
-    make = _Cascades(settings, models, client_of, log, observe)
-    loaded = {name: _load(path, settings.passing or "") for name, path in settings.policies.items()}
-    caller = make.passing_on({model: cost for _, policy in loaded.values() for model, cost in policy.cost.items()})
-    return Lineup({name: make.serve(name, *one) for name, one in loaded.items()}, models, caller)
-
-
-def _load(path: Path | None, passing: str) -> tuple[str, AnyPolicy]:
-    """(where it is from, the policy of a file); without one a policy that keeps every answer of one model, which is not
-    calibrated."""
-    if path is not None:
-        return path.name, load_policy(path)
-    return f"--pass {passing}", Policy((passing,), {}, {passing: (Rule(1.0, "answer"),)}, {passing: 0.0})
-
-
-def _check_names(settings: Settings, models: Mapping[str, ServedModel]) -> None:
-    """Refuse policies that have the name of a model, and options that name models which there are not."""
-    for name in settings.policies:
-        if name in models:
-            raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
-    unjudged = () if settings.unjudged is None else (settings.unjudged,)
-    passing = () if settings.passing is None else (settings.passing,)
-    for option, names in (
-        ("--unjudged", unjudged),
-        ("--shadow-models", settings.shadow_models),
-        ("--pass", passing),
-    ):
-        missing = ", ".join(name for name in names if name not in models)
+    options = {"--unjudged": (settings.unjudged,), "--shadow-models": settings.shadow_models}
+    for option, names in (options | {"--pass": (settings.passing,)}).items():
+        missing = ", ".join(name for name in names if name is not None and name not in models)
         if missing:
             raise ValueError(f"{option}: {settings.models.name} has no table for {missing}: add it, or name another")
+    make, served = _Cascades(settings, models, client_of, log, observe), {}
+    caller = make.passing_on({model: cost for policy in policies.values() for model, cost in policy.cost.items()})
+    for name, policy in policies.items():
+        path = settings.policies[name]
+        where = path.name if path is not None and policy.calibrations else f"--pass {settings.passing}"
+        if name in models:
+            raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
+        try:
+            served[name] = make.serve(name, policy)
+        except ValueError as problem:
+            raise ValueError(f"{where}: {problem}") from None
+    return Catalog(served, models, caller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,33 +314,24 @@ class _Cascades:
     log: CallLog | None
     observe: Callable[..., None] | None
 
-    def serve(self, name: str, where: str, policy: AnyPolicy) -> ServedPolicy:
-        """A policy ready to be asked, by its name. Raises ValueError that says where it is from."""
-        try:
-            return self._serve(name, policy)
-        except ValueError as problem:
-            raise ValueError(f"{where}: {problem}") from None
-
-    def _serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
+    def serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
+        """A policy ready to be asked, by its name."""
         recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
         records = recorded_asked(policy)
         shadowing = self._shadow_models(policy)
-        asked = [*policy.models, *shadowing]
         missing = ", ".join(model for model in policy.models if model not in self.models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
-        settings, limits = {model: self.models[model] for model in asked}, self.settings.limits
-        unjudged = self.settings.unjudged or settings[policy.models[-1]].name
-        signals = {model: self._signal(one, records.get(model, {})) for model, one in settings.items()}
+        asked, limits = {model: self.models[model] for model in (*policy.models, *shadowing)}, self.settings.limits
         cascade = Cascade(
             policy.followed(follows=policy.follows and self.settings.follow, period=policy.period),
-            {model: self.client_of(one) for model, one in settings.items()},
-            signal=signals,
+            {model: self.client_of(one) for model, one in asked.items()},
+            signal={model: self._signal(one, records.get(model, {})) for model, one in asked.items()},
             log=self.log,
             name=name,
-            served={model: one.served for model, one in settings.items()},
-            model_options={model: one.options for model, one in settings.items()},
-            prices={model: one.price.record() for model, one in settings.items() if one.price is not None},
+            served={model: one.served for model, one in asked.items()},
+            model_options={model: one.options for model, one in asked.items()},
+            prices={model: one.price.record() for model, one in asked.items() if one.price is not None},
             concurrency=2 * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
@@ -235,10 +340,10 @@ class _Cascades:
             salt=self.settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
-        used = [cascade.signal_of(model) for model in policy.models]
-        judged = [one.judges if isinstance(one, Check) else frozenset() for one in used]
-        checked = frozenset.intersection(*judged)
-        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, checked)
+        signals = [cascade.signal_of(model) for model in policy.models]
+        judged = [one.judges if isinstance(one, Check) else frozenset() for one in signals]
+        unjudged = self.settings.unjudged or policy.models[-1]
+        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, frozenset.intersection(*judged))
 
     def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
@@ -257,11 +362,7 @@ class _Cascades:
         return None if model.signal is None or recorded else signal_by_name(model.signal)
 
     def passing_on(self, means: Mapping[str, float]) -> Caller:
-        """What asks any model, and judges nothing.
-
-        Args:
-            means: what a call costs by the logs of the policies, for models without a price.
-        """
+        """What asks any model, and judges nothing; `means` is what a call costs of models without a price."""
         endpoints = {name: self._endpoint(model, means.get(name)) for name, model in self.models.items()}
         return Caller(endpoints, self.log, 2 * self.settings.limits.concurrency, self.observe)
 
@@ -274,10 +375,10 @@ class _Cascades:
         try:
             client = self.client_of(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
             checked_options(dict(model.options))
-            options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
         except ValueError as problem:
             what = str(problem).removeprefix(f"model {model.name}: ")
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
+        options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
         return Endpoint(client, model.served, None, options, model.price, mean if model.price is None else None)
 
 

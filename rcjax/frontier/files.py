@@ -23,13 +23,9 @@ from rcjax._base.codec import (
     read,
 )
 from rcjax._base.json_checks import require
-from rcjax.frontier.bands import Bands
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
-from rcjax.frontier.outcomes import Outcomes
-from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.rule_arrays import as_cascades, cascade_at, policies_of
-from rcjax.frontier.searches import Chain
-from rcjax.frontier.waiting_times import Seconds
+from rcjax.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
+from rcjax.frontier.policies import Chain, as_cascades, cascade_at, policies_of
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.rules import Agreement, Table, check_agreements, check_rules
 from rcjax.policy.spec import read_search

@@ -9,16 +9,14 @@ from selection_references import COSTS, best_by_labels, feature, judge, logistic
 from tiers import examples
 
 import rcjax
+from rcjax.frontier.points import lam_range
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
-from rcjax.frontier.prices import lam_range
 from rcjax.model.calibration import fit_calibrator
 from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning.candidates import Candidates
-from rcjax.tuning.choices import judge_all
-from rcjax.tuning.judging import AS_USUAL, Blend, Judging, cross_calibrate
-from rcjax.tuning.label_candidates import CandidateRows, candidates
-from rcjax.tuning.label_weights import charges
+from rcjax.tuning.judging import charges, judge_all
+from rcjax.tuning.pairs import AS_USUAL, Blend, CandidateRows, Judging, candidates, cross_calibrate
 
 pytestmark = pytest.mark.usefixtures("float64")
 
