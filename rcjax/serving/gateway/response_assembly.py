@@ -18,94 +18,58 @@ Event = dict[str, Any]
 """An event of a stream."""
 
 
-@dataclass(slots=True)
-class _MessagePart:
-    """A part of what a model says."""
+_ARGUMENTS = "function_call_arguments"
 
-    kind: str
-    """ "output_text", "refusal" or "reasoning_text"."""
+
+@dataclass(slots=True)
+class _Item:
+    """An item of a response: what a model says, what it thinks before that, or a call of a function."""
+
     index: int
-    texts: list[str] = field(default_factory=list)
+    head: Mapping[str, Any]
+    """Its id, its type, and what else of it does not come in pieces."""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """The pieces of its parts, by their kind: "output_text", "refusal", "reasoning_text", or the arguments of a call,
+    which are there from the beginning."""
     logprobs: list[Event] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is in an item."""
-        more = {"annotations": []} if self.kind == "output_text" else {}
-        return {"type": self.kind, **self.content, **more}
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What it says, by the names of its fields."""
-        name = "refusal" if self.kind == "refusal" else "text"
-        more = {"logprobs": [*self.logprobs]} if self.kind == "output_text" else {}
-        return {name: "".join(self.texts), **more}
-
-
-@dataclass(slots=True)
-class _Said:
-    """What a model says, or thinks before it."""
-
-    id: str
-    index: int
-    kind: str
-    """ "message" or "reasoning"."""
-    parts: dict[str, _MessagePart] = field(default_factory=dict)
+    """Of what is said."""
 
     def to_json(self, status: str) -> dict[str, Any]:
-        """As an item of a response."""
-        more = {"role": "assistant"} if self.kind == "message" else {"summary": []}
-        content = [part.to_json() for part in self.parts.values()]
-        return {"id": self.id, "type": self.kind, "status": status, **more, "content": content}
+        """As it is in a response."""
+        if _ARGUMENTS in self.texts:
+            return {**self.head, "status": status, "arguments": "".join(self.texts[_ARGUMENTS])}
+        return {**self.head, "status": status, "content": [self._part(kind) for kind in self.texts]}
 
-    def say(self, kind: str, text: str, logprobs: Sequence[Event]) -> Iterator[Event]:
+    def say(self, kind: str, text: str, logprobs: Sequence[Event] = ()) -> Iterator[Event]:
         """Add to a part, which may be a new one."""
-        part = self.parts.get(kind)
-        if part is None:
-            part = self.parts[kind] = _MessagePart(kind, len(self.parts))
-            yield self._event(part, "content_part.added", {"part": part.to_json()})
-        part.texts.append(text)
-        part.logprobs += logprobs
+        if kind not in self.texts:
+            self.texts[kind] = []
+            yield self._event(kind, "content_part.added", {"part": self._part(kind)})
+        self.texts[kind].append(text)
+        self.logprobs += logprobs
         more = {"logprobs": logprobs} if kind == "output_text" else {}
-        yield self._event(part, f"{kind}.delta", {"delta": text, **more})
+        yield self._event(kind, f"{kind}.delta", {"delta": text, **more})
 
     def end(self) -> Iterator[Event]:
         """Say what each part is as a whole."""
-        for part in self.parts.values():
-            yield self._event(part, f"{part.kind}.done", part.content)
-            yield self._event(part, "content_part.done", {"part": part.to_json()})
+        for kind in self.texts:
+            if kind == _ARGUMENTS:
+                whole = {"name": self.head["name"], "arguments": "".join(self.texts[kind])}
+                yield self._event(kind, f"{kind}.done", whole)
+                continue
+            part = self._part(kind)
+            content = {name: value for name, value in part.items() if name not in ("type", "annotations")}
+            yield self._event(kind, f"{kind}.done", content)
+            yield self._event(kind, "content_part.done", {"part": part})
 
-    def _event(self, part: _MessagePart, kind: str, content: Event) -> Event:
-        where = {"item_id": self.id, "output_index": self.index, "content_index": part.index}
-        return {"type": f"response.{kind}", **where, **content}
+    def _part(self, kind: str) -> dict[str, Any]:
+        more = {"annotations": [], "logprobs": [*self.logprobs]} if kind == "output_text" else {}
+        return {"type": kind, "refusal" if kind == "refusal" else "text": "".join(self.texts[kind]), **more}
 
-
-@dataclass(slots=True)
-class _Call:
-    """A call of a function."""
-
-    id: str
-    index: int
-    call_id: str
-    name: str
-    arguments: list[str] = field(default_factory=list)
-
-    def to_json(self, status: str) -> dict[str, Any]:
-        """As an item of a response."""
-        call = {"call_id": self.call_id, "name": self.name, "arguments": "".join(self.arguments)}
-        return {"id": self.id, "type": "function_call", "status": status, **call}
-
-    def say(self, text: str) -> Iterator[Event]:
-        """Add to its arguments."""
-        self.arguments.append(text)
-        yield self._event("delta", delta=text)
-
-    def end(self) -> Iterator[Event]:
-        """Say what its arguments are as a whole."""
-        yield self._event("done", name=self.name, arguments="".join(self.arguments))
-
-    def _event(self, kind: str, **content: str) -> Event:
-        event = f"response.function_call_arguments.{kind}"
-        return {"type": event, "item_id": self.id, "output_index": self.index, **content}
+    def _event(self, kind: str, event: str, content: Event) -> Event:
+        where = {"item_id": self.head["id"], "output_index": self.index}
+        where |= {} if kind == _ARGUMENTS else {"content_index": [*self.texts].index(kind)}
+        return {"type": f"response.{event}", **where, **content}
 
 
 #: Fields of a chunk that a response has in other words, or that are of the chunk alone.
@@ -138,9 +102,8 @@ class ResponseAssembly:
     _id: str = ""
     """Of the completion."""
     _head: dict[str, Any] = field(default_factory=dict)
-    _items: list[_Said | _Call] = field(default_factory=list)
-    _said: dict[str, _Said] = field(default_factory=dict)
-    _calls: dict[int, _Call] = field(default_factory=dict)
+    _items: dict[str | int, _Item] = field(default_factory=dict)
+    """Those of text by their type, calls by their numbers."""
     _finish_reason: Any = None
     _last: dict[str, Any] = field(default_factory=dict)
     """The tokens, and what the gateway did, as far as they are known."""
@@ -172,7 +135,7 @@ class ResponseAssembly:
     def end(self) -> Iterator[Event]:
         """The events that say what each item is as a whole, and the response."""
         status = self.ending
-        for item in self._items:
+        for item in self._items.values():
             yield from item.end()
             yield self._item_event("done", item, status)
         yield {"type": f"response.{status}", "response": self.to_json(status)}
@@ -196,7 +159,7 @@ class ResponseAssembly:
             "completed_at": int(time.time()) if status == "completed" else None,
             "error": None,
             "incomplete_details": None if reason is None else {"reason": reason},
-            "output": [item.to_json(of_items) for item in self._items],
+            "output": [item.to_json(of_items) for item in self._items.values()],
             "usage": _usage(self._last.get("usage")),
             **({"rcjax": self._last["rcjax"]} if "rcjax" in self._last else {}),
         }
@@ -214,13 +177,12 @@ class ResponseAssembly:
 
     def _add_text(self, kind: str, content: Any, tokens: list[Event]) -> Iterator[Event]:
         text, of = choice_text({"message": {"content": content}}), _ITEMS[kind]
-        if not text and not (tokens and of in self._said):  # tokens of the end have no text
+        if not text and not (tokens and of in self._items):  # tokens of the end have no text
             return
-        if of not in self._said:
-            self._said[of] = _Said(f"{_PREFIXES[of]}_{self._id}", len(self._items), of)
-            self._items.append(self._said[of])
-            yield self._item_event("added", self._said[of], "in_progress")
-        yield from self._said[of].say(kind, text, tokens)
+        if of not in self._items:
+            more = {"role": "assistant"} if of == "message" else {"summary": []}
+            yield from self._add_item(of, {"id": f"{_PREFIXES[of]}_{self._id}", "type": of, **more})
+        yield from self._items[of].say(kind, text, tokens)
 
     def _add_call(self, call: Any) -> Iterator[Event]:
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -228,43 +190,40 @@ class ResponseAssembly:
             return
         number = call.get("index", 0)
         number = number if isinstance(number, int) else 0
-        if number not in self._calls:
-            index, call_id, name = len(self._items), call.get("id"), function.get("name")
-            item_id = f"fc_{self._id}_{index}"
+        if number not in self._items:
+            item_id, call_id, name = f"fc_{self._id}_{len(self._items)}", call.get("id"), function.get("name")
             call_id = call_id if isinstance(call_id, str) and call_id else f"call_{item_id}"
-            self._calls[number] = _Call(item_id, index, call_id, name if isinstance(name, str) else "")
-            self._items.append(self._calls[number])
-            yield self._item_event("added", self._calls[number], "in_progress")
+            name = name if isinstance(name, str) else ""
+            head = {"id": item_id, "type": "function_call", "call_id": call_id, "name": name}
+            yield from self._add_item(number, head, {_ARGUMENTS: []})
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
-            yield from self._calls[number].say(arguments)
+            yield from self._items[number].say(_ARGUMENTS, arguments)
+
+    def _add_item(self, key: str | int, head: Event, texts: dict[str, list[str]] | None = None) -> Iterator[Event]:
+        self._items[key] = _Item(len(self._items), head, {} if texts is None else texts)
+        yield self._item_event("added", self._items[key], "in_progress")
 
     @staticmethod
-    def _item_event(kind: str, item: _Said | _Call, status: str) -> Event:
+    def _item_event(kind: str, item: _Item, status: str) -> Event:
         event = f"response.output_item.{kind}"
         return {"type": event, "output_index": item.index, "item": item.to_json(status)}
 
 
-def _tokens(content: Any) -> list[Event]:
-    """The tokens of a text with their log-probabilities, as far as they are such."""
-    tokens = _with_logprobs(content)
-    likeliest = [_with_logprobs(token.get("top_logprobs")) for token in tokens]
-    return [
-        {**_token(token), "top_logprobs": [_token(one) for one in others]}
-        for token, others in zip(tokens, likeliest, strict=True)
-    ]
+def _tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
+    """The tokens of a text with their log-probabilities, as far as they are such, and the likeliest of each.
 
-
-def _with_logprobs(tokens: Any) -> list[Mapping[str, Any]]:
-    entries = [one for one in tokens if isinstance(one, Mapping)] if isinstance(tokens, list) else []
-    return [one for one in entries if isinstance(one.get("token"), str) and type(one.get("logprob")) in (int, float)]
-
-
-def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A token; its bytes, which must be there, are those of its text where the server tells none."""
-    text, octets = entry["token"], entry.get("bytes")
-    octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
-    return {"token": text, "logprob": entry["logprob"], "bytes": octets}
+    Their bytes, which must be there, are those of their text where the server tells none.
+    """
+    tokens = []
+    for one in content if isinstance(content, list) else ():
+        text = one.get("token") if isinstance(one, Mapping) else None
+        if isinstance(text, str) and type(one.get("logprob")) in (int, float):
+            octets = one.get("bytes")
+            octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
+            more = {"top_logprobs": _tokens(one.get("top_logprobs"), likeliest=False)} if likeliest else {}
+            tokens.append({"token": text, "logprob": one["logprob"], "bytes": octets, **more})
+    return tokens
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:

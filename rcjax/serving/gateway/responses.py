@@ -6,7 +6,7 @@ they have not, is refused by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,51 +14,37 @@ from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_reque
 
 _Fields = Mapping[str, Any]
 
-_NO_STATE = "cannot be used: no response is kept here; send the whole conversation as input"
-
 _NO_FIELD = "cannot be used: the models are asked by chat completions, which have no such field"
 
+_NO_STATE = "cannot be used: no response is kept here; leave it out, and send the whole conversation as input"
 
-#: Fields that no upstream can be asked for, and what to do.
-_REFUSED = {
-    "access_programs": _NO_FIELD,
-    "background": "cannot be used: no response is kept here; leave it out, and wait for the answer",
-    "background_options": _NO_STATE,
-    "context_management": _NO_STATE,
-    "conversation": _NO_STATE,
-    "image": _NO_FIELD,
-    "previous_response_id": _NO_STATE,
-    "prompt": "cannot be used: no prompts are kept here; send the text as instructions and input",
-    "store": "cannot be used: no response is kept here; send false, or leave it out",
-    "truncation": "cannot be used: input is never shortened here; send disabled, or leave it out",
-}
+#: Fields that no upstream can be asked for, and those of chat completions, with what to do.
+_REFUSED = (
+    dict.fromkeys(("access_programs", "image"), _NO_FIELD)
+    | dict.fromkeys(("background", "background_options", "context_management", "conversation"), _NO_STATE)
+    | dict.fromkeys(("previous_response_id", "prompt", "store", "truncation"), _NO_STATE)
+    | {"logprobs": 'is of chat completions: send include=["message.output_text.logprobs"]'}
+    | dict.fromkeys(("max_completion_tokens", "max_tokens"), "is of chat completions: send max_output_tokens")
+    | {"messages": "is of chat completions: send input"}
+    | {"reasoning_effort": "is of chat completions: send reasoning.effort"}
+    | {"response_format": "is of chat completions: send text.format"}
+    | {"verbosity": "is of chat completions: send text.verbosity"}
+    | dict.fromkeys(
+        ("audio", "function_call", "functions", "modalities", "n", "prediction", "web_search_options"),
+        "is of chat completions: responses have none",
+    )
+)
 
 
 #: What these may say, as it is so anyway.
 _HARMLESS = {"background": False, "store": False, "truncation": "disabled"}
 
 
-#: Fields of chat completions, and those of a response that say the same.
-_INSTEAD = {
-    "logprobs": 'include=["message.output_text.logprobs"]',
-    "max_completion_tokens": "max_output_tokens",
-    "max_tokens": "max_output_tokens",
-    "messages": "input",
-    "reasoning_effort": "reasoning.effort",
-    "response_format": "text.format",
-    "verbosity": "text.verbosity",
-}
-
-
-#: Fields of chat completions that say the same by none.
-_CHATS = ("audio", "function_call", "functions", "modalities", "n", "prediction", "web_search_options")
-
-
 #: Fields that have another name in chat completions, or none there; all others go along as they are. OpenAI takes
 #: metadata only with a completion that is stored.
 _TRANSLATED = frozenset(
     {"include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning"}
-    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs", *_REFUSED, *_INSTEAD, *_CHATS}
+    | {"stream_options", "text", "tool_choice", "tools", "top_logprobs", *_REFUSED}
 )
 
 
@@ -106,13 +92,8 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
 def _refuse(data: _Fields) -> None:
     """Refuse fields that no upstream can be asked for, and those of chat completions."""
     for name, problem in _REFUSED.items():
-        value = data.get(name)
-        if value is not None and value != _HARMLESS.get(name):
+        if data.get(name) is not None and data[name] != _HARMLESS.get(name):
             raise _unsupported(name, problem)
-    for name in (*_INSTEAD, *_CHATS):
-        if data.get(name) is not None:
-            other = _INSTEAD.get(name)
-            raise _unsupported(name, f"is of chat completions: {f'send {other}' if other else 'responses have none'}")
 
 
 def _unsupported(field: str, problem: str) -> ApiError:
@@ -125,207 +106,156 @@ def _repeated(data: _Fields) -> dict[str, Any]:
     return fields | {"tools": tools, "text": {**_REPEATED["text"], **fields["text"]}}
 
 
+_NOUNS = {str: "a text", list: "a list", dict: "an object", int: "a whole number"}
+
+
+def _typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
+    """A field of this type, or None unless it is needed. Raises ApiError for any other."""
+    value = data.get(name)
+    if isinstance(value, kind) or (value is None and not needed):
+        return value
+    raise invalid(within + name, f"must be {_NOUNS[kind]}")
+
+
+def _text(data: _Fields, name: str, within: str) -> str:
+    return _typed(data, name, str, within, needed=True)
+
+
+def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, Any]]:
+    """(its place, an object) of each in a list. Raises ApiError for anything else."""
+    for index, value in enumerate(_typed(data, name, list, within) or ()):
+        where = f"{within}{name}[{index}]"
+        if not isinstance(value, dict):
+            raise invalid(where, "must be an object")
+        yield where, value
+
+
+def _only(data: _Fields, names: tuple[str, ...], within: str) -> dict[str, Any]:
+    """What an object says by these names. Raises ApiError for what it says besides."""
+    for name, value in data.items():
+        if value and name not in names:
+            raise _unsupported(f"{within}{name}", _NO_FIELD)
+    return {name: data[name] for name in names if data.get(name) is not None}
+
+
 def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
     """The options of a completion that have other names in a response. Raises ApiError for those that cannot be."""
-    included = _typed(data, "include", list, "a list of texts") or []  # of what else it may name, there is nothing
-    top = _typed(data, "top_logprobs", int, "a whole number from 0 on")
+    included = _typed(data, "include", list) or []  # of what else it may name, there is nothing
+    top = _typed(data, "top_logprobs", int)
     if top or "message.output_text.logprobs" in included:
         yield from (("logprobs", True), ("top_logprobs", top))
     if data.get("max_output_tokens") is not None:
         yield "max_completion_tokens", data["max_output_tokens"]
-    _typed(data, "stream_options", dict, "an object")
-    reasoning, text = _typed(data, "reasoning", dict, "an object") or {}, _typed(data, "text", dict, "an object") or {}
-    _only(reasoning, ("effort",), "reasoning")
-    _only(text, ("format", "verbosity"), "text")
-    if reasoning.get("effort") is not None:
-        yield "reasoning_effort", reasoning["effort"]
-    if text.get("verbosity") is not None:
+    _typed(data, "stream_options", dict)
+    reasoning = _only(_typed(data, "reasoning", dict) or {}, ("effort",), "reasoning.")
+    yield from ((f"reasoning_{name}", value) for name, value in reasoning.items())
+    text = _only(_typed(data, "text", dict) or {}, ("format", "verbosity"), "text.")
+    if "verbosity" in text:
         yield "verbosity", text["verbosity"]
-    form = _typed(text, "format", dict, "an object", "text.")
-    if form not in (None, {"type": "text"}):
-        yield "response_format", _format(form)
-    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(_objects(data, "tools"))]
+    form = _typed(text, "format", dict, "text.") or {"type": "text"}
+    if form.get("type") == "json_schema":  # which has an object of its own in chat completions
+        form = {"type": "json_schema", "json_schema": {name: form[name] for name in form if name != "type"}}
+    if form != {"type": "text"}:
+        yield "response_format", form
+    tools = [_tool(tool, f"{where}.") for where, tool in _objects(data, "tools")]
     if tools:
         yield "tools", tools
     choice = data.get("tool_choice")
     if choice is not None and (tools or choice not in ("auto", "none")):  # without tools these say nothing
-        yield "tool_choice", _choice(choice)
-
-
-def _typed(data: _Fields, name: str, kind: type, wanted: str, within: str = "") -> Any:
-    """A field of this type, or None. Raises ApiError for any other."""
-    value = data.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise invalid(within + name, f"must be {wanted}")
-    return value
-
-
-def _objects(data: _Fields, name: str, within: str = "") -> list[Any]:
-    """A list of objects; an empty one where there is none. Raises ApiError for anything else."""
-    values = _typed(data, name, list, "a list of objects", within) or []
-    for index, value in enumerate(values):
-        if not isinstance(value, dict):
-            raise invalid(f"{within}{name}[{index}]", "must be an object")
-    return values
-
-
-def _text(data: _Fields, name: str, where: str) -> str:
-    value = data.get(name)
-    if not isinstance(value, str):
-        raise invalid(f"{where}.{name}", "must be a text")
-    return value
-
-
-def _only(data: _Fields, names: tuple[str, ...], where: str) -> None:
-    """Refuse what an object says besides."""
-    for name, value in data.items():
-        if value and name not in names:
-            raise _unsupported(f"{where}.{name}", _NO_FIELD)
-
-
-def _format(form: _Fields) -> dict[str, Any]:
-    """The form of an answer: that of a schema has an object of its own in chat completions."""
-    if form.get("type") != "json_schema":
-        return dict(form)
-    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
+        yield "tool_choice", choice if isinstance(choice, str) else _choice(_typed(data, "tool_choice", dict))
 
 
 _FUNCTION = ("name", "description", "parameters", "strict")
 
 
-def _tool(tool: _Fields, where: str) -> dict[str, Any]:
+def _tool(tool: _Fields, within: str) -> dict[str, Any]:
     if tool.get("type") != "function":
-        raise _unsupported(f"{where}.type", "must be function: chat completions have no tools but those of the client")
-    _only(tool, ("type", *_FUNCTION), where)
-    _text(tool, "name", where)
-    return {"type": "function", "function": {name: tool[name] for name in _FUNCTION if tool.get(name) is not None}}
+        raise _unsupported(f"{within}type", "must be function: chat completions have no tools but those of the client")
+    function = _only(tool, ("type", *_FUNCTION), within)
+    _text(tool, "name", within)
+    return {"type": function.pop("type"), "function": function}
 
 
-def _choice(choice: Any) -> Any:
-    """Which tool is to be called; a function that is named has an object of its own in chat completions."""
-    if isinstance(choice, str):
-        return choice
-    if not isinstance(choice, dict):
-        raise invalid("tool_choice", "must be none, auto, required or a function")
+def _choice(choice: _Fields) -> dict[str, Any]:
+    """The function that is to be called, which has an object of its own in chat completions."""
     if choice.get("type") != "function":
         raise _unsupported("tool_choice.type", "must be function: other choices have no like in chat completions")
-    return {"type": "function", "function": {"name": _text(choice, "name", "tool_choice")}}
+    return {"type": "function", "function": {"name": _text(choice, "name", "tool_choice.")}}
 
 
 def _messages(data: _Fields) -> list[dict[str, Any]]:
     """The instructions and the input as messages."""
-    instructions = _typed(data, "instructions", str, "a text")
+    instructions = _typed(data, "instructions", str)
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
     content = data.get("input")
     if isinstance(content, str):
         return [*messages, {"role": "user", "content": content}]
     if not isinstance(content, list) or not content:
         raise invalid("input", "must be a text, or a list of messages, not an empty one")
-    for index, item in enumerate(_objects(data, "input")):
-        where, kind = f"input[{index}]", item.get("type") or "message"
-        add = _ITEMS.get(kind) if isinstance(kind, str) else None
-        if add is None:
-            raise _unsupported(
-                f"{where}.type", f"must be one of {', '.join(_ITEMS)}: others need what is kept elsewhere"
-            )
-        add(messages, item, where)
+    for where, item in _objects(data, "input"):
+        _add_item(messages, item, f"{where}.")
     if not messages:
         raise invalid("input", "must have a message: what a model thought is none")
     return messages
 
 
-def _add_message(messages: list[dict[str, Any]], item: _Fields, where: str) -> None:
-    role = item.get("role")
-    if role not in ("user", "assistant", "system", "developer"):
-        raise invalid(f"{where}.role", "must be user, assistant, system or developer")
-    messages.append({"role": role, "content": _content(item, "content", where, _PARTS)})
+def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> None:
+    kind = item.get("type") or "message"
+    if kind == "message":
+        role = item.get("role")
+        if role not in ("user", "assistant", "system", "developer"):
+            raise invalid(f"{within}role", "must be user, assistant, system or developer")
+        messages.append({"role": role, "content": _content(item, "content", within, (*_TEXTS, *_MORE))})
+    elif kind == "function_call":  # which stands in the message that it was made with
+        function = {name: _text(item, name, within) for name in ("name", "arguments")}
+        call = {"id": _text(item, "call_id", within), "type": "function", "function": function}
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": None})
+        messages[-1].setdefault("tool_calls", []).append(call)
+    elif kind == "function_call_output":
+        call, content = _text(item, "call_id", within), _content(item, "output", within, _TEXTS)
+        messages.append({"role": "tool", "tool_call_id": call, "content": content})
+    elif kind != "reasoning":  # what a model thought before an earlier answer is not sent again
+        known = "message, function_call, function_call_output or reasoning"
+        raise _unsupported(f"{within}type", f"must be {known}: others need what is kept elsewhere")
 
 
-def _add_call(messages: list[dict[str, Any]], item: _Fields, where: str) -> None:
-    """Add the call of a tool to the message that it was made with: all of these stand in one."""
-    function = {name: _text(item, name, where) for name in ("name", "arguments")}
-    call = {"id": _text(item, "call_id", where), "type": "function", "function": function}
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": None})
-    messages[-1].setdefault("tool_calls", []).append(call)
-
-
-def _add_output(messages: list[dict[str, Any]], item: _Fields, where: str) -> None:
-    call, content = _text(item, "call_id", where), _content(item, "output", where, _TEXTS)
-    messages.append({"role": "tool", "tool_call_id": call, "content": content})
-
-
-def _add_reasoning(messages: list[dict[str, Any]], item: _Fields, where: str) -> None:
-    """Add nothing: what a model thought before an earlier answer is not sent again in chat completions."""
-
-
-_ITEMS: Mapping[str, Callable[[list[dict[str, Any]], _Fields, str], None]] = {
-    "message": _add_message,
-    "function_call": _add_call,
-    "function_call_output": _add_output,
-    "reasoning": _add_reasoning,
-}
-
-
-_Part = Callable[[_Fields, str], dict[str, Any]]
-
-
-def _content(item: _Fields, name: str, where: str, kinds: Mapping[str, _Part]) -> str | list[dict[str, Any]]:
+def _content(item: _Fields, name: str, within: str, kinds: tuple[str, ...]) -> str | list[dict[str, Any]]:
     """A content of these kinds of parts; one that is a single text as that text, which all servers take."""
     value = item.get(name)
     if isinstance(value, str):
         return value
-    if not isinstance(value, list):
-        raise invalid(f"{where}.{name}", "must be a text, or a list of parts")
+    if value is None:
+        raise invalid(f"{within}{name}", "must be a text, or a list of parts")
     parts = []
-    for index, part in enumerate(_objects(item, name, f"{where}.")):
-        at, kind = f"{where}.{name}[{index}]", part.get("type")
-        read = kinds.get(kind) if isinstance(kind, str) else None
-        if read is None:
-            raise _unsupported(
-                f"{at}.type", f"must be one of {', '.join(kinds)}: chat completions take no others there"
-            )
-        parts.append(read(part, at) | {mark: part[mark] for mark in _MARKS if part.get(mark) is not None})
+    for where, part in _objects(item, name, within):
+        if part.get("type") not in kinds:
+            raise _unsupported(f"{where}.type", f"must be one of {', '.join(kinds)}")
+        marks = {_MARK: part[_MARK]} if part.get(_MARK) is not None else {}
+        parts.append(_part(part, f"{where}.") | marks)
     alone = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     return parts[0]["text"] if alone else parts
 
 
-_MARKS = ("prompt_cache_breakpoint",)
+_MARK = "prompt_cache_breakpoint"
+
+_TEXTS, _MORE = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
 
 
-def _text_part(part: _Fields, where: str) -> dict[str, Any]:
-    return {"type": "text", "text": _text(part, "text", where)}
-
-
-def _image_part(part: _Fields, where: str) -> dict[str, Any]:
-    if part.get("file_id") is not None:
-        raise _unsupported(f"{where}.file_id", "cannot be used: chat completions take images by image_url alone")
-    image = {"url": _text(part, "image_url", where), **_some(part, ("detail",))}
-    return {"type": "image_url", "image_url": image}
-
-
-def _file_part(part: _Fields, where: str) -> dict[str, Any]:
-    if part.get("file_url") is not None:
-        raise _unsupported(f"{where}.file_url", "cannot be used: chat completions take files by file_data or file_id")
-    return {"type": "file", "file": _some(part, ("file_data", "file_id", "filename"))}
-
-
-def _audio_part(part: _Fields, where: str) -> dict[str, Any]:
-    audio = _typed(part, "input_audio", dict, "an object", f"{where}.")
-    return {"type": "input_audio", "input_audio": audio or {}}
-
-
-def _some(part: _Fields, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: part[name] for name in names if part.get(name) is not None}
-
-
-_TEXTS: Mapping[str, _Part] = {"input_text": _text_part, "output_text": _text_part}
-
-
-_PARTS: Mapping[str, _Part] = {
-    **_TEXTS,
-    "refusal": lambda part, where: {"type": "refusal", "refusal": _text(part, "refusal", where)},
-    "input_image": _image_part,
-    "input_file": _file_part,
-    "input_audio": _audio_part,
-}
+def _part(part: _Fields, within: str) -> dict[str, Any]:
+    """A part of a message as chat completions have it."""
+    match part["type"]:
+        case "refusal":
+            return {"type": "refusal", "refusal": _text(part, "refusal", within)}
+        case "input_image":
+            shown = _only(part, ("type", "image_url", "detail", _MARK), within)
+            detail = {"detail": shown["detail"]} if "detail" in shown else {}
+            return {"type": "image_url", "image_url": {"url": _text(part, "image_url", within), **detail}}
+        case "input_file":
+            names = ("file_data", "file_id", "filename")
+            _only(part, ("type", *names, _MARK), within)
+            return {"type": "file", "file": {name: part[name] for name in names if part.get(name) is not None}}
+        case "input_audio":
+            return {"type": "input_audio", "input_audio": _typed(part, "input_audio", dict, within) or {}}
+        case _:
+            return {"type": "text", "text": _text(part, "text", within)}
