@@ -37,7 +37,7 @@ from benchmarks.agreement import read_whole
 from benchmarks.guarantee import Truth, certified, geometric_mean, share
 from benchmarks.labels import partly
 from benchmarks.report import collected, markdown, with_error
-from rcjax.logs.label_sheet import draw_answers
+from rcjax.logs.labels import draw_answers
 from rcjax.policy.counted import Reference
 from rcjax.replaying.figures import error_interval
 

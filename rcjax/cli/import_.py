@@ -105,8 +105,7 @@ def import_(
         require_distinct([("--out", out)], [*(("FILES", file) for file in files), ("--prices", prices)])
         from rcjax.cli.collect_tables import show_import
         from rcjax.cli.console import busy
-        from rcjax.importing.evaluations import How, import_evaluations
-        from rcjax.importing.rows import KINDS, write_table
+        from rcjax.importing.evaluations import KINDS, How, import_evaluations, write_table
         from rcjax.logs.errors import LogError
         from rcjax.logs.summaries import summarise
 

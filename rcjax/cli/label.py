@@ -68,7 +68,7 @@ def label(
         raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
     with reported(as_json=json_):
         from rcjax.logs.errors import LogError
-        from rcjax.logs.label_sheet import draw_answers, label_sheet, read_sheet, write_sheet
+        from rcjax.logs.labels import draw_answers, label_sheet, read_sheet, write_sheet
         from rcjax.logs.reading import read_log
 
         back = command("tune", log, **reading.as_options() | {"labels": out})
@@ -106,7 +106,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
     import polars as pl
 
     from rcjax.collecting.questions import conversation, read_questions, spoken
-    from rcjax.logs.label_sheet import answer_texts
+    from rcjax.logs.labels import answer_texts
 
     texts = answer_texts(log)
     if questions is not None:
@@ -143,7 +143,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
     """Ask for the labels that are missing, one by one; each is written at once."""
     import polars as pl
 
-    from rcjax.logs.label_sheet import write_sheet
+    from rcjax.logs.labels import write_sheet
 
     if "answer" not in sheet.columns:
         raise ValueError(f"{out}: it shows no answers, which nobody can judge: the log has no column text or answer")

@@ -21,7 +21,7 @@ from rcjax._base.files import is_stream, write_atomically
 from rcjax._base.json_checks import object_in
 from rcjax._base.line_file import LineFile
 from rcjax.logs.errors import LogError
-from rcjax.logs.text_files import TextFile, sound_calls
+from rcjax.logs.sources import TextFile, sound_calls
 from rcjax.serving.call_log import VERSION, has_failed
 
 try:

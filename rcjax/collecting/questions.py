@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.hashing import draw_lot
-from rcjax.logs.checked_rows import load, require_file
-from rcjax.logs.dialects import SEPARATED, open_text, plain_name
+from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.logs.text_files import find_damage
+from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
 from rcjax.serving.call_log import Call
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")
@@ -88,7 +87,7 @@ def read_questions(
     Raises LogError for what cannot be asked, with its row.
     """
     path = Path(path)
-    require_file(path, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
+    require_file(path, TABLES)
     questions: dict[str, Question] = {}
     rows: dict[str, int] = {}
     for number, row in enumerate(_rows(path), start=1):
@@ -174,10 +173,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of JSON Lines, whose values may be lists and objects."""
-    try:
-        text = open_text(path, _OURS)
-    except ValueError as error:
-        raise LogError(f"{path.name}: {error}") from None
+    text = open_text(path, _OURS)
     try:
         with text.open() as file:
             rows = [_object(words) for words in file if words.strip()]

@@ -19,7 +19,7 @@ from rcjax._base.json_checks import object_in
 from rcjax.collecting.answer_file import AnswerFile, require_call
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
-from rcjax.logs.text_files import TextFile, sound_calls
+from rcjax.logs.sources import TextFile, sound_calls
 from rcjax.serving.call_log import VERSION, has_failed, is_digest
 
 _NOT_ALL, _FAILED, _AGAIN = "of queries that did not go to all models", "that failed", "repeated"

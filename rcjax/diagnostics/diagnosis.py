@@ -27,8 +27,8 @@ from rcjax.goodness_of_fit.reliability import (
     reliability_curve,
     separation,
 )
+from rcjax.logs.cells import label_counts
 from rcjax.logs.errors import LogError
-from rcjax.logs.label_counts import label_counts
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import corrected_log

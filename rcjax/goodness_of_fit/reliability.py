@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax.goodness_of_fit.bootstrap import p_value
-from rcjax.logs.scoring import are_scores
+from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import decile_bins, tenths
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcjax.logs.scoring import are_scores
+from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import tenths
 
 _ROWS = 1000  # of labels that are worked on at a time, so that many permutations take time, not memory

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rcjax._base.extras import how_to_install
-from rcjax.importing.chats import messages_of, prompt_of, taken
-from rcjax.importing.confidences import of_choice, of_content
+from rcjax.importing.chats import messages_of, of_choice, of_content, prompt_of, taken
 from rcjax.importing.lines import DamageError, How, Line, amount_of, document_of, pieces, require, require_sound, unread
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.confidences import of_numbers
+from rcjax.importing.chats import of_numbers
 from rcjax.importing.lines import (
     DamageError,
     How,

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from rcjax.importing.lines import DamageError, How, Line, require
-from rcjax.logs.checked_rows import Rows, load, logprobs, measured_cells, numbers, typed, with_points
-from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, advice_on, in_place_of, meant_for, require_once
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed, with_points
+from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, Scoring, column_of, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
-from rcjax.logs.scoring import Scoring
+from rcjax.logs.sources import load
 from rcjax.policy.calibrations import NO_CONFIDENCE
 
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
@@ -123,7 +123,7 @@ def _refuse_missing(own: str, column: str, where: str, there: list[str]) -> NoRe
 
 def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
-        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {advice_on(column)}")
+        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
     there = rows.frame.columns
     cells = {own: rows.frame[own].cast(pl.String) for own in _TEXTS if own in there}
     if "correct" in there:

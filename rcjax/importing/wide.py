@@ -13,11 +13,9 @@ from typing import Any
 
 from rcjax.importing import table
 from rcjax.importing.lines import How, Line, require
-from rcjax.logs.checked_rows import load
 from rcjax.logs.columns import SAMPLE
-from rcjax.logs.dialects import SEPARATED, open_text
 from rcjax.logs.errors import listed
-from rcjax.logs.text_files import TextFile
+from rcjax.logs.sources import SEPARATED, TextFile, load, open_text
 
 name, files = "wide", "a table with columns for each model, such as m, m|cost, m|answer (--format wide)"
 

@@ -1,26 +1,36 @@
 """The answers of a log as one frame of numbers, a row for each query and model, and as matrices (n queries, k models).
 
-Texts do not stay: queries, models and samples are numbers by first appearance, and answers are hashes.
+Which answers to a query are equal is told by hashes of what is left of them for comparing (`rcjax.policy.answers`), and
+in the end by a small number that the equal answers share. Where a model has several answers, they vote. Where a
+reference model's answers take the place of right ones, what is counted is whether an answer differs; where there are
+labels besides, that it is the reference's is what a judge says, named `judged_same`, and the labels correct it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
+import polars as pl
 
+from rcjax._base.wording import count
 from rcjax.logs.cells import HandLabels
-from rcjax.logs.columns import SAMPLE, judge_columns
+from rcjax.logs.checked_rows import Rows
+from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
+from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed, near
+from rcjax.logs.log import NO_ANSWER, FailedCalls
+from rcjax.policy.answers import Comparison, comparable
+from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 
-if TYPE_CHECKING:
-    import polars as pl
-
-#: Takes what is to be said of a log that is read: the kind of warning, and its words.
-Say = Callable[[type[Warning], str], None]
+#: Hash of no answer.
+UNKNOWN = 0
 
 
 @dataclass(frozen=True)
@@ -29,32 +39,26 @@ class Answers:
 
     frame: pl.DataFrame
     """`query` and `model` by number, `row` in the source, `logprob`, `correct` (the label, from 0 to 1; NaN for none),
-    `cost`; and where the log tells them `answer` (a hash), `seconds`, `way` of asking, `sample`, `said` (the text of an
-    answer) and the verdicts of judges."""
+    `cost`; and where the log tells them `answer` (a hash), `seconds`, `sample` by number, `said` (an answer's text) and
+    the verdicts of judges."""
     queries: tuple[str, ...]
     models: tuple[str, ...]
+    samples: tuple[str, ...] = ()
 
     @property
     def answered(self) -> np.ndarray:
         """(n, k) whether there is an answer."""
         return self.matrix("row", -1) >= 0
 
-    def models_by_query(self) -> dict[int, frozenset[str]]:
-        """Which models have answered each query, by number."""
-        by_query: dict[int, set[str]] = {}
-        for query, model in self.frame.select("query", "model").iter_rows():
-            by_query.setdefault(query, set()).add(self.models[model])
-        return {query: frozenset(models) for query, models in by_query.items()}
-
     @property
     def labels(self) -> np.ndarray:
         """(k,) how many answers of each model have a label."""
         return np.isfinite(self.matrix("correct", np.nan)).sum(0)
 
-    @property
-    def judges(self) -> list[str]:
-        """The columns of judges that say something."""
-        return [name for name in judge_columns(self.frame.columns) if self.frame[name].is_not_nan().any()]
+    def models_by_query(self) -> dict[int, frozenset[str]]:
+        """Which models have answered each query, by number."""
+        by_query = self.frame.group_by("query", maintain_order=True).agg("model")
+        return {query: frozenset(self.models[model] for model in models) for query, models in by_query.iter_rows()}
 
     def matrix(self, name: str, empty: float) -> np.ndarray:
         """(n, k) a column of the frame; `empty` stands where a model did not answer."""
@@ -65,39 +69,32 @@ class Answers:
 
     def of(self, models: Sequence[str]) -> Answers:
         """Those of some models, in their order."""
-        import polars as pl
-
+        if (*models,) == self.models:
+            return self
         numbers = {self.models.index(name): number for number, name in enumerate(models)}
         frame = self.frame.filter(pl.col("model").is_in([*numbers]))
         frame = frame.with_columns(pl.col("model").replace_strict(numbers, return_dtype=pl.Int64))
         return replace(self, frame=frame, models=tuple(models))
 
-    def with_columns(self, **columns: Any) -> Answers:
-        """With other columns besides, or in place of those of the same name."""
-        return replace(self, frame=self.frame.with_columns(**columns))
-
-    def hand_labels(self, samples: Sequence[str]) -> HandLabels | None:
-        """Who has labelled what; None if all answers have a label, and nobody judges.
-
-        `samples` are the names of the samples, by number.
-        """
-        labelled, judges = np.isfinite(self.matrix("correct", np.nan)), self.judges
+    def hand_labels(self) -> HandLabels | None:
+        """Who has labelled what; None if all answers have a label, and nobody judges."""
+        labelled = np.isfinite(self.matrix("correct", np.nan))
+        judges = [name for name in judge_columns(self.frame.columns) if self.frame[name].is_not_nan().any()]
         if labelled[self.answered].all() and not judges:
             return None
         verdicts = [self.matrix(name, np.nan) for name in judges]
         judged = np.stack(verdicts, axis=-1) if verdicts else np.zeros((*labelled.shape, 0))
-        numbers = self.matrix(SAMPLE, len(samples)) if SAMPLE in self.frame.columns else None
-        names = None if numbers is None else np.array([*samples, ""])[numbers]
+        numbers = self.matrix(SAMPLE, len(self.samples)) if SAMPLE in self.frame.columns else None
+        names = None if numbers is None else np.array([*self.samples, ""])[numbers]
         return HandLabels(*jax.device_put([labelled, judged]), judges=tuple(judges), samples=names)
 
 
-def numbered(number_of: dict[str, int], texts: pl.Series) -> np.ndarray:
-    """The number of each text, by first appearance among all that are known; new ones are added."""
-    import polars as pl
-
-    here = texts.unique(maintain_order=True)
-    numbers = [number_of.setdefault(text, len(number_of)) for text in here]
-    return texts.replace_strict(here, numbers, return_dtype=pl.Int64).to_numpy()
+def numbered(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """A frame with the number of each text of a column in its place, by first appearance; the texts."""
+    texts = frame.select(pl.col(column).unique(maintain_order=True))
+    numbers = texts.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("number"))
+    joined = frame.select(column).join(numbers, on=column, how="left", maintain_order="left", nulls_equal=True)
+    return frame.with_columns(joined["number"].alias(column)), tuple(texts[column].to_list())
 
 
 def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
@@ -107,3 +104,273 @@ def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
     """
     whole = re.compile(r"0|-?[1-9][0-9]*").fullmatch
     return tuple(map(int, texts)) if all(map(whole, texts)) else tuple(texts)
+
+
+def comparison(column: str, task: str) -> Comparison:
+    """How the answers of a column are compared.
+
+    >>> comparison("answer", "choice"), comparison("answer_key", "choice")
+    ('choice', 'key')
+    """
+    if column == "answer_key":
+        return "key"
+    return "choice" if task == "choice" else "text"
+
+
+def hash_answers(answers: pl.Series, compare: Comparison) -> np.ndarray:
+    """(m,) a number for each answer, by what is left of it for comparing; 0 for none.
+
+    >>> one, other, none = hash_answers(pl.Series(["1,000", "1000.0", None]), "text").tolist()
+    >>> one == other, none
+    (True, 0)
+    """
+    texts = answers.unique()
+    hashes = [_hash(comparable(text, compare)) for text in texts]
+    return answers.replace_strict(texts, hashes, return_dtype=pl.Int64).to_numpy()
+
+
+def _hash(text: str | None) -> int:
+    if text is None:
+        return UNKNOWN
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1 or 1
+
+
+def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
+    """(n, k) codes of answers, from their hashes: of each the first model that gave the same; NO_ANSWER for none.
+
+    None if no query has two answers to compare.
+
+    >>> equal_answers(np.array([[7, 0, 7], [5, 6, 6]])).tolist()
+    [[0, -1, 0], [0, 1, 1]]
+    """
+    if not ((hashes != UNKNOWN).sum(1) > 1).any():
+        return None
+    codes = np.full(hashes.shape, NO_ANSWER, np.int32)
+    for j in reversed(range(hashes.shape[1])):
+        codes[hashes == hashes[:, j : j + 1]] = j
+    return np.where(hashes == UNKNOWN, NO_ANSWER, codes).astype(np.int32)
+
+
+_ENOUGH = 0.5  # of a model's queries, with as many answers as are to vote
+
+_CELL = ("model", "query")
+
+
+def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
+    """(the answers, of several to a query their vote; how many of each model vote, by name).
+
+    Samples come by number where all of the log are whole numbers, else by first appearance.
+    """
+    whole = all(re.fullmatch(r"\d{1,18}", text) for text in answers.samples)
+    order = [int(text) for text in answers.samples] if whole else range(len(answers.samples))
+    frame = answers.frame.with_columns(order=pl.Series(np.array(order, np.int64)[answers.frame[SAMPLE]]))
+    frame, numbers = voted(frame.sort(*_CELL, "order"), len(answers.models))
+    return replace(answers, frame=frame), dict(zip(answers.models, numbers, strict=True))
+
+
+def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
+    """(a row for each query and model, the vote of the first so many answers; how many of each model vote).
+
+    Confidence is the share of the most common answer. Of equally common ones the one that came first counts, and of
+    those who gave it what is known of the first one, but of `cost` the sum of all that vote and of `seconds` the
+    longest, as all are asked for at once. An empty answer votes for nothing, but counts; where all are empty, the
+    confidence is 0. One answer keeps its own confidence. A query that has fewer answers is left out.
+
+    Args:
+        frame: as `Answers` has it, answers to a query in order.
+        models: how many there are.
+
+    >>> answers = {"model": [0] * 6, "query": [0] * 3 + [1] * 3, "answer": [7, 7, 5] * 2, "cost": [1.0, 1.0, 2.0] * 2}
+    >>> frame = pl.DataFrame(answers | {"logprob": [-0.1, -0.2, -0.4] * 2, "correct": [1.0, 1.0, 0.0] * 2})
+    >>> vote, numbers = voted(frame, 1)
+    >>> numbers, round(math.exp(vote["logprob"][0]), 4), vote["correct"][0], vote["cost"][0], vote["answer"][0]
+    ([3], 0.6667, 1.0, 4.0, 7)
+    """
+    counts = frame.group_by(*_CELL).len()
+    numbers = [_number(counts.filter(pl.col("model") == model)["len"].to_numpy()) for model in range(models)]
+    frame = frame.with_columns(number=pl.Series(np.array(numbers, np.int64)[frame["model"]]))
+    there, rank = pl.len().over(_CELL), pl.int_range(pl.len()).over(_CELL)
+    voting = frame.filter(there >= pl.col("number"), rank < pl.col("number"))
+    several = pl.col("number") > 1
+    alike = pl.when(pl.col("answer") != UNKNOWN).then(pl.len().over(*_CELL, "answer")).otherwise(0)
+    longest = [pl.col(name).nan_max().over(_CELL) for name in ("seconds",) if name in frame.columns]
+    votes = voting.with_columns(pl.col("cost").sum().over(_CELL), *longest, alike=alike)
+    votes = votes.filter(pl.col("alike").arg_max().over(_CELL) == rank)  # the first of the largest
+    share = pl.when(several).then((pl.col("alike") / pl.col("number")).log()).otherwise("logprob")
+    return votes.with_columns(logprob=share).drop("number", "alike"), numbers
+
+
+def _number(answers: np.ndarray) -> int:
+    """How many answers of a model vote: as many as enough queries have, of which each has so many answers.
+
+    >>> _number(np.array([3, 2, 3, 1])), _number(np.array([5, 1, 1]))
+    (3, 1)
+    """
+    answers = np.sort(answers)[::-1]
+    enough = max(2, math.ceil(_ENOUGH * len(answers)))
+    return int(answers[enough - 1]) if len(answers) >= enough else 1
+
+
+def asked_to_vote(
+    numbers: Mapping[str, int], compare: str, alone: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """How the models whose answers vote are asked, by name, as a policy keeps it.
+
+    Args:
+        numbers: how many answers of each model vote.
+        compare: how answers are compared.
+        alone: how single answers are asked for, by model; votes have their options and prices.
+    """
+    return {
+        name: {
+            **{key: value for key, value in alone.get(name, {}).items() if key in ("options", "prices")},
+            **{"signal": "votes", "samples": number, "apart": True, "compare": compare},
+        }
+        for name, number in numbers.items()
+        if number > 1
+    }
+
+
+#: (query, answer, the reference's answer) → whether they are the same; None if that cannot be told.
+Same = Callable[[str, str, str], bool | None]
+
+#: The column that tells which grader said what is in `judged_same`; `SAME_AS` tells of which model's answers.
+SAME_BY = f"graded_by_{JUDGED_SAME}"
+
+_GRADE = "rcjax grade {log} --reference {model} --grade {same} gives them"
+
+
+class Sameness:
+    """Tells which answers of a log are the reference's, from its rows.
+
+    Args:
+        reference: the model, and what tells whether answers are the same.
+        same: the same as a function of texts; None if answers are compared as policies do, or a judge has said it.
+    """
+
+    def __init__(self, reference: Reference, same: Same | None) -> None:
+        self.reference, self._same = reference, same
+        if same is not None and reference.same == BY_ANSWER:
+            name = getattr(same, "__name__", type(same).__name__)
+            self.reference = replace(reference, same=f"python:{name}")
+
+    @property
+    def _judged(self) -> bool:
+        """Whether the log itself must say it."""
+        return self._same is None and self.reference.same != BY_ANSWER
+
+    def columns(self, name: str, columns: Sequence[str]) -> list[str]:
+        """The columns of a log to read besides. Raises `LogError` where the one that is needed is not there."""
+        if not self._judged:
+            return []
+        missing = [column for column in (JUDGED_SAME, SAME_AS, SAME_BY) if column not in columns]
+        if missing:
+            of_service = "call_log" in columns and "call" not in columns
+            where = ", in a log beside it, to be read in its place" if of_service else ""
+            raise LogError(
+                f"{name}: no column {missing[0]}, what {self.reference.same} says of them: {self._how(name)}{where}"
+            )
+        return [SAME_AS, SAME_BY]
+
+    def _how(self, name: str) -> str:
+        return _GRADE.format(log=name, model=self.reference.model, same=self.reference.same)
+
+    def texts(self, rows: Rows) -> dict[str, pl.Series]:
+        """What some rows tell besides, by the column of the answers (`Answers.frame`).
+
+        Raises `LogError` for verdicts on another model's answers, or of another judge.
+        """
+        if self._judged:
+            said = rows.frame[JUDGED_SAME].is_not_null()
+            for column, wanted in ((SAME_AS, self.reference.model), (SAME_BY, self.reference.same)):
+                other = said & (rows.frame[column].fill_null("") != wanted)
+                rows.refuse(other, column, f"is not {brief(wanted)}: {self._how(rows.name)}")
+        elif self._same is not None:
+            if SAMPLE in rows.frame.columns:
+                what = f"{self.reference.same} does not tell the samples of a model apart"
+                raise LogError(f"{rows.name}: {what}: leave out --same (same=), or keep one answer of each model")
+            column = next((name for name in ANSWERS if name in rows.frame.columns), None)
+            return {} if column is None else {"said": rows.frame[column]}
+        return {}
+
+    def settle(
+        self, answers: Answers, name: str, every: Sequence[str], say: Say
+    ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
+        """(the answers with what is the same, as the verdicts of a judge, what is counted, which queries lack it).
+
+        Queries that the reference did not answer are left out, which `say` is told. Raises `LogError` where
+        the log has no reference, or no answers to compare.
+
+        Args:
+            answers: what was read.
+            name: of the log.
+            every: all models that the log names, those without a row to use too.
+            say: takes what is to be said of the log.
+        """
+        model = self.reference.model
+        if model in every and model not in answers.models:
+            what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
+            raise LogError(f"{name}: {what} models: look at the column error")
+        if model not in answers.models:
+            what = f"no model {brief(model)}{near(model, answers.models)}, which is to be the reference"
+            raise LogError(f"{name}: {what}: it has {listed(answers.models)}")
+        frame = self._compared(answers, answers.models.index(model), name)
+        if not frame.height:
+            raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
+        lost = replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
+        if lost:
+            why = f"as {model}, the reference, gave no answer"
+            say(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
+        labelled = frame["correct"].is_not_nan().any()
+        counts = self.reference.counts or ("errors" if labelled else "differences")
+        silent = Counter(models for models in lost.values() if model in models)
+        failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in silent.items())
+        return replace(answers, frame=frame), replace(self.reference, counts=counts), failed
+
+    def _compared(self, answers: Answers, reference: int, name: str) -> pl.DataFrame:
+        """The rows of the queries that the reference, a model by number, has answered.
+
+        `judged_same` is 1 for answers that are the reference's, 0 for others, NaN if that is unknown.
+        """
+        frame, column = answers.frame, JUDGED_SAME if self._judged else "answer" if self._same is None else "said"
+        if column not in frame.columns:
+            raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
+        own = frame.filter(pl.col("model") == reference).select("query", theirs=column)
+        if column == "answer":
+            own = own.filter(pl.col("theirs") != UNKNOWN)
+        elif column == "said":
+            own = own.filter(pl.col("theirs").str.strip_chars().fill_null("") != "")
+        frame = frame.join(own, on="query", maintain_order="left")
+        if column == "answer":
+            frame = frame.with_columns((pl.col("answer") == pl.col("theirs")).cast(pl.Float64).alias(JUDGED_SAME))
+        elif column == "said":
+            frame = frame.with_columns(pl.Series(JUDGED_SAME, self._by_texts(frame, answers.queries), pl.Float64))
+        one = pl.when(pl.col("model") == reference).then(1.0).otherwise(JUDGED_SAME)
+        return frame.with_columns(one.alias(JUDGED_SAME)).drop("theirs")
+
+    def _by_texts(self, frame: pl.DataFrame, queries: tuple[str, ...]) -> list[float]:
+        """The same by the function of texts; an answer without a text differs."""
+        assert self._same is not None
+        verdicts = []
+        for query, text, theirs in frame.select("query", "said", "theirs").rows():
+            verdict = False if text is None else self._same(queries[query], text, theirs)
+            verdicts.append(math.nan if verdict is None else float(verdict))
+        return verdicts
+
+
+def count_differences(answers: Answers) -> Answers:
+    """The answers with what is the same in the place of all labels and judges."""
+    frame, same = answers.frame, pl.col(JUDGED_SAME)
+    labels = pl.when(same.is_nan()).then(same).otherwise((same == 1).cast(pl.Float64))
+    frame = frame.with_columns(correct=labels).drop(judge_columns(frame.columns))
+    return replace(answers, frame=frame)
+
+
+def tells_errors(answers: Answers, name: str, say: Say) -> bool:
+    """Whether labels tell errors besides: each model has two at least; `say` is told where labels are few."""
+    few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
+    if few and answers.labels.any():
+        what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
+        say(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
+    return not few

@@ -1,44 +1,31 @@
-"""The rows of a log under check, some at a time: reading any source, and saying in which row something is wrong."""
+"""The rows of a log under check, some at a time, with numbers in them; what is wrong is said with its row."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from rcjax.logs.columns import (
     ANSWERS,
     CALL_COLUMNS,
+    RIGHT_OR_WRONG,
     SAMPLE,
     SECONDS,
     TOKENS,
-    advice_on,
-    as_named,
+    WORDS,
+    Scoring,
+    column_of,
     judge_columns,
-    known_columns,
-    limits_of,
-    needed_columns,
-    rounding_of,
     tells_no_confidence,
 )
-from rcjax.logs.dialects import SEPARATED, known_names, open_text
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.scoring import RIGHT_OR_WRONG, WORDS, Scoring
-from rcjax.logs.text_files import TextFile, csv_line, find_damage, sound_calls
+from rcjax.logs.sources import Table, TextFile, csv_line
 from rcjax.policy.calibrations import NO_CONFIDENCE
-
-if TYPE_CHECKING:
-    import polars as pl
-
-#: Rows that are read and under check at a time.
-BATCH = 250_000
 
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
 #: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
@@ -47,149 +34,6 @@ LEAST, MOST = 1e-18, 1e18
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
 
 _DECIMALS = "write decimals with a point, and nothing between thousands"
-
-
-def require_file(path: Path, kinds: Sequence[str]) -> None:
-    """Refuse a path that is no file, is empty or is of a kind that cannot be read."""
-    if not path.is_file():
-        raise LogError(f"{path} is {'a directory' if path.is_dir() else 'missing'}: give a file")
-    if path.suffix.lower() not in kinds:
-        raise LogError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give {', '.join(kinds)}")
-    if path.stat().st_size == 0:
-        raise LogError(f"{path.name}: the file is empty: was it written completely?")
-
-
-def _open(source: Any, columns: Iterable[str] | None = None) -> Any:
-    """Open a Parquet file, a text file or a dataframe as a narwhals frame; of text files, columns as text.
-
-    All columns of JSON Lines, to be found by reading the file, where none are named.
-    """
-    import narwhals as nw
-    import polars as pl
-
-    if isinstance(source, Path):
-        return nw.from_native(pl.scan_parquet(source, glob=False))
-    # Text files are read as text: inferred types would refuse a value without telling which row it is in,
-    # and a column of JSON may mix numbers with "-inf", which JSON cannot spell as a number.
-    if not isinstance(source, TextFile):
-        return nw.from_native(source)
-    content = io.BytesIO(source.content) if isinstance(source.content, bytes) else source.content
-    if source.separator is None:
-        text = None if columns is None else dict.fromkeys(columns, pl.String)
-        return nw.from_native(pl.scan_ndjson(content, infer_schema_length=None, schema=text))
-    return nw.from_native(pl.scan_csv(content, infer_schema=False, glob=False, separator=source.separator))
-
-
-Choose = Callable[[str, list[str]], list[str]]
-"""Takes the columns to read from those that there are, by the log's name and them."""
-
-
-class Table(NamedTuple):
-    """A table that is read as it is gone through: larger than memory, perhaps."""
-
-    name: str
-    source: Any  # a dataframe, the path of a Parquet file, or a `TextFile`
-    frames: Iterator[pl.DataFrame]  # at most `BATCH` rows each, in order
-    cut: int  # lines of a call log that are cut off
-    columns: list[str]  # all that there are, as the source calls them
-
-
-def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, name: str | None = None) -> Table:
-    """The columns of any source that `choose` takes from those that there are, under the names that are ours.
-
-    Text is stripped, and empty text missing; of ids, letters are composed. Errors of the readers become a `LogError`.
-
-    Args:
-        source: a file, or a dataframe.
-        choose: takes columns by our names.
-        named: what the source calls some columns, by our names; those that it lacks are passed over.
-        name: what messages call the source.
-    """
-    import narwhals as nw
-
-    name, cut = name or name_of(source), 0
-    if isinstance(source, str | os.PathLike):
-        source = Path(source)
-        require_file(source, (*SEPARATED, ".parquet", ".jsonl", ".ndjson"))
-        source = source if source.suffix.lower() == ".parquet" else _text(name, source)
-    with _readable(name, source):
-        sound = source
-        if isinstance(source, TextFile) and source.separator is None:
-            sound, cut = sound_calls(source)
-            if sound.content == b"":
-                raise LogError(f"{name}: no rows: its {cut} lines are cut off")
-        columns = [str(column) for column in _open(sound).collect_schema().names()]
-        ours = known_names(columns, known_columns(columns))
-        theirs, ours = as_named(columns, ours, named or {})
-        needed = choose(name, ours)
-        theirs = [theirs[ours.index(column)] for column in needed]
-        renamed = [nw.col(column).alias(our_name) for column, our_name in zip(theirs, needed, strict=True)]
-        frame = _open(sound, theirs).select(*renamed)
-    return Table(name, source, _frames(name, source, frame), cut, columns)
-
-
-def name_of(source: Any) -> str:
-    """What messages call a source: the name of a file, or the type of a dataframe.
-
-    >>> name_of("logs/calls.jsonl"), name_of([])
-    ('calls.jsonl', 'builtins.list')
-    """
-    if isinstance(source, str | os.PathLike):
-        return Path(source).name
-    return f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
-
-
-def _text(name: str, path: Path) -> TextFile:
-    try:
-        return open_text(path, known_columns(()))
-    except (ValueError, OSError) as error:
-        raise LogError(f"{name}: {error}") from None
-
-
-@contextmanager
-def _readable(name: str, source: Any) -> Iterator[None]:
-    """Turn what the readers say into a `LogError` that tells where a file is damaged."""
-    import narwhals as nw
-    import polars as pl
-
-    try:
-        yield
-    except LogError:
-        raise
-    except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = find_damage(source) if isinstance(source, TextFile) else None
-        first = str(error).partition("\n")[0].rstrip(".")
-        raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
-
-
-def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
-    import polars as pl
-
-    text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
-    with _readable(name, source):
-        for part in _parts(frame):
-            stripped = part.with_columns(text.str.strip_chars().replace("", None))
-            names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
-            yield stripped.with_columns(pl.col(names).str.normalize("NFC"))  # one name, however it is composed
-
-
-def _parts(frame: Any) -> Iterator[pl.DataFrame]:
-    """The rows of a narwhals frame, so many at a time."""
-    import narwhals as nw
-    import polars as pl
-
-    native = frame.to_native()
-    if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended without a word where a file is broken
-        yield from native.collect_batches(chunk_size=BATCH, maintain_order=True, lazy=True)
-        return
-    frame = frame.collect(backend="polars") if isinstance(frame, nw.LazyFrame) else frame
-    if not frame.implementation.is_pandas_like():
-        yield from frame.to_polars().iter_slices(BATCH)
-        return
-    for start in range(0, len(frame), BATCH):  # by way of lists: the direct way needs pyarrow, and one type a column
-        part = frame[start : start + BATCH]
-        pairs = {c: zip(part[c].to_list(), part[c].is_null().to_list(), strict=True) for c in part.columns}
-        yield pl.DataFrame({c: [None if null else value for value, null in pairs[c]] for c in pairs}, strict=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +47,12 @@ class Rows:
     position: np.ndarray
     scoring: Scoring = RIGHT_OR_WRONG
 
-    def keep(self, mask: pl.Series) -> Rows:
-        """The rows where the mask is true."""
-        position = self.position[mask.to_numpy()]
-        return dataclasses.replace(self, frame=self.frame.filter(mask), position=position)
+    def keep(self, kept: pl.Expr) -> Rows:
+        """The rows of which an expression is true."""
+        mask = self.frame.select(kept.fill_null(False)).to_series()
+        if mask.all():
+            return self
+        return dataclasses.replace(self, frame=self.frame.filter(mask), position=self.position[mask.to_numpy()])
 
     def row_in_words(self, position: int) -> str:
         """Put the place of a row in the source into words, as an editor or a dataframe's user would look for it."""
@@ -225,43 +71,8 @@ class Rows:
             raise LogError(f"{self.name}, {self.row_in_words(int(self.position[i]))}{of_model}: {called} {shown}{why}")
 
 
-def read_rows(
-    source: Any,
-    priced: bool,
-    needed_label: str | None = "correct",
-    more: Choose | None = None,
-    scoring: Scoring = RIGHT_OR_WRONG,
-) -> tuple[Iterator[Rows], int]:
-    """(the rows, some at a time, without the blank lines of a file; how many lines of a call log were cut off).
-
-    Args:
-        source: a file or dataframe.
-        priced: whether tokens have prices.
-        needed_label: the column that is to tell right from wrong, as `needed_columns` takes it.
-        more: which columns to read as texts besides, of the log's name and columns.
-        scoring: how its labels are written.
-    """
-    texts: list[str] = []
-    written = [RIGHT_OR_WRONG]
-
-    def choose(name: str, columns: list[str]) -> list[str]:
-        texts[:] = [] if more is None else more(name, columns)
-        written[:] = [scoring.of_table(columns)]
-        label = written[0].column
-        labelled = [column for column in columns if column != "correct" or label == "correct"]
-        needed = needed_columns(
-            name, ["correct" if column == label else column for column in labelled], priced, needed_label
-        )
-        return [label if column == "correct" else column for column in needed] + texts
-
-    table = load(source, choose)
-    return typed(table, written[0], texts), table.cut
-
-
 def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
     """The rows of a table: refuses columns of a type that cannot be used, and tables without a row."""
-    import polars as pl
-
     name, source, start, any_rows = table.name, table.source, 0, False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
@@ -273,13 +84,13 @@ def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] 
             number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
             verdict = column == "correct" or judge_columns([column])
             if not (number or kind == pl.String or (kind == pl.Boolean and verdict)):
-                called, advice = _called(column, scoring)
-                raise LogError(f"{name}: column {called} holds {kind} values: {advice}")
+                called = scoring.column if column == "correct" else column
+                raise LogError(f"{name}: column {called} holds {kind} values: {_advice(column, scoring)}")
         frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame, scoring))
         rows = Rows(name, source, frame, np.arange(start, start + frame.height), scoring)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:
-            rows = rows.keep(frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series())
+            rows = rows.keep(pl.any_horizontal(pl.all().is_not_null()))
         if rows.frame.height:
             any_rows = True
             yield rows
@@ -287,9 +98,8 @@ def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] 
         raise LogError(f"{name}: no rows: a log needs one for each query and model")
 
 
-def _called(column: str, scoring: Scoring) -> tuple[str, str]:
-    """(what a column is called in the source, what to put into it)."""
-    return (scoring.column, scoring.advice) if column == "correct" else (column, advice_on(column))
+def _advice(column: str, scoring: Scoring) -> str:
+    return scoring.advice if column == "correct" else column_of(column).advice
 
 
 def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
@@ -297,8 +107,6 @@ def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Exp
 
     Of labels, right is the full score.
     """
-    import polars as pl
-
     columns = []
     for name in frame.columns:
         if name == "correct" or judge_columns([name]):
@@ -308,39 +116,38 @@ def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Exp
     return columns
 
 
-def require_models(rows: Rows) -> None:
-    """Refuse a row that names no model."""
-    rows.refuse(rows.frame["model"].is_null(), "model", f"is missing: {advice_on('model')}")
+def require_names(rows: Rows) -> None:
+    """Refuse a row that names no model, or no query."""
+    for name in ("model", "query"):
+        rows.refuse(rows.frame[name].is_null(), name, f"is missing: {column_of(name).advice}")
 
 
-def numbers(rows: Rows, column: str, optional: bool = False) -> np.ndarray:
+def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     """A column as float64 within the limits of its meaning; where cells may be empty (`optional`), NaN there.
 
     Labels are scores from 0 to 1, however the source writes them.
     """
-    texts = with_points(rows, column)
-    low, high = (0.0, rows.scoring.most) if column == "correct" else limits_of(column)
-    values, advice = texts.cast(float, strict=False), _called(column, rows.scoring)[1]
+    texts, column, advice = with_points(rows, name), column_of(name), _advice(name, rows.scoring)
+    high = rows.scoring.most if name == "correct" else column.most
+    values = texts.cast(float, strict=False)
     missing = texts.is_null() | values.is_nan().fill_null(False)
     if not optional:
-        rows.refuse(missing, column, f"is missing: {advice}")
+        rows.refuse(missing, name, f"is missing: {advice}")
     unclear = values.is_null() & ~missing
     if unclear.any():
         comma = "," in str(texts.filter(unclear)[0])
-        rows.refuse(unclear, column, f"is not clear: {_DECIMALS if comma else advice}")
-    rows.refuse((values > high + rounding_of(column)) & ~missing, column, f"> {high:g}: {advice}")
-    rows.refuse((values < low) & ~missing, column, f"< {low:g}: {advice}")
-    if column in TOKENS:
-        rows.refuse((values % 1 != 0) & ~missing, column, f"is no whole number: {_WHOLE}")
-    values = values.clip(upper_bound=high) if rounding_of(column) else values
+        rows.refuse(unclear, name, f"is not clear: {_DECIMALS if comma else advice}")
+    rows.refuse((values > high + column.rounding) & ~missing, name, f"> {high:g}: {advice}")
+    rows.refuse((values < column.least) & ~missing, name, f"< {column.least:g}: {advice}")
+    if name in TOKENS:
+        rows.refuse((values % 1 != 0) & ~missing, name, f"is no whole number: {_WHOLE}")
+    values = values.clip(upper_bound=high) if column.rounding else values
     array = values.fill_null(math.nan).to_numpy()
-    return rows.scoring.scaled(array) if column == "correct" else array
+    return array / high if name == "correct" and high != 1 else array
 
 
 def with_points(rows: Rows, column: str) -> pl.Series:
     """A column, where semicolons separate the columns with a point for the decimal comma; counts have none."""
-    import polars as pl
-
     values, source = rows.frame[column], rows.source
     if column in TOKENS or values.dtype != pl.String or not isinstance(source, TextFile) or source.separator != ";":
         return values

@@ -6,8 +6,10 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from rcjax.logs.dialects import plain_name
+import numpy as np
+
 from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
 from rcjax.signals.replies import ROUNDING
 
@@ -16,33 +18,59 @@ TOKENS = ["input_tokens", "output_tokens"]
 CACHED = ["cached_tokens", "cache_write_tokens"]  # of the input, what came from a cache and what was put into one
 
 
-ADVICE = {
-    "query": "give an integer or a string that names the query",
-    "model": "give the model's name, a string",
-    "correct": "give true, false, 1, 0, or a score between",
-    "logprob": "log-probabilities are at most 0; if these are probabilities, name the column confidence",
-    "confidence": "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
-    "cost": "give the money that the call cost, 0 or more",
-    **dict.fromkeys(TOKENS, "give the number of tokens, 0 or more"),
-    **dict.fromkeys(CACHED, "give how many of the input tokens they are, 0 or more, or leave the cell empty"),
-    "seconds": "give the seconds that the answer took, 0 or more, or leave the cell empty",
-    "latency_ms": "give the milliseconds that the answer took, 0 or more, or leave the cell empty",
+class Column(NamedTuple):
+    """A column of a log."""
+
+    advice: str
+    """What to put into it, for messages."""
+    least: float = 0.0
+    """What its numbers are at least."""
+    most: float = 1e300
+    """What they are at most."""
+    others: tuple[str, ...] = ()
+    """What others call it; those for logprob are probabilities."""
+    rounding: float = 0.0
+    """How far above `most` numbers may come out by rounding."""
+
+
+_OF_INPUT = "give how many of the input tokens they are, 0 or more, or leave the cell empty"
+_TOOK = "that the answer took, 0 or more, or leave the cell empty"
+_COUNT = "give the number of tokens, 0 or more"
+
+#: The columns of every log.
+COLUMNS = {
+    "query": Column(
+        "give an integer or a string that names the query",
+        others=("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
+    ),
+    "model": Column("give the model's name, a string", others=("llm", "model_id", "model_name", "engine")),
+    "correct": Column(
+        "give true, false, 1, 0, or a score between",
+        most=1,
+        others=("is_correct", "right", "is_right", "label", "accuracy"),
+    ),
+    "logprob": Column(
+        "log-probabilities are at most 0; if these are probabilities, name the column confidence",
+        -math.inf,
+        0,
+        ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
+        ROUNDING,
+    ),
+    "confidence": Column(
+        "confidences lie in [0, 1]; divide percentages by 100, name log-probabilities logprob",
+        most=1,
+        rounding=ROUNDING,
+    ),
+    "cost": Column("give the money that the call cost, 0 or more", others=("price", "usd", "dollars", "cost_usd")),
+    "input_tokens": Column(_COUNT, others=("prompt_tokens", "tokens_in", "n_input_tokens")),
+    "output_tokens": Column(_COUNT, others=("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens")),
+    "cached_tokens": Column(_OF_INPUT, others=("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens")),
+    "cache_write_tokens": Column(_OF_INPUT, others=("cache_creation_input_tokens", "cache_creation_tokens")),
+    "seconds": Column(f"give the seconds {_TOOK}", most=1e9),
+    "latency_ms": Column(f"give the milliseconds {_TOOK}", most=1e12),
 }
 
-
-#: What others call the columns; those for logprob are probabilities.
-_OTHER_NAMES = {
-    "query": ("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
-    "model": ("llm", "model_id", "model_name", "engine"),
-    "correct": ("is_correct", "right", "is_right", "label", "accuracy"),
-    "logprob": ("p", "p_yes", "p_true", "prob", "probability", "score", "conf"),
-    "cost": ("price", "usd", "dollars", "cost_usd"),
-    "input_tokens": ("prompt_tokens", "tokens_in", "n_input_tokens"),
-    "cached_tokens": ("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens"),
-    "cache_write_tokens": ("cache_creation_input_tokens", "cache_creation_tokens"),
-    "output_tokens": ("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens"),
-}
-
+_VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
 CALL_COLUMNS = ["call_log", "shadow", "error", "unread", "asked", "prompt_digest", "estimated"]  # of call logs alone
 
@@ -56,49 +84,18 @@ SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
 #: Columns that say one thing in two ways.
 ONE_OF_TWO = (("logprob", "confidence"), tuple(SECONDS))
 
+#: What polars puts behind the name of a column that is there a second time.
+AGAIN = "_duplicated_0"
+
 _JUDGE = re.compile("judged(_.+)?")  # what a judge says of an answer, or each of several judges
 
 #: How to come by labels, for messages.
 TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
 
 
-#: All names of columns that mean something here, with polars' names for their second columns.
-_NAMES = {
-    name + again
-    for name in (
-        *ADVICE,
-        *CALL_COLUMNS,
-        *ANSWERS,
-        SAMPLE,
-        *(other for others in _OTHER_NAMES.values() for other in others),
-    )
-    for again in ("", "_duplicated_0")
-}
-
-
-_LIMITS = {
-    "correct": (0, 1),
-    "logprob": (-math.inf, 0),
-    "confidence": (0, 1),
-    **{column: (0, 1e9 * unit) for column, unit in SECONDS.items()},
-}
-
-
-def advice_on(column: str) -> str:
-    """What to put into a column, for messages."""
-    if _JUDGE.fullmatch(column):
-        return "give a number from 0 (wrong) to 1 (right), or true or false"
-    return ADVICE[column]
-
-
-def rounding_of(column: str) -> float:
-    """How far above the largest number that a column may hold its numbers may come out by rounding."""
-    return ROUNDING if column in ("logprob", "confidence") else 0.0
-
-
-def limits_of(column: str) -> tuple[float, float]:
-    """(least, largest) number that a column may hold."""
-    return (0, 1) if _JUDGE.fullmatch(column) else _LIMITS.get(column, (0, 1e300))
+def column_of(name: str) -> Column:
+    """What there is to say of a column; any other one is a judge's."""
+    return COLUMNS.get(name, _VERDICT)
 
 
 def judge_columns(columns: Iterable[str]) -> list[str]:
@@ -112,7 +109,9 @@ def judge_columns(columns: Iterable[str]) -> list[str]:
 
 def known_columns(columns: Iterable[str]) -> set[str]:
     """All names that mean something, the judges' own among them as these columns have them."""
-    return _NAMES | {*judge_columns(map(plain_name, columns))}
+    others = (other for column in COLUMNS.values() for other in column.others)
+    names = {*COLUMNS, *CALL_COLUMNS, *ANSWERS, SAMPLE, *others}
+    return names | {f"{name}{AGAIN}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
 def in_place_of(own: str) -> tuple[str, ...]:
@@ -124,31 +123,43 @@ def in_place_of(own: str) -> tuple[str, ...]:
     return next((both for both in ONE_OF_TWO if own in both), (own,))
 
 
-def as_named(columns: list[str], ours: list[str], named: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """(columns, our names of them) where somebody named some columns: no other column stands for these.
+def plain_name(column: str) -> str:
+    """The name of a column in the way that ours are written.
+
+    >>> plain_name(" Input Tokens"), plain_name("LogProb")
+    ('input_tokens', 'logprob')
+    """
+    return re.sub(r"[\s-]+", "_", column.strip("\ufeff").strip().lower())
+
+
+def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(our name, the column) of the columns of a table; one that is spelt as ours overrides the others.
 
     Args:
-        columns: of a table.
-        ours: our names of them, as they are spelt.
-        named: columns by our names; those that the table lacks are passed over.
+        columns: of the table.
+        named: what somebody called columns, by our names; no other column stands for these.
 
-    >>> as_named(["query", "logprob", "p_true"], ["query", "logprob", "p_true"], {"confidence": "p_true"})
-    (['p_true', 'query'], ['confidence', 'query'])
+    >>> our_names(["Query", "model", "MODEL", "logprob", "p"], {"confidence": "p"})
+    [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
     """
+    known = known_columns(columns)
     here = {own: column for own, column in named.items() if column in columns}
     taken = {one for own in here for one in in_place_of(own)}
-    others = [
-        (column, own)
-        for column, own in zip(columns, ours, strict=True)
-        if own not in taken and column not in here.values()
+    plain = [plain_name(column) for column in columns]
+    pairs = [
+        (own if own in known and own not in columns else column, column)
+        for own, column in zip(plain, columns, strict=True)
     ]
-    return [*here.values(), *(column for column, _ in others)], [*here, *(own for _, own in others)]
+    return [
+        *here.items(),
+        *((own, column) for own, column in pairs if own not in taken and column not in here.values()),
+    ]
 
 
 def require_once(name: str, columns: Sequence[str]) -> None:
     """Refuse a table in which a column occurs twice, or two of which one is needed; `columns` are our names."""
-    for column in (*ADVICE, *ANSWERS, SAMPLE, *judge_columns(columns)):
-        if columns.count(column) > 1 or f"{column}_duplicated_0" in columns:  # the latter is polars' new name
+    for column in (*COLUMNS, *ANSWERS, SAMPLE, *judge_columns(columns)):
+        if columns.count(column) > 1 or f"{column}{AGAIN}" in columns:
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
     for both in ONE_OF_TWO:
         if {*both} <= {*columns}:
@@ -196,7 +207,7 @@ def tells_no_confidence(columns: Sequence[str]) -> bool:
     """
     if {"logprob", "confidence"} & {*columns} or not {*ANSWERS} & {*columns}:
         return False
-    free = [column for column in columns if column not in ADVICE]
+    free = [column for column in columns if column not in COLUMNS]
     return not _renamings(["logprob"], free) and not _renamings(["confidence"], free)
 
 
@@ -216,7 +227,7 @@ def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
     >>> meant_for(["logprob"], ["query", "p_true"])
     " (did you mean 'p_true' for 'confidence'?)"
     """
-    pairs = _renamings(missing, [column for column in columns if column not in ADVICE])
+    pairs = _renamings(missing, [column for column in columns if column not in COLUMNS])
     return f" (did you mean {', '.join(pairs)}?)" if pairs else ""
 
 
@@ -224,10 +235,87 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Which columns may have been meant for those missing, by what others call them or by their spelling, each once."""
     free, pairs = list(columns), []
     for column in missing:
-        synonyms = [name for name in free if plain_name(name) in _OTHER_NAMES.get(column, ())]
+        synonyms = [name for name in free if plain_name(name) in column_of(column).others]
         close = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
         if close:
             free.remove(close[0])
             as_named = "confidence" if column == "logprob" and synonyms else column
             pairs.append(f"{brief(close[0])!r} for {as_named!r}")
     return pairs
+
+
+#: What a person, or a program, writes for right and for wrong besides 1 and 0, by its small letters.
+WORDS = {
+    word: right
+    for right, words in (
+        (True, "true yes y right correct pass passed"),
+        (False, "false no n wrong incorrect fail failed"),
+    )
+    for word in words.split()
+}
+
+#: Labels from which their size tells the scale.
+_TELLING = 20
+
+
+class Scoring(NamedTuple):
+    """What a label is written as."""
+
+    most: float = 1.0
+    """The full score."""
+    column: str = "correct"
+    """That which is read, of the table at hand."""
+    beside: bool = False
+    """Labels from elsewhere count: a column `score` of the log is none."""
+
+    def check(self) -> Scoring:
+        """Itself; ValueError for a full score that is no positive number."""
+        if not 0 < self.most < math.inf:
+            raise ValueError(f"score_max is {self.most}; it must be a positive number, such as 10")
+        return self
+
+    def of_table(self, columns: Sequence[str]) -> Scoring:
+        """The same with the column of a table that tells the labels: `score` where it has no `correct`.
+
+        >>> Scoring().of_table(["query", "score", "logprob"]).column
+        'score'
+        """
+        # A score beside no confidence may be meant for one: it is asked for, as before.
+        plain = not self.beside and "correct" not in columns and "score" in columns and {*ONE_OF_TWO[0]} & {*columns}
+        return self._replace(column="score" if plain else "correct")
+
+    @property
+    def advice(self) -> str:
+        """What to put into the column, for messages."""
+        if self.most != 1:
+            return f"give the score, from 0 to {self.most:g}"
+        return f"{COLUMNS['correct'].advice}, and the full score where it is not 1 (score_max=, --score-max)"
+
+    def require_scale(self, name: str, labels: np.ndarray) -> None:
+        """Refuse labels that look like shares of 1 where a larger full score is said: all would be nearly lost.
+
+        Args:
+            name: of the log.
+            labels: of its answers, scores from 0 to 1.
+        """
+        if self.most > 1 and labels.size >= _TELLING and labels.max() <= 1 / self.most:
+            what = f"no score is above 1, and the full score is said to be {self.most:g}"
+            raise LogError(f"{name}: {what}: leave out --score-max (score_max=) where they are shares of it")
+
+
+RIGHT_OR_WRONG = Scoring()
+
+
+def are_scores(labels: np.ndarray) -> bool:
+    """Whether some labels are neither right nor wrong."""
+    return bool(labels.dtype != bool and ((labels > 0) & (labels < 1)).any())
+
+
+def as_labels(values: np.ndarray) -> np.ndarray:
+    """Labels as bool; as numbers where some are scores between right and wrong. Those that are missing are 0.
+
+    >>> as_labels(np.array([1.0, np.nan])).tolist(), as_labels(np.array([1.0, 0.5])).tolist()
+    ([True, False], [1.0, 0.5])
+    """
+    labels = np.nan_to_num(values)
+    return labels if are_scores(labels) else labels == 1

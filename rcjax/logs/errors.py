@@ -1,12 +1,12 @@
-"""What is raised where a log cannot be used, and texts and names of a log in a message: in one line, not too many of
-them, and what was meant by a misspelt one.
+"""What is raised where a log cannot be used, what is warned of, and texts and names of a log in a message: in one line,
+not too many of them, and what was meant by a misspelt one.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -17,6 +17,33 @@ class LogError(ValueError):
 class MissingPricesError(LogError):
     """A log counts tokens, but nobody said what a token costs: read it again with prices."""
 
+
+class IncompleteLogWarning(UserWarning):
+    """Some queries of a log lack the answers of some models."""
+
+
+class LeftOutWarning(UserWarning):
+    """Some rows of a call log are left out, or models without a label, or rows without cost from a mean cost."""
+
+
+class UnlabelledWarning(UserWarning):
+    """Some answers of a log have no label."""
+
+
+class NoConfidenceWarning(UserWarning):
+    """A log has no confidence for its answers, or for some of them."""
+
+
+class PricesWarning(UserWarning):
+    """How tokens are priced: by which entries of a public list, and which share of the input came from a cache."""
+
+
+class OddLogWarning(UserWarning):
+    """A log can hardly be right: what is tuned on it is worth no more than it is."""
+
+
+#: Takes what is to be said of a log that is read: the kind of warning, and its words.
+Say = Callable[[type[Warning], str], None]
 
 _ENOUGH, _LONG = 20, 60  # names in a list, and characters of a text, that a message repeats
 

@@ -1,47 +1,77 @@
-"""The rows of a log that can be learnt from, gathered into one frame, with what is told beside them: labels, answers,
-a reference."""
+"""The rows of a log that can be learnt from, gathered into one frame of numbers with what is told beside the log.
+
+A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample of all
+queries: one that was deferred to a large model is a hard one. The service marks them (`shadow`), and only they are
+taken; and of each model only calls that were asked as most of them were.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from rcjax.logs.answer_codes import AnswerTable, comparison, hash_answers
-from rcjax.logs.answers import Answers, Say, numbered
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, name_of, numbers, read_rows, require_models
-from rcjax.logs.columns import ADVICE, ANSWERS, SAMPLE, judge_columns, tells_no_confidence
-from rcjax.logs.costs import cost_cells, describe_caches, describe_estimates, mend_all, tell_lost
-from rcjax.logs.errors import LogError, listed
-from rcjax.logs.labels import UsableCalls, read_labels
-from rcjax.logs.log import FailedCalls, LeftOutWarning, NoConfidenceWarning, PricesWarning
-from rcjax.logs.sameness import Sameness
-from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
-from rcjax.logs.votes import asked_to_vote, describe_votes, in_order, voted
-from rcjax.logs.ways_of_asking import WaysOfAsking
+from rcjax._base.tokens import Price
+from rcjax._base.wording import count
+from rcjax.logs.answers import Answers, Sameness, asked_to_vote, comparison, hash_answers, numbered, vote
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
+from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
+from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Say, brief, listed
+from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_answers, read_labels
+from rcjax.logs.log import FailedCalls, require_models
+from rcjax.logs.oddities import lost_answers
+from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_all, tell_lost
+from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.answers import Comparison
+from rcjax.serving.call_log import ASKED_ANEW
 
-if TYPE_CHECKING:
-    import polars as pl
+#: Why no row of a model can be used.
+UNUSABLE = "its calls failed, or did not go to all models"
+
+_DIGEST = "prompt_digest"  # by which queries that ask the same are known
+
+_ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
-class Beside(NamedTuple):
-    """What is told beside a log, and what is needed of it."""
+@dataclass(frozen=True)
+class How:
+    """How a log is read, and what is told beside it."""
 
+    rates: Mapping[str, Price] | None
+    """Money per million tokens by model; None if the log tells costs."""
+    models: tuple[str, ...] | None
+    """Those whose rows are used; None for all."""
+    task: str
+    """What the models did."""
     labels: Any
+    """A table of labels, or None."""
     answers: Any
+    """A table of answers, or None."""
     needed: bool
     """Whether models need labels."""
-    sameness: Sameness | None = None
+    sameness: Sameness | None
     """What tells whether answers are those of a reference."""
-    scoring: Scoring = RIGHT_OR_WRONG
+    scoring: Scoring
     """How labels are written."""
+    say: Say
+    """Takes what is to be said of the log, such as which rows are left out."""
+
+    @property
+    def wanted(self) -> tuple[str, ...] | None:
+        """The models whose rows are read: a reference's answers are needed even where it is none of them."""
+        if self.models is None or self.sameness is None:
+            return self.models
+        return (*self.models, self.sameness.reference.model)
 
 
-class Gathered(NamedTuple):
+@dataclass(frozen=True)
+class Gathered:
     """What the rows of a log come to."""
 
     answers: Answers
@@ -56,199 +86,326 @@ class Gathered(NamedTuple):
     """How answers are compared."""
     asked: dict[str, dict[str, Any]]
     """How models were asked, as far as the log tells."""
-    samples: tuple[str, ...]
-    """The names of the samples."""
     failed: tuple[FailedCalls, ...]
     """Which queries lack an answer as a call failed."""
     replaced: bool
     """Whether the log's own labels are replaced by others."""
 
 
-_ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
-
-
-class _Reader:
-    """Makes numbers of the rows of a log, some at a time, and gathers them."""
-
-    def __init__(self, rates: Mapping | None, task: str, beside: Beside) -> None:
-        self.rates, self.task, self.sameness = rates, task, beside.sameness
-        self.table = None if beside.answers is None else AnswerTable(beside.answers, task)
-        self.ways = WaysOfAsking()
-        self.compare: Comparison = comparison("answer", task)
-        self.queries, self.models, self.samples = dict[str, int](), dict[str, int](), dict[str, int]()
-        self.parts: list[pl.DataFrame] = []
-        self.last: Rows | None = None
-
-    def add(self, rows: Rows) -> None:
-        """Take some rows. Raises `LogError` for one that cannot be used."""
-        import polars as pl
-
-        rows.refuse(rows.frame["query"].is_null(), "query", f"is missing: {ADVICE['query']}")
-        by_query = numbered(self.queries, rows.frame["query"].cast(pl.String))
-        by_model = numbered(self.models, rows.frame["model"])
-        rows = rows if self.table is None else self.table.put(rows)
-        told = rows.frame.columns
-        cells: dict[str, Any] = {"query": by_query, "model": by_model, "row": rows.position, "way": self.ways.of(rows)}
-        cells |= {"logprob": logprobs(rows), **measured_cells(rows)}
-        cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(told)}
-        own = numbers(rows, "correct", optional=True) if "correct" in told else np.full(len(by_query), math.nan)
-        cells |= {"correct": own, "own": own}
-        cells |= {"correct": rows.frame["label"].fill_null(math.nan)} if "label" in told else {}
-        cells |= cost_cells(rows, self.rates, list(self.models), by_model)
-        cells |= {"estimated": rows.frame["estimated"] == "true"} if "estimated" in told else {}
-        cells |= {} if self.sameness is None else self.sameness.texts(rows)
-        answer = next((name for name in ANSWERS if name in told), None)
-        if answer is not None:
-            self.compare = comparison(answer, self.task)
-            cells["answer"] = hash_answers(rows.frame[answer], self.compare)
-        if SAMPLE in told:
-            rows.refuse(rows.frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
-            if answer is None:
-                what = "column sample, but no column answer (or answer_key) to tell which samples agree"
-                raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
-            cells[SAMPLE] = numbered(self.samples, rows.frame[SAMPLE])
-        self.parts.append(pl.DataFrame(cells))
-        self.last = rows
-
-    def answers(self) -> Answers:
-        """All that were taken."""
-        import polars as pl
-
-        nothing = {"query": pl.Int64, "model": pl.Int64, "row": pl.Int64, "way": pl.Int32}
-        nothing |= dict.fromkeys(("logprob", "correct", "own", "cost"), pl.Float64)
-        frame = pl.concat(self.parts) if self.parts else pl.DataFrame(schema=nothing)
-        return Answers(frame, tuple(self.queries), tuple(self.models))
-
-    def refuse_repeated(self, frame: pl.DataFrame) -> None:
-        """Refuse a second answer of a model to a query, or of the same sample."""
-        import polars as pl
-
-        key = [name for name in ("query", "model", SAMPLE) if name in frame.columns]
-        again = frame.with_columns(first=pl.col("row").first().over(key)).filter(pl.col("row") != pl.col("first"))
-        if not again.height:
-            return
-        assert self.last is not None
-        one = again.row(0, named=True)
-        first, here = self.last.row_in_words(one["first"]), self.last.row_in_words(one["row"])
-        query, model = list(self.queries)[one["query"]], list(self.models)[one["model"]]
-        what = f"query {query} was answered already in {first}: {_ONE_ROW}"
-        if SAMPLE in key:
-            sample = list(self.samples)[one[SAMPLE]]
-            what = f"sample {sample} of the query is there already in {first}: number the samples"
-        raise LogError(f"{self.last.name}, {here}, model {model}: {what}")
-
-
-def gather(
-    source: Any, rates: Mapping | None, wanted: tuple[str, ...] | None, task: str, beside: Beside, say: Say
-) -> Gathered:
-    """Read a log, row by row. Raises `LogError` for a row that cannot be used.
-
-    Args:
-        source: as `read_log` takes it.
-        rates: money per million tokens of input and of output, by model; None if the log tells costs.
-        wanted: the models whose rows are used; None for all.
-        task: what the models did.
-        beside: what is told beside the log.
-        say: takes what is to be said of the log, such as which rows are left out.
-    """
-    reader, calls, name = _Reader(rates, task, beside), UsableCalls(), name_of(source)
-    models = dict[str, None]()
-    for rows in _usable_rows(source, rates is not None, beside, calls, models, say):
-        if wanted is not None:
-            rows = rows.keep(rows.frame["model"].is_in(list(wanted)))
-        if rows.frame.height:
-            reader.add(rows)
-    answers = reader.answers()
-    if reader.table is not None:
-        reader.table.finish(name, answers.queries, answers.models)
-    answers, numbers = _settled_rows(answers, reader, name, say)
-    answers, replaced = _settled_labels(answers, beside.labels is not None)
+def gather(source: Any, how: How) -> Gathered:
+    """Read a log, some rows at a time. Raises `LogError` for a row that cannot be used."""
+    labels = None if how.labels is None else read_labels(how.labels, source, how.scoring)
+    beside = None if how.answers is None else read_answers(how.answers, how.task)
+    name, reader = name_of(source), _Reader(how, labels)
+    frame = reader.read(source)
+    models, compare = list(reader.models), reader.compare
+    if how.models is not None:
+        require_models(how.models, models, name)
+    if not frame.height:
+        raise LogError(f"{name}, model {brief((how.models or models)[0])}: no row can be used: {UNUSABLE}")
+    if labels is not None:
+        frame = put_labels(frame, labels, name, models)
+    if beside is not None:
+        frame, compare = put_answers(frame, beside, name), beside.compare
+    answers, asked, votes = _settled(_numbered(frame, reader), reader, name)
+    full = not answers.frame["correct"].is_nan().any()
+    if labels is not None:  # they add to a column that is filled in part: of two labels, these count
+        instead = pl.lit(full) | pl.col("label").is_not_nan()
+        right = pl.when(instead).then("label").otherwise("correct")
+        answers = replace(answers, frame=answers.frame.with_columns(correct=right))
     return Gathered(
         answers=answers,
-        models=list(models),
+        models=models,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
         name=name,
-        compare=reader.compare,
-        asked=reader.ways.asked | asked_to_vote(numbers, reader.compare, reader.ways.asked),
-        samples=tuple(reader.samples),
-        failed=calls.failed(answers),
-        replaced=replaced,
+        compare=compare,
+        asked=asked | asked_to_vote(votes, compare, asked),
+        failed=_failed(reader, frame, answers),
+        replaced=labels is not None and full,
     )
 
 
-def _settled_labels(answers: Answers, from_elsewhere: bool) -> tuple[Answers, bool]:
-    """Labels from elsewhere together with the log's own; and whether these are replaced.
+class _Reader:
+    """Makes numbers of the rows of a log that can be learnt from, some at a time, and gathers them."""
 
-    A full column of the log is replaced. One that is filled in part is added to: of an answer that has two labels, that
-    from elsewhere counts.
+    def __init__(self, how: How, labels: Labels | None) -> None:
+        self.how, self.labels = how, labels
+        self.compare: Comparison = comparison("answer", how.task)
+        self.models, self.ways = dict[str, None](), dict[str | None, int]()
+        self.left_out = Counter[str]()
+        self.failed = list[pl.DataFrame]()  # (what was asked, model) of calls
+        self.rows: Rows | None = None  # those read last
+
+    def read(self, source: Any) -> pl.DataFrame:
+        """The cells of all rows, texts for queries and models. Raises `LogError` for the first that cannot be used."""
+        texts, scoring = list[str](), [self.how.scoring]
+        needed = "correct" if self.how.needed and self.labels is None and self.how.sameness is None else None
+        needed = "answer" if self.labels is not None and self.labels.by == "answer" else needed
+
+        def choose(name: str, columns: list[str]) -> list[str]:
+            texts[:] = [] if self.how.sameness is None else self.how.sameness.columns(name, columns)
+            scoring[:] = [self.how.scoring.of_table(columns)]
+            label = scoring[0].column
+            ours = ["correct" if column == label else column for column in columns]
+            ours = needed_columns(name, ours, self.how.rates is not None, needed)
+            return [label if column == "correct" else column for column in ours] + texts
+
+        table, read, parts = load(source, choose), 0, list[pl.DataFrame]()
+        columns: list[str] = []
+        for rows in typed(table, scoring[0], texts):
+            read, columns = read + rows.frame.height, rows.frame.columns
+            rows = self._learnable(rows)
+            parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
+        if not parts and "shadow" in columns and any(self.left_out.values()):
+            what = "no query of it went to all models, and those that were deferred are no fair sample"
+            advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
+            raise LogError(f"{table.name}: {what}: {advice} or rcjax serve --shadow 5%")
+        frame = pl.concat(parts) if parts else pl.DataFrame(schema={"model": pl.String})
+        frame = self._without_repeats(frame) if "call_log" in columns else frame
+        if tells_no_confidence(columns):
+            what = "every answer counts as sure, and only whether models agree counts"
+            self.how.say(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
+        self._tell_left_out(table, read, {*frame["model"].unique()})
+        return frame
+
+    def _learnable(self, rows: Rows) -> Rows:
+        """The rows of models that are wanted; of a call log, those to learn from.
+
+        Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), and queries that did
+        not go to all models (where the log has a column shadow).
+        """
+        columns, wanted, error = rows.frame.columns, self.how.wanted, pl.col("error")
+        self.models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
+        if wanted is not None:
+            rows = rows.keep(pl.col("model").is_in([*wanted]) | pl.col("model").is_null())
+        if "call_log" not in columns:
+            return rows
+        version = rows.frame["call_log"].cast(pl.Int64, strict=False)
+        rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
+        if "error" in columns:
+            rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # of no query
+            rows = self._drop(rows, error.str.contains("^(?:not judged|passed on)"), "calls that no policy judges")
+            rows = self._drop(rows, error.str.starts_with(ASKED_ANEW), "answers that were asked for anew")
+            unread = pl.col("unread").eq_missing("true") if "unread" in columns else pl.lit(False)
+            self._note_failed(rows.frame.filter(error.is_not_null() & ~unread))
+            rows = self._drop(rows, error.is_not_null() & ~unread, "calls that failed")
+        if "shadow" in columns:
+            rows = self._drop(rows, pl.col("shadow").ne_missing("true"), "of queries that did not go to all models")
+        return rows
+
+    def _drop(self, rows: Rows, bad: pl.Expr, why: str) -> Rows:
+        kept = rows.keep(~bad.fill_null(False))
+        self.left_out[why] += rows.frame.height - kept.frame.height
+        return kept
+
+    def _note_failed(self, frame: pl.DataFrame) -> None:
+        """Keep in mind which calls failed, of the queries that went to all models."""
+        if "shadow" in frame.columns:
+            frame = frame.filter(pl.col("shadow") == "true")
+        asked = pl.coalesce(pl.col(name).cast(pl.String) for name in (_DIGEST, "query") if name in frame.columns)
+        self.failed.append(frame.select(asked.alias("asked"), "model").drop_nulls())
+
+    def _cells(self, rows: Rows) -> dict[str, Any]:
+        """What rows tell, by the columns of `Answers.frame`, and texts. Raises `LogError` for what cannot be used."""
+        require_names(rows)
+        self.rows, frame, told = rows, rows.frame, rows.frame.columns
+        cells: dict[str, Any] = {"query": frame["query"].cast(pl.String), "model": frame["model"]}
+        cells |= {"row": rows.position, "logprob": logprobs(rows), **measured_cells(rows)}
+        cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(told)}
+        unlabelled = np.full(frame.height, np.nan)
+        cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in told else unlabelled
+        cells |= cost_cells(rows, self.how.rates)
+        cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in told else {}
+        cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in told else {}
+        cells |= {} if self.how.sameness is None else self.how.sameness.texts(rows)
+        if "asked" in told:
+            ways = frame["asked"].unique(maintain_order=True)
+            numbers_of = [self.ways.setdefault(way, len(self.ways)) for way in ways]
+            cells["way"] = frame["asked"].replace_strict(ways, numbers_of, return_dtype=pl.Int32)
+        if self.labels is not None and self.labels.by == "answer":
+            cells["words"] = normalised(frame["answer"])
+        answer = next((name for name in ANSWERS if name in told), None)
+        if answer is not None:
+            self.compare = comparison(answer, self.how.task)
+            cells["answer"] = hash_answers(frame[answer], self.compare)
+        if SAMPLE in told:
+            rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
+            if answer is None and self.how.answers is None:
+                what = "column sample, but no column answer (or answer_key) to tell which samples agree"
+                raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
+            cells[SAMPLE] = frame[SAMPLE]
+        return cells
+
+    def _without_repeats(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows of a call log without those of queries that ask what an earlier one did: a flood is one question.
+
+        And without answers to a query that the model had answered before (with a column sample: of the same number).
+        """
+        asked_first = pl.col("query").first().over(_DIGEST)
+        new = pl.col(_DIGEST).is_null() | (pl.col("query") == asked_first) if _DIGEST in frame.columns else True
+        first = frame.filter(new)
+        once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
+        self.left_out["of queries that ask what an earlier one did"] += frame.height - first.height
+        self.left_out["repeated answers"] += first.height - once.height
+        return once
+
+    def _tell_left_out(self, table: Table, read: int, usable: set[str]) -> None:
+        left_out = {"cut off": table.cut, **self.left_out}
+        if any(left_out.values()):
+            reasons = "; ".join(f"{number:,} {why}" for why, number in left_out.items() if number)
+            lost = [model for model in self.how.wanted or self.models if model in self.models and model not in usable]
+            whole = f"; that is all of {listed(lost)}" if lost else ""
+            what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{whole}"
+            self.how.say(LeftOutWarning, f"{table.name}: {what}")
+
+
+def _key(frame: pl.DataFrame) -> list[str]:
+    return [name for name in ("query", "model", SAMPLE) if name in frame.columns]
+
+
+def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
+    """The answers of a frame with numbers in place of texts; LogError for a second one of a model, or of a sample."""
+    names = dict[str, tuple[str, ...]]()
+    for name in _key(frame):
+        frame, names[name] = numbered(frame, name)
+    answers = Answers(frame, names["query"], names["model"], names.get(SAMPLE, ()))
+    again = ~frame.select(pl.struct(_key(frame)).is_first_distinct()).to_series()
+    if not again.any():
+        return answers
+    assert reader.rows is not None
+    one = frame.row(int(again.arg_max() or 0), named=True)
+    earlier = frame.filter(*(pl.col(name) == one[name] for name in names))["row"][0]
+    first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(one["row"])
+    what = f"query {answers.queries[one['query']]} was answered already in {first}: {_ONE_ROW}"
+    if SAMPLE in names:
+        sample = answers.samples[one[SAMPLE]]
+        what = f"sample {sample} of the query is there already in {first}: number the samples"
+    raise LogError(f"{reader.rows.name}, {here}, model {answers.models[one['model']]}: {what}")
+
+
+def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dict[str, dict[str, Any]], dict[str, int]]:
+    """(one answer per query and model, how models were asked, how many answers of each model vote).
+
+    Those asked otherwise than most are left out; costs that were lost are means of the others.
     """
-    import polars as pl
-
-    full = not answers.frame["own"].is_nan().any()
-    if not from_elsewhere or full:
-        return answers, from_elsewhere and full
-    both = pl.when(pl.col("correct").is_nan()).then("own").otherwise("correct")
-    return answers.with_columns(correct=both), False
-
-
-def _settled_rows(answers: Answers, reader: _Reader, name: str, say: Say) -> tuple[Answers, dict[str, int]]:
-    """The answers without those asked otherwise than most, and one of several; how many of each model vote."""
-    import polars as pl
-
-    reader.refuse_repeated(answers.frame)
-    if reader.rates is not None and (said := describe_caches(answers, reader.rates)) is not None:
-        say(PricesWarning, f"{name}: {said}")
-    if (said := describe_estimates(answers)) is not None:
-        say(PricesWarning, f"{name}: {said}")
-    by_model, ways = answers.frame["model"].to_numpy(), answers.frame["way"].to_numpy()
-    otherwise = reader.ways.settle(name, reader.models, by_model, ways, say)
-    frame = answers.frame.filter(pl.Series(~otherwise, dtype=pl.Boolean))
+    how, frame, asked, votes = reader.how, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
+    caches = None if how.rates is None else describe_caches(frame, answers.models, how.rates)
+    for said in filter(None, (caches, describe_estimates(frame, answers.models))):
+        how.say(PricesWarning, f"{name}: {said}")
+    if reader.ways:
+        frame, asked = _asked_alike(answers, [*reader.ways], name, how.say)
     # After that: a mean must not count what calls cost that are left out.
-    costs, lost = mend_all(frame["model"].to_list(), frame["cost"].to_list())
+    costs, lost = mend_all(frame["model"].to_numpy(), frame["cost"].to_numpy())
     if (said := tell_lost({answers.models[model]: pair for model, pair in lost.items()})) is not None:
-        say(LeftOutWarning, f"{name}: {said}")
-    frame, numbers = frame.with_columns(cost=pl.Series(costs)), dict[str, int]()
-    if SAMPLE in frame.columns:
-        frame, several = voted(in_order(frame, [*reader.samples]), len(answers.models))
-        numbers = dict(zip(answers.models, several, strict=True))
-    if (said := describe_votes(numbers)) is not None:
-        say(LeftOutWarning, f"{name}: {said}")
-    return Answers(frame, answers.queries, answers.models), numbers
+        how.say(LeftOutWarning, f"{name}: {said}")
+    answers = replace(answers, frame=frame.with_columns(cost=pl.Series(costs)))
+    if answers.samples:
+        answers, votes = vote(answers)
+    if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
+        what = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
+        how.say(LeftOutWarning, f"{name}: {what}")
+    return answers, asked, votes
 
 
-def _usable_rows(
-    source: Any, priced: bool, beside: Beside, calls: UsableCalls, models: dict[str, None], say: Say
-) -> Iterator[Rows]:
-    """The rows to use, some at a time, with labels from elsewhere in a column `label`; at the end the others are told.
+def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
+    """Which queries lack an answer as a call failed; what asks the same counts once.
 
-    `models` gets the names of all models of the source by first appearance, those with no row to use too.
+    Of a log that does not tell of calls, as `lost_answers` has it.
+
+    Args:
+        reader: what has read the log.
+        frame: its rows to learn from, with what they asked.
+        answers: the same, settled.
     """
-    labeller = None if beside.labels is None else read_labels(beside.labels, source, beside.scoring)
-    sameness = beside.sameness
-    needed_label = "answer" if labeller and labeller.by == "answer" else "correct"
-    needed = needed_label == "answer" or (labeller is None and beside.needed and sameness is None)
-    read, usable, untold = 0, set[str](), False
-    name, more = name_of(source), None if sameness is None else sameness.columns
-    all_rows, cut = read_rows(source, priced, needed_label if needed else None, more, beside.scoring)
-    for rows in all_rows:
-        untold = tells_no_confidence(rows.frame.columns)
-        read += rows.frame.height
-        models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
-        rows = calls.keep(rows)
-        rows = labeller.mark(rows) if labeller else rows
-        require_models(rows)
-        usable |= {*rows.frame["model"].unique()}
-        yield rows
-    calls.finish(name)
-    left_out = {"cut off": cut, **calls.left_out}
-    if labeller:
-        labeller.finish(name)
-    if untold:
-        what = "every answer counts as sure, and only whether models agree counts"
-        say(NoConfidenceWarning, f"{name}: no column logprob or confidence: {what}")
-    if any(left_out.values()):
-        reasons = "; ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
-        lost = [model for model in models if model not in usable]
-        whole = f"; that is all of {listed(lost)}" if lost else ""
-        what = f"{sum(left_out.values()):,} of {read + cut:,} rows are left out: {reasons}{whole}"
-        say(LeftOutWarning, f"{name}: {what}")
+    if reader.rows is not None and "call_log" not in reader.rows.frame.columns:
+        return lost_answers(answers)
+    if not any(part.height for part in reader.failed):
+        return ()
+    first = dict(frame.select(_DIGEST, "query").reverse().rows()) if _DIGEST in frame.columns else {}
+    failed: dict[str, set[str]] = {}
+    for asked, model in pl.concat(reader.failed).iter_rows():
+        failed.setdefault(first.get(asked, asked), set()).add(model)
+    number_of, by_query = {query: n for n, query in enumerate(answers.queries)}, answers.models_by_query()
+    patterns = Counter[tuple[frozenset[str], frozenset[str]]]()
+    for query, models in failed.items():
+        answered = by_query.get(number_of.get(query, -1), frozenset())
+        if models - answered:
+            patterns[answered | models, frozenset(models - answered)] += 1
+    return tuple(FailedCalls(asked, those, queries) for (asked, those), queries in patterns.items())
+
+
+# -- how models were asked
+
+_OF_THE_QUESTION, _OF_THE_DAY = "choices", "prices"  # what differs between calls that are asked alike
+
+
+def _asked_alike(
+    answers: Answers, texts: list[str | None], name: str, say: Say
+) -> tuple[pl.DataFrame, dict[str, dict[str, Any]]]:
+    """(the rows without those asked otherwise than most of their model; how each model was asked, where that is told).
+
+    Two ways are alike where they differ in the choices of the question, or in prices, alone. Where no way is that of
+    more than half of a model's calls, all of them are used, and what they share is kept.
+
+    Raises LogError where a model was asked for its confidence in two ways: their values cannot be compared.
+
+    Args:
+        answers: with the numbers of ways.
+        texts: the ways, as JSON.
+        name: the log's, for messages.
+        say: takes what is to be said of the log.
+    """
+    records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
+    counts, various = answers.frame.group_by("model", "way").len().sort("model", "way"), list[str]()
+    drop = counts.clear()
+    for number, model in enumerate(answers.models):
+        own = counts.filter(model=number)
+        told = {way: record for way in own["way"] if (record := records[way]) is not None}
+        if not told:
+            continue
+        signal = next(iter(told.values())).get("signal")
+        if other := [one.get("signal") for one in told.values() if one.get("signal") != signal]:
+            what = f"was asked for its confidence in two ways, {signal} and {other[0]}"
+            raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
+        plain, calls = {way: _compared(record) for way, record in told.items()}, Counter[str]()
+        for _, way, times in own.filter(pl.col("way").is_in([*told])).iter_rows():
+            calls[plain[way]] += times
+        most = max(calls, key=calls.__getitem__)
+        alike = [way for way in told if 2 * calls[most] <= calls.total() or plain[way] == most]
+        asked[model] = _shared([told[way] for way in alike])
+        various += [model] if len(alike) == len(told) and len(calls) > 1 else []
+        others = own.filter(pl.col("way").is_in([way for way in told if way not in alike]))
+        drop, left[model] = drop.vstack(others), int(others["len"].sum())
+    if drop.height:
+        by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
+        what = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
+        say(LeftOutWarning, f"{name}: {what}: {by_model}")
+    if various:
+        what = f"{listed(various)}: asked in several ways, none of them in most calls"
+        advice = "all are used, and only what they share is kept"
+        say(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
+    return answers.frame.join(drop, on=["model", "way"], how="anti", maintain_order="left"), asked
+
+
+def _record(text: str | None) -> dict[str, Any] | None:
+    try:
+        record = json.loads(text or "null")
+    except (ValueError, RecursionError):  # the latter of one that is nested too deeply
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _compared(record: Mapping[str, Any]) -> str:
+    return json.dumps({k: v for k, v in record.items() if k not in (_OF_THE_QUESTION, _OF_THE_DAY)}, sort_keys=True)
+
+
+def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is the same in all records, and of options those that are; with the prices of the last that tells them."""
+    first = records[0]
+    shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
+    options = [one["options"] for one in records if isinstance(one.get("options"), dict)]
+    if "options" not in shared and len(options) == len(records):
+        alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
+        shared["options"] = {name: value for name, value in options[0].items() if name in alike}
+    prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
+    return shared | ({_OF_THE_DAY: prices[-1]} if prices else {})

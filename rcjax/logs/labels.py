@@ -1,43 +1,54 @@
-"""Which rows of a call log can be learnt from, and labels that come later, by query.
+"""Tables beside a log: labels that come later, answers, and the sheet in which a person labels some.
 
-A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample of all
-queries: one that was deferred to a large model is a hard one. The service marks them (`shadow`), and only they are
-taken.
+A sheet holds answers drawn at random, a row each, with an empty column `correct`. To draw answers more often where
+policies depend on them was tried, and brought nothing that could be told from noise.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
+import polars.selectors as cs
 
-from rcjax.logs.answers import Answers
-from rcjax.logs.checked_rows import Rows, load, numbers, require_models, truth
-from rcjax.logs.columns import ADVICE, SAMPLE, require_columns
-from rcjax.logs.errors import LogError, brief, listed, unlike
-from rcjax.logs.log import FailedCalls
-from rcjax.logs.oddities import lost_answers
-from rcjax.logs.scoring import RIGHT_OR_WRONG, Scoring
-from rcjax.serving.call_log import ASKED_ANEW
+from rcjax._base.files import write_atomically
+from rcjax._base.wording import count
+from rcjax.logs.answers import UNKNOWN, comparison, hash_answers
+from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
+from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
+from rcjax.logs.errors import LogError, listed, unlike
+from rcjax.logs.sources import load
+from rcjax.policy.answers import Comparison
 from rcjax.signals import normalise_answer
 
 if TYPE_CHECKING:
-    import polars as pl
-
-
-_RIGHT = "give the right answer to the query"
+    from rcjax.logs.log import Log
 
 _FORMS = "give a table of query and answer (the right one), or of query, model and correct"
 
 _FEWEST = 6  # answers, of which one should be right: three queries of two models
 
-_SAMPLE = 1_000  # queries of a log that tell how it spells them
+_MANY = 1_000  # queries of a log that tell how it spells them
 
 
-def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labeller:
+class Labels(NamedTuple):
+    """Labels of some answers of a log."""
+
+    by: str
+    """"correct": whether answers of models are right; "answer": what are right answers to queries."""
+    name: str
+    """Of their table."""
+    frame: pl.DataFrame
+    """`query`, `model` and perhaps `sample` with `correct`, from 0 to 1, each once; or `query` and `words`."""
+    authors: tuple[str, ...] = ()
+    """The models that right answers are said to be of."""
+
+
+def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
     """Read labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
     `correct` may be a score, as `scoring` says. Beside it, `sample` may say which of several answers it is; a cell of
@@ -46,44 +57,33 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     Raises `LogError` where columns are missing, another cell is empty, an answer is both right and wrong, or the labels
     are those of a log itself: the models' own answers.
     """
-    import polars as pl
-    import polars.selectors as cs
-
-    from rcjax.logs.label_sheet import plain_cells
-
     if _is_same(source, log):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_FORMS}")
     table = load(source, _label_columns)
-    frames = [
-        plain_cells(frame).with_columns(
-            cs.by_name("query", SAMPLE, "answer", require_all=False).cast(pl.String), *truth(frame, scoring)
-        )
-        for frame in table.frames
-    ]
+    texts = cs.by_name("query", "model", SAMPLE, "answer", require_all=False).cast(pl.String)
+    frames = [plain_cells(frame).with_columns(texts, *truth(frame, scoring)) for frame in table.frames]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
-    by = "answer" if "answer" in frame.columns else "correct"
     if "model" not in frame.columns:
         frame = frame.with_columns(model=pl.lit(None, pl.String))
     rows = Rows(table.name, table.source, frame, np.arange(frame.height), scoring)
-    for column in ("query", "answer") if by == "answer" else ("query", "model"):
-        rows.refuse(frame[column].is_null(), column, f"is missing: {ADVICE.get(column, _RIGHT)}")
-    return Labeller(by, rows if by == "answer" else _labelled(rows))
+    if "answer" not in frame.columns:
+        require_names(rows)
+        return Labels("correct", table.name, _labelled(rows))
+    for column in ("query", "answer"):
+        rows.refuse(frame[column].is_null(), column, "is missing: give the query, and a right answer to it")
+    words = frame.select("query", words=normalised(frame["answer"])).unique(maintain_order=True)
+    return Labels("answer", table.name, words, tuple(frame["model"].drop_nulls().unique()))
 
 
-def _labelled(rows: Rows) -> Rows:
-    """The rows that have a label, with numbers in its columns; labels that contradict each other are refused."""
-    import polars as pl
-
-    correct = pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None)
-    rows = dataclasses.replace(rows, frame=rows.frame.with_columns(correct=correct))
-    labelled = rows.keep(rows.frame["correct"].is_not_null())
-    if rows.frame.height and not labelled.frame.height:
-        raise LogError(f"{rows.name}: none of its {rows.frame.height:,} rows has a label: fill in the column correct")
-    key = [column for column in ("query", "model", SAMPLE) if column in rows.frame.columns]
-    distinct = labelled.frame.unique([*key, "correct"], maintain_order=True)
-    unclear = distinct.filter(pl.struct(key).is_duplicated())
+def _labelled(rows: Rows) -> pl.DataFrame:
+    """The rows that have a label, a number, each once; labels that contradict each other are refused."""
+    frame = rows.frame.with_columns(correct=pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None))
+    labelled = frame.drop_nulls("correct").unique(maintain_order=True)
+    if frame.height and not labelled.height:
+        raise LogError(f"{rows.name}: none of its {frame.height:,} rows has a label: fill in the column correct")
+    unclear = labelled.filter(pl.struct(pl.exclude("correct")).is_duplicated())
     if unclear.height:
         query, model = unclear.select("query", "model").row(0)
         several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
@@ -109,214 +109,230 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
     return ["query", "model", "correct", *[SAMPLE] * (SAMPLE in columns and "call_log" not in columns)]
 
 
-class Labeller:
-    """Gives rows their column correct, from labels; it is empty if there is no label.
+def normalised(answers: pl.Series) -> pl.Series:
+    """Answers as labels are compared with them: exactly, apart from case and white space."""
+    texts = answers.unique()
+    return answers.replace_strict(texts, [text and normalise_answer(text) for text in texts], return_dtype=pl.String)
 
-    Right answers are compared exactly, apart from case and white space; a query with several has any of them right.
-    A row without an answer is wrong where its query has a right one.
+
+def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
+    """The rows of a log with their labels, from 0 to 1, in a column `label`, NaN if there is none.
+
+    A query with several right answers has any of them right. A row without an answer is wrong where its query has a
+    right one. Raises `LogError` where labels are those of nothing in the log, or its own answers.
 
     Args:
-        by: "correct", whether each query and model was right, or "answer", right answers of each query.
-        rows: of the labels; those that are not labelled yet are not among them.
+        frame: rows by `query`, `model` and `sample`, or with `words`, their answers normalised.
+        labels: as read.
+        name: the log's, for messages.
+        models: all of the log.
+    """
+    if authors := sorted({*labels.authors} & {*models}):
+        what = f"its answers are those of {listed(authors)}, which the log judges"
+        raise LogError(f"{labels.name}: {what}: {_FORMS}; if they are right, leave out the column model")
+    label = _by_answer(frame, labels, name) if labels.by == "answer" else _by_model(frame, labels, name)
+    if label.is_null().all():
+        queries = frame["query"].unique(maintain_order=True).head(_MANY)
+        about = labels.frame["model"].unique(maintain_order=True) if labels.by == "correct" else ()
+        why = unlike(queries, labels.frame["query"], models, about, "labels")
+        raise LogError(f"{name}: no row has a label in {labels.name}: {why}")
+    return frame.with_columns(label=label.fill_null(np.nan))
+
+
+def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
+    """The labels of rows by query and model, and sample."""
+    key = [column for column in labels.frame.columns if column != "correct"]
+    if (SAMPLE in frame.columns) != (SAMPLE in key):
+        what = "labels by query and model do not tell samples apart"
+        if SAMPLE in key:
+            what = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
+        advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
+        raise LogError(f"{name}: {what}: {advice}")
+    return frame.select(key).join(labels.frame, on=key, how="left", maintain_order="left")["correct"]
+
+
+def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
+    """The labels of rows by right answers to their queries."""
+    if frame["words"].is_null().all():
+        advice = "give labels by query, model and correct"
+        raise LogError(f"{name}: no row has an answer to compare with {labels.name}: {advice}")
+    right, key = labels.frame, ["query", "words"]
+    equal = frame.select(key).join(right.with_columns(right=1.0), on=key, how="left", maintain_order="left")
+    judged = pl.col("query").is_in(right["query"].implode())
+    rows = equal.with_columns(right=pl.when(judged).then(pl.col("right").fill_null(0.0)))
+    answered = rows.drop_nulls()
+    if answered.height >= _FEWEST and not answered["words"].is_in(right["words"].implode()).any():
+        query, answer, _ = answered.row(0)
+        what = f"no label equals any answer (query {query}: label {right.filter(query=query)['words'].min()}, "
+        raise LogError(f"{labels.name}: {what}answer {answer}): write labels and answers alike")
+    several = right.filter(pl.len().over("query") > 1).join(answered, on="query", how="semi")
+    given = several.join(answered, on=key, how="semi")
+    if several.height and given.height == several.height and (rows["right"].drop_nulls() == 1).all():
+        what = "every answer of the log is right by them, those that contradict each other too"
+        raise LogError(f"{labels.name}: the labels are the log's own answers: {what}: {_FORMS}")
+    return rows["right"]
+
+
+# -- answers
+
+
+class AnswerTable(NamedTuple):
+    """What models answered, told beside a log."""
+
+    name: str
+    compare: Comparison
+    """How answers are compared."""
+    frame: pl.DataFrame
+    """`query`, `model`, `answer` (a hash) and `said` (its text), each query and model once."""
+
+
+def read_answers(source: Any, task: str) -> AnswerTable:
+    """What models answered, from a file or dataframe with columns query, model, and answer or answer_key.
+
+    A cell without an answer is one that is not known. Raises `LogError` where a column is missing, a row names no
+    query or model, there is no answer at all, or a model gave different answers to a query.
     """
 
-    def __init__(self, by: str, rows: Rows) -> None:
-        self.by, self._source = by, rows.name
-        self._any_label = self._any_answer = False
-        self._all_right = True
-        self._queries: dict[str, None] = {}  # of the log, the first ones
-        self._models: dict[str, None] = {}  # of the log
-        frame = rows.frame
-        self._authors = {*frame["model"].drop_nulls()} if self.by == "answer" else set()
-        self._key = [column for column in ("query", "model", SAMPLE) if column in frame.columns]
-        self._right = frame.unique(self._key, maintain_order=True) if self.by == "correct" else frame.clear()
-        self._answers: dict[str, set[str]] = {}
-        if self.by == "answer":
-            for query, answer in zip(frame["query"], frame["answer"], strict=True):
-                self._answers.setdefault(query, set()).add(normalise_answer(answer))
-        self._words = {word for words in self._answers.values() for word in words}
-        self._unlike = 0  # answers that equal no label of any query; -1 where one does
-        self._example = ""  # the first of them, beside its label
-        #: Right answers of queries with several, for as long as no row gives them; the queries that rows are about.
-        self._unmatched = {query: set(right) for query, right in self._answers.items() if len(right) > 1}
-        self._asked: set[str] = set()
+    def choose(name: str, columns: list[str]) -> list[str]:
+        needed = ["query", "model", next((column for column in ANSWERS if column in columns), "answer")]
+        require_columns(name, needed, columns)
+        return needed
 
-    def mark(self, rows: Rows) -> Rows:
-        """The rows with their labels, from 0 to 1, in a column `label`, empty if there is none.
-
-        Raises `LogError` where labels hold the answers of the log's models.
-        """
-        import polars as pl
-
-        query = rows.frame["query"].cast(pl.String)
-        self._note(rows, query)
-        if self.by == "correct":
-            labels = self._looked_up(rows, query)
-        else:
-            self._any_answer |= not rows.frame["answer"].is_null().all()
-            judged = [self._judge(*row) for row in zip(query, rows.frame["answer"], strict=True)]
-            labels = pl.Series(judged, dtype=pl.Float64)
-        self._any_label |= labels.is_not_null().any()
-        self._all_right &= bool((labels.drop_nulls() == 1).all())
-        return dataclasses.replace(rows, frame=rows.frame.with_columns(label=labels))
-
-    def _looked_up(self, rows: Rows, query: pl.Series) -> pl.Series:
-        """The labels of rows by query and model."""
-        if (SAMPLE in rows.frame.columns) != (SAMPLE in self._key):
-            what = "labels by query and model do not tell samples apart"
-            if SAMPLE in self._key:
-                what = f"{self._source} tells samples apart, and the log has no column {SAMPLE}"
-            advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
-            raise LogError(f"{rows.name}: {what}: {advice}")
-        asked = rows.frame.select(column for column in self._key if column != "query").with_columns(query)
-        return asked.join(self._right, on=self._key, how="left", maintain_order="left")["correct"]
-
-    def _note(self, rows: Rows, query: pl.Series) -> None:
-        self._models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
-        authors = sorted(self._authors & {*self._models})
-        if authors:
-            what = f"its answers are those of {listed(authors)}, which the log judges"
-            raise LogError(f"{self._source}: {what}: {_FORMS}; if they are right, leave out the column model")
-        if len(self._queries) < _SAMPLE:
-            self._queries |= dict.fromkeys(query.drop_nulls().unique(maintain_order=True).head(_SAMPLE))
-
-    def _judge(self, query: str | None, answer: str | None) -> float | None:
-        if query not in self._answers:
-            return None
-        words = normalise_answer(answer or "")
-        if answer is not None and self._unlike >= 0:
-            label = min(self._answers[query])
-            self._example = self._example or f"query {query}: label {brief(label)}, answer {brief(answer)}"
-            self._unlike = -1 if words in self._words else self._unlike + 1
-        if query in self._unmatched:
-            self._asked.add(query)
-            self._unmatched[query].discard(words)
-        return float(words in self._answers[query])
-
-    def finish(self, name: str) -> None:
-        """Refuse a log for which the labels had nothing to tell, or told that all its answers are right."""
-        if self.by == "answer" and not self._any_answer:
-            advice = "give labels by query, model and correct"
-            raise LogError(f"{name}: no row has an answer to compare with {self._source}: {advice}")
-        if not self._any_label:
-            about = () if self.by == "answer" else self._right["model"].to_list()
-            labelled = self._answers or self._right["query"].to_list()
-            raise LogError(
-                f"{name}: no row has a label in {self._source}: "
-                f"{unlike(self._queries, labelled, self._models, about, 'labels')}"
-            )
-        if self._unlike >= _FEWEST:
-            what = f"no label equals any answer ({self._example})"
-            raise LogError(f"{self._source}: {what}: write labels and answers alike")
-        if self._all_right and self._asked and not any(self._unmatched[query] for query in self._asked):
-            what = "every answer of the log is right by them, those that contradict each other too"
-            raise LogError(f"{self._source}: the labels are the log's own answers: {what}: {_FORMS}")
+    table = load(source, choose)
+    parts = [frame.with_columns(pl.all().cast(pl.String)) for frame in table.frames]
+    frame = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
+    column, rows = frame.columns[-1], Rows(table.name, table.source, frame, np.arange(frame.height))
+    require_names(rows)
+    compare = comparison(column, task)
+    codes = frame.select("query", "model", said=column, answer=pl.Series(hash_answers(frame[column], compare)))
+    other = codes.select(pl.col("answer") != pl.col("answer").first().over("query", "model")).to_series()
+    rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
+    if not (codes["answer"] != UNKNOWN).any():
+        raise LogError(f"{table.name}: it holds no answers: give a table of query, model and answer (or answer_key)")
+    return AnswerTable(table.name, compare, codes.unique(["query", "model"], keep="first"))
 
 
-class UsableCalls:
-    """Keeps the rows of a call log to learn from, and counts the others by their kind; other logs are as they were.
+def put_answers(frame: pl.DataFrame, table: AnswerTable, name: str) -> pl.DataFrame:
+    """The rows of a log, whose answers are those of a table. Raises `LogError` where it has none of them."""
+    if SAMPLE in frame.columns:
+        what = f"a table of answers does not tell the samples of {name} apart"
+        raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
+    key = ["query", "model"]
+    joined = frame.drop("answer", "said", strict=False).join(table.frame, on=key, how="left", maintain_order="left")
+    if joined["said"].is_null().all():
+        columns = (frame["query"].unique(), table.frame["query"], frame["model"].unique(), table.frame["model"])
+        raise LogError(f"{name}: no row has an answer in {table.name}: {unlike(*columns, 'answers')}")
+    return joined.with_columns(pl.col("answer").fill_null(UNKNOWN))
 
-    Left out are calls that failed, or that no policy judges (`rcjax serve` passes them on), queries that did not go to
-    all models (where the log has a column shadow), queries that ask what an earlier one did (by `prompt_digest`), and
-    answers to a query that the model had answered before (with a column sample: of the same number).
+
+# -- sheets
+
+
+#: What columns of a log may be called that hold texts; the first that there is.
+TEXTS = {
+    "question": ("question", "prompt", "input"),
+    "right_answer": ("right_answer", "reference"),
+    "answer": ("text", "answer", "response", "output"),
+}
+
+# What a spreadsheet runs, behind blanks and signs that nobody sees; numbers stay what they are.
+_FORMULA = r"^'*(?:[\s\x00-\x20\x7f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])"
+_NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
+
+
+def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
+    """(query, model) of so many answers without a label, by position, in order of the queries.
+
+    Models get so many that all have as many labels in the end; of a model, each answer is as likely as another.
+    Raises `LogError` where there are not so many.
     """
+    free, labels = np.asarray(log.answered) & ~log.labelled, log.labelled.sum(0)
+    if not free.any():
+        raise LogError(f"{log.source}: every answer has a label already")
+    if number > free.sum():
+        only = f"only {count(int(free.sum()), 'answer')} without a label"
+        raise LogError(f"{log.source}: {only}: draw no more than that")
+    new, left, rng = np.zeros(len(labels), int), free.sum(0), np.random.default_rng(seed)
+    for _ in range(number):
+        new[np.where(new < left, labels + new, np.inf).argmin()] += 1
+    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in zip(free.T, new, strict=True))
+    return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
-    def __init__(self) -> None:
-        self.left_out: dict[str, int] = {}
-        self._answered: set[str] = set()
-        self._asked_first: dict[str, str] = {}  # the query that asked something first, by the digest
-        self._failed: defaultdict[str, set[str]] = defaultdict(set)  # the models whose call failed, by digest or query
-        self._shadowed = self._any_shadow = self._tells = False
 
-    def keep(self, rows: Rows) -> Rows:
-        """The rows to learn from. Raises `LogError` where a row is of another version."""
-        import polars as pl
+def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
+    """The table: the answers drawn, then those that have a label; columns that would be empty are left out."""
+    old = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
+    cells, correct, samples = [*drawn, *old], np.asarray(log.correct), log.hand and log.hand.samples
+    columns = {
+        "query": [str(log.queries[query]) for query, _ in cells],
+        "model": [log.models[model] for _, model in cells],
+        **({} if samples is None else {SAMPLE: [str(samples[cell]) for cell in cells]}),
+    }
+    key = [name for name in columns if name in texts.columns]
+    sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
+    shown = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
+    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in old)]
+    return sheet.select(*columns, *shown, pl.Series("correct", labels, pl.String))
 
-        if "call_log" not in rows.frame.columns:
-            return rows
-        self._tells = True
-        version = rows.frame["call_log"].cast(pl.Int64, strict=False)
-        rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
-        if "error" in rows.frame.columns:
-            rows = rows.keep(~(rows.frame["query"].is_null() & rows.frame["error"].is_not_null()))  # of no query
-            passed = rows.frame["error"].cast(pl.String).str.contains("^(?:not judged|passed on)").fill_null(False)
-            rows = self._drop(rows, passed, "calls that no policy judges")
-            anew = rows.frame["error"].cast(pl.String).str.starts_with(ASKED_ANEW).fill_null(False)
-            rows = self._drop(rows, anew, "answers that were asked for anew")
-            failed = rows.frame["error"].is_not_null()
-            if "unread" in rows.frame.columns:
-                failed &= rows.frame["unread"].ne_missing("true")
-            self._note_failed(rows.keep(failed).frame)
-            rows = self._drop(rows, failed, "calls that failed")
-        if "shadow" in rows.frame.columns:
-            deferred = rows.frame["shadow"].fill_null("") != "true"
-            rows = self._drop(rows, deferred, "of queries that did not go to all models")
-            self._shadowed, self._any_shadow = True, self._any_shadow or rows.frame.height > 0
-        rows = self._drop(rows, self._asked_again(rows), "of queries that ask what an earlier one did")
-        require_models(rows)
-        return self._drop(rows, self._answered_again(rows), "repeated answers")
 
-    def _answered_again(self, rows: Rows) -> pl.Series:
-        """Which rows are about a query and model, and sample, of an earlier row."""
-        import polars as pl
+def answer_texts(source: Path) -> pl.DataFrame:
+    """What a log tells of each query and model (and sample): questions, right answers, answers, as far as it does.
 
-        key = [name for name in ("query", "model", SAMPLE) if name in rows.frame.columns]
-        names = [pl.col(name).cast(pl.String).fill_null("") for name in key]
-        answered = rows.frame.select(pl.concat_str(names, separator="\0")).to_series()
-        before = pl.Series([name in self._answered for name in answered], dtype=pl.Boolean)
-        self._answered |= {*answered}
-        return before | ~answered.is_first_distinct()
+    Of a call log, calls that failed, or that did not go to all models, are left out.
+    """
+    names: dict[str, str] = {}
 
-    def _asked_again(self, rows: Rows) -> pl.Series:
-        """Of which rows another query has asked the same before: a probe, or a flood, is one question."""
-        import polars as pl
+    def choose(name: str, columns: list[str]) -> list[str]:
+        require_columns(name, ["query", "model"], columns)
+        plain = {plain_name(column): column for column in reversed(columns)}
+        for text, synonyms in TEXTS.items():
+            if (column := next((plain[one] for one in synonyms if one in plain), None)) is not None:
+                names[text] = column
+        marks = ("error", "shadow") if "call_log" in columns else ()
+        besides = [column for column in (SAMPLE, *marks) if column in columns]
+        return list(dict.fromkeys(["query", "model", *names.values(), *besides]))
 
-        if "prompt_digest" not in rows.frame.columns:
-            return pl.Series([False] * rows.frame.height, dtype=pl.Boolean)
-        pairs = zip(*rows.frame.select("query", "prompt_digest"), strict=True)
-        first = self._asked_first
-        return pl.Series(
-            [bool(said) and first.setdefault(said, query) != query for query, said in pairs], dtype=pl.Boolean
-        )
-
-    def _note_failed(self, frame: pl.DataFrame) -> None:
-        """Keep in mind which calls failed, of the queries that went to all models."""
-        import polars as pl
-
+    parts = []
+    for frame in load(source, choose).frames:
+        if "error" in frame.columns:
+            frame = frame.filter(pl.col("error").is_null())
         if "shadow" in frame.columns:
-            frame = frame.filter(pl.col("shadow") == "true")
-        what = pl.coalesce(column for column in ("prompt_digest", "query") if column in frame.columns)
-        for asked, model in frame.select(what.cast(pl.String), "model").drop_nulls().iter_rows():
-            self._failed[asked].add(model)
+            frame = frame.filter(pl.col("shadow").cast(pl.String) == "true")
+        key = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
+        parts.append(frame.select(*key, *(_joined(frame, column).alias(text) for text, column in names.items())))
+    return pl.concat(parts)
 
-    def failed(self, answers: Answers) -> tuple[FailedCalls, ...]:
-        """Which queries lack an answer as a call failed; what asks the same counts once.
 
-        Of a log that does not tell of calls, as `lost_answers` has it.
+def _joined(frame: pl.DataFrame, column: str) -> pl.Expr:
+    """A column as texts; of several right answers any one."""
+    several = isinstance(frame.schema[column], pl.List)
+    return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if several else pl.col(column).cast(pl.String)
 
-        Args:
-            answers: to learn from.
-        """
-        if not self._tells:
-            return lost_answers(answers)
-        number_of = {query: number for number, query in enumerate(answers.queries)} if self._failed else {}
-        by_query, patterns = answers.models_by_query() if self._failed else {}, Counter()
-        for asked, models in self._failed.items():
-            number = number_of.get(self._asked_first.get(asked, asked), -1)
-            answered = by_query.get(number, frozenset())
-            if models - answered:
-                patterns[answered | models, frozenset(models - answered)] += 1
-        return tuple(FailedCalls(asked, failed, queries) for (asked, failed), queries in patterns.items())
 
-    def _drop(self, rows: Rows, bad: pl.Series, why: str) -> Rows:
-        self.left_out[why] = self.left_out.get(why, 0) + int(bad.sum())
-        return rows.keep(~bad)
+def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
+    """Write a table whole, in CSV: a cell that a spreadsheet would run stands behind an apostrophe."""
+    text = pl.col(pl.String)
+    guarded = pl.when(_runs(text)).then(text.str.replace("^", "'")).otherwise(text)
+    write_atomically(path, sheet.with_columns(guarded).write_csv())
 
-    def finish(self, name: str) -> None:
-        """Refuse a log none of whose queries went to all models."""
-        if self._shadowed and not self._any_shadow and any(self.left_out.values()):
-            raise LogError(
-                f"{name}: no query of it went to all models, and those that were deferred are no fair sample: "
-                "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05) or "
-                "rcjax serve --shadow 5%"
-            )
+
+def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:
+    """A table with what the cells of `write_sheet` were made of."""
+    text = pl.col(pl.String)
+    bare = text.str.strip_prefix("'")
+    return sheet.with_columns(pl.when(text.str.starts_with("'") & _runs(bare)).then(bare).otherwise(text))
+
+
+def _runs(text: pl.Expr) -> pl.Expr:
+    return text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
+
+
+def read_sheet(path: Path) -> pl.DataFrame:
+    """A table that is there already, with the columns that a person has added. LogError where it is none."""
+
+    def choose(name: str, columns: list[str]) -> list[str]:
+        require_columns(name, ["query", "model", "correct"], columns)
+        return columns
+
+    frames = [plain_cells(frame) for frame in load(path, choose).frames]
+    return pl.concat(frames).filter(pl.col("query").is_not_null())

@@ -16,35 +16,14 @@ from jax.typing import ArrayLike
 
 from rcjax._base.tokens import Price
 from rcjax._base.wording import count, no_confidence
-from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels
+from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels, label_counts
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.logs.label_counts import label_counts
 from rcjax.policy.answers import Comparison
 from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
 
 #: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
 NO_ANSWER = -1
-
-
-class IncompleteLogWarning(UserWarning):
-    """Some queries of a log lack the answers of some models."""
-
-
-class LeftOutWarning(UserWarning):
-    """Some rows of a call log are left out, or models without a label, or rows without cost from a mean cost."""
-
-
-class UnlabelledWarning(UserWarning):
-    """Some answers of a log have no label."""
-
-
-class NoConfidenceWarning(UserWarning):
-    """A log has no confidence for its answers, or for some of them."""
-
-
-class PricesWarning(UserWarning):
-    """How tokens are priced: by which entries of a public list, and which share of the input came from a cache."""
 
 
 class FailedCalls(NamedTuple):
@@ -111,7 +90,7 @@ class Log(Cells):
     """Where differences are counted and there are labels besides: the same answers by these labels, `judged_same` a
     judge. None for other logs, and where a model has fewer than two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
-    """The n queries' segments (`rcjax.logs.segments`), "" where none is told; None if nobody asked for any."""
+    """The n queries' segments (`rcjax.logs.reading`), "" where none is told; None if nobody asked for any."""
     scores: Scores | None = None
     """The scale of scores, where some label lies between right and wrong; None if all are right or wrong."""
 
@@ -185,7 +164,9 @@ class Log(Cells):
 
         Raises `LogError` for a model the log does not hold, one named twice, or none at all.
         """
-        return self._along("model", np.empty(0, int), _chosen(models, self.models, self.source))
+        names = (models,) if isinstance(models, str) else tuple(models)
+        require_models(names, self.models, self.source)
+        return self._along("model", np.empty(0, int), names)
 
     def with_waiting(self, second_cost: float = 0.0) -> Log:
         """Return the same log, whose costs are money and `second_cost` (money per second) for each second of waiting.
@@ -282,22 +263,20 @@ class Log(Cells):
             index = np.array([self.models.index(name) for name in names])
         part = super()._along(axis, index, names)
         # Of costs as held, perhaps rounded to float32: taking every query then keeps the average.
-        return dataclasses.replace(part, cost=jax.device_put(_mean_cost(part.query_cost, part.answered)))
+        return dataclasses.replace(part, cost=jax.device_put(mean_cost(part.query_cost, part.answered)))
 
 
-def _mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
+def mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
     """Average over each model's answers; the exact sum does not depend on the order of the rows."""
     counts = np.asarray(answered).sum(axis=0)
     sums = np.array([math.fsum(column) for column in np.asarray(query_cost, np.float64).T])
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
-def _chosen(models: Iterable[str], available: Sequence[str], where: str) -> tuple[str, ...]:
-    """Check a choice of models against those that are available."""
-    names = (models,) if isinstance(models, str) else tuple(models)
-    for name in names:
+def require_models(models: Sequence[str], available: Sequence[str], where: str) -> None:
+    """Refuse a choice of models that are not all available, or are named twice."""
+    for name in models:
         if name not in available:
             raise LogError(f"{where}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")
-    if not names or len(names) > len({*names}):
-        raise LogError(f"{where}: models {listed(names)!r}: name at least one, and each once")
-    return names
+    if not models or len(models) > len({*models}):
+        raise LogError(f"{where}: models {listed(models)!r}: name at least one, and each once")

@@ -22,10 +22,6 @@ _Z = 3.5  # standard errors below a half
 _CHANCE = 0.01  # of logs whose answers are missing at random, so many are told biased by them, at most
 
 
-class OddLogWarning(UserWarning):
-    """A log can hardly be right: what is tuned on it is worth no more than it is."""
-
-
 def oddities(log: Log) -> tuple[str, ...]:
     """What is odd about a log, and what to look at, a sentence each; empty for a log that may be right.
 
@@ -107,23 +103,13 @@ def lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
     answered, models = answers.answered, answers.models
     if answered.all() or len(models) < 2:
         return ()
-    logprob = answers.matrix("logprob", -math.inf)
-    tests = len(models) * (len(models) - 1)
-    lost = np.array(
-        [
-            any(
-                tests * uneven(logprob[rows, i], column[rows])[1] < _CHANCE
-                for i, rows in enumerate(answered.T)
-                if i != j and rows.any()
-            )
-            for j, column in enumerate(answered.T)
-        ]
-    )
-    patterns = Counter[tuple[frozenset[str], frozenset[str]]]()
-    for row in (answered[~answered.all(1)] * 1).tolist():
-        failed = frozenset(
-            name for name, there, is_lost in zip(models, row, lost, strict=True) if is_lost and not there
-        )
-        if failed:
-            patterns[failed.union(name for name, there in zip(models, row, strict=True) if there), failed] += 1
-    return tuple(FailedCalls(*pattern, queries) for pattern, queries in patterns.items())
+    logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
+
+    def goes_with(j: int, i: int) -> bool:
+        rows = answered[:, i]
+        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _CHANCE
+
+    places = range(len(models))
+    lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
+    patterns = Counter(answers.models_by_query().values())
+    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)

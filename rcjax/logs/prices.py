@@ -1,11 +1,13 @@
-"""Prices of tokens, by model, from a file or a mapping.
+"""Prices of tokens, by model, from a file or a mapping; and what rows of a log cost, costs that were lost too.
 
-Lists that others keep, LiteLLM's and OpenRouter's, are told by the names of their fields, and are per token.
+Lists that others keep, LiteLLM's and OpenRouter's, are told by the names of their fields, and are per token. Lost
+are rows of 0 of a model whose other answers cost money, such as streamed calls without usage.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import reprlib
 import tomllib
@@ -15,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from rcjax._base.json_checks import parsed
-from rcjax._base.tokens import PRICES, Price
-from rcjax.logs.checked_rows import LEAST, MOST, require_file
+from rcjax._base.tokens import PRICES, Price, Tokens
+from rcjax._base.wording import count, percent
+from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
+from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError, brief, listed, near
+from rcjax.logs.sources import require_file
 from rcjax.serving.models_file import SETTINGS
 
 _LEAST = 1e6 * LEAST  # of a price per million tokens
@@ -261,3 +267,91 @@ def priced_by(prices: Any, models: Iterable[str]) -> dict[str, str]:
         return {}
     entries = {model: entry_for(prices, model) for model in models}
     return {model: entry for model, entry in entries.items() if entry is not None}
+
+
+#: (answers that lost their cost, all answers) by model.
+Lost = Mapping[Any, tuple[int, int]]
+
+
+def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
+    """The money that each row cost, `cost`: its own column, or its tokens by prices, and then `read` and `cached`.
+
+    Args:
+        rows: m of a log.
+        rates: prices by model; None if the log tells costs.
+
+    Raises `LogError` for what is no money, and for a model without a price.
+    """
+    if rates is None:
+        cost = numbers(rows, "cost")
+        require_money(rows, cost, "cost")
+        return {"cost": cost}
+    names = rows.frame["model"].unique(maintain_order=True).to_list()
+    full = np.array([price_for(rates, name, f"{rows.name}, ", names).full for name in names], float)
+    per_million = full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
+    used = _tokens(rows)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
+    require_money(rows, cost, TOKENS[0])
+    return {"cost": cost, "read": used.read, "cached": used.cached}
+
+
+def describe_caches(frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price]) -> str | None:
+    """Which share of the input of each model came from a cache, and at what price; None if none did."""
+    said = []
+    for number, read, cached in frame.group_by("model").agg(pl.col("read", "cached").sum()).sort("model").iter_rows():
+        model = models[int(number)]
+        price = price_for(rates, model).cached_input
+        how = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
+        said += [f"{percent(cached / read, 0)} of {model}, at {how}"] if cached else []
+    return f"input tokens that came from a cache: {'; '.join(said)}" if said else None
+
+
+def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None:
+    """How many costs of a call log are estimates, in words; None if none is."""
+    counts = (
+        frame.filter("estimated")["model"].value_counts().sort("model").rows() if "estimated" in frame.columns else []
+    )
+    if not counts:
+        return None
+    by_model = listed(f"{number:,} of {models[model]}" for model, number in counts)
+    few = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
+    return f"the cost of {few} is an estimate, as no tokens were counted: {by_model}"
+
+
+def _tokens(rows: Rows) -> Tokens:
+    """The tokens (m,) of each row; of input that is counted apart from what a cache gave and took, all together."""
+    read, written = (numbers(rows, column) for column in TOKENS)
+    there = [column in rows.frame.columns for column in CACHED]
+    cached, stored = (
+        np.nan_to_num(numbers(rows, column, optional=True)) if told else np.zeros_like(read)
+        for column, told in zip(CACHED, there, strict=True)
+    )
+    return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
+
+
+def mend_all(models: np.ndarray | Sequence[Any], costs: np.ndarray | Sequence[float]) -> tuple[np.ndarray, Lost]:
+    """(the costs, in which 0 beside others of the same model is the mean of these, how many such there are, by model).
+
+    A model all of whose answers cost 0 is free.
+
+    >>> costs, lost = mend_all(["a", "a", "a", "b"], [0.0, 2.0, 4.0, 0.0])
+    >>> costs.tolist(), lost
+    ([3.0, 2.0, 4.0, 0.0], {'a': (1, 3), 'b': (0, 1)})
+    """
+    by_model, mended, lost = np.asarray(models), np.array(costs, float), {}
+    for model in pl.Series(by_model).unique(maintain_order=True):
+        own = by_model == model
+        gone = own & (mended == 0)
+        few, every = int(gone.sum()), int(own.sum())
+        lost[model] = (few if few < every else 0), every
+        if 0 < few < every:
+            mended[gone] = math.fsum(mended[own]) / (every - few)  # exact: the order of the rows is nothing to it
+    return mended, lost
+
+
+def tell_lost(lost: Lost) -> str | None:
+    """How many answers had lost their cost, in words; None if none has."""
+    by_model = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)
+    what = "left out of the mean cost, as they cost 0 and others of the same model do not"
+    return f"{what}: {by_model} (streamed calls that lost their usage?)" if by_model else None

@@ -11,32 +11,42 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from rcjax._base.arguments import what_it_is
 from rcjax._base.wording import count
-from rcjax.logs.answer_codes import UNKNOWN, equal_answers
-from rcjax.logs.answers import Answers, Say, query_ids
-from rcjax.logs.columns import TO_LABEL
-from rcjax.logs.errors import LogError, brief, listed
-from rcjax.logs.gathering import Beside, gather
-from rcjax.logs.label_counts import label_counts
-from rcjax.logs.log import (
+from rcjax.logs.answers import (
+    UNKNOWN,
+    Answers,
+    Same,
+    Sameness,
+    count_differences,
+    equal_answers,
+    query_ids,
+    tells_errors,
+)
+from rcjax.logs.cells import label_counts
+from rcjax.logs.columns import TO_LABEL, Scoring, as_labels
+from rcjax.logs.errors import (
     IncompleteLogWarning,
     LeftOutWarning,
-    Log,
+    LogError,
     NoConfidenceWarning,
     PricesWarning,
+    Say,
     UnlabelledWarning,
-    _chosen,
-    _mean_cost,
+    brief,
+    listed,
+    near,
 )
+from rcjax.logs.gathering import UNUSABLE, How, gather
+from rcjax.logs.log import Log, mean_cost
 from rcjax.logs.prices import price_for, priced_words, read_prices
-from rcjax.logs.sameness import Same, Sameness, count_differences, tells_errors
-from rcjax.logs.scoring import Scoring, as_labels
+from rcjax.logs.sources import load
 from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.counted import Reference, Scores
 
@@ -131,58 +141,56 @@ def read_log(
     if reference is None and same is not None:
         what = f"same, {what_it_is(same)}, needs reference"
         raise ValueError(f"{what}: give the model whose answers the others are compared with")
+    if task not in ("generation", "choice"):
+        raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
     counted = Reference(reference) if isinstance(reference, str) else reference
-    beside = Beside(
-        labels,
-        answers,
-        not unlabelled,
+    remarks: list[tuple[type[Warning], str]] = []
+    how = How(
+        rates=None if prices is None else read_prices(prices),
+        models=None if models is None else (models,) if isinstance(models, str) else tuple(models),
+        task=task,
+        labels=labels,
+        answers=answers,
+        needed=not unlabelled,
         sameness=None if counted is None else Sameness(counted, same),
         scoring=Scoring(float(score_max), beside=labels is not None).check(),
+        say=lambda kind, words: remarks.append((kind, words)),
     )
-    remarks: list[tuple[type[Warning], str]] = []
     try:
-        return _read(source, prices, models, task, beside, lambda kind, words: remarks.append((kind, words)))
+        return _read(source, how)
     finally:
         for kind, words in remarks:
             warnings.warn(words, kind, stacklevel=2)
 
 
-def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, beside: Beside, say: Say) -> Log:
-    """The log, with what is told beside it; `say` takes what is to be said of it."""
-    if task not in ("generation", "choice"):
-        raise LogError(f"task {brief(task)!r} is unknown: choose generation or choice")
-    rates = None if prices is None else read_prices(prices)
-    wanted = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    sameness, read = beside.sameness, wanted
-    if sameness is not None and wanted is not None:  # its answers are needed even where it is none of the models
-        read = tuple(dict.fromkeys([*wanted, sameness.reference.model]))
-    gathered = gather(source, rates, read, task, beside, say)
+def _read(source: Any, how: How) -> Log:
+    gathered = gather(source, how)
     answers, name, reference, failed = gathered.answers, gathered.name, None, gathered.failed
-    if sameness is not None:
-        answers, reference, silent = sameness.settle(answers, name, gathered.models, say)
+    if how.sameness is not None:
+        answers, reference, silent = how.sameness.settle(answers, name, gathered.models, how.say)
         failed += silent
-    answers = answers.of(_models_named(answers, gathered.models, wanted, name))
+    answers = answers.of(_usable_models(answers, how.models, name))
     _require_answers(answers, name)
     differences = reference is not None and reference.counts == "differences"
-    needed = beside.needed and not differences
+    needed = how.needed and not differences
     if needed:
-        answers = answers.of(_labelled_models(answers, wanted is not None, name, say))
-    if models is None:
+        answers = answers.of(_labelled_models(answers, how.models is not None, name, how.say))
+    if how.models is None:
         answers = answers.of(_by_cost(answers))
-    told, names, scores = answers, answers.models, Scores(beside.scoring.most)
+    told, names, scores = answers, answers.models, Scores(how.scoring.most)
     answers = count_differences(told) if differences else told
     code = equal_answers(told.matrix("answer", UNKNOWN)) if "answer" in told.frame.columns else None
     log = Log(
-        **_labels(answers, scores, gathered.samples),
+        **_labels(answers, scores),
         models=names,
         logprob=answers.matrix("logprob", math.nan),  # type: ignore[arg-type]
         query_cost=answers.matrix("cost", 0.0),  # type: ignore[arg-type]
         answered=answers.answered,  # type: ignore[arg-type]
         cost=np.full(len(names), np.nan),  # type: ignore[arg-type]
         queries=query_ids(answers.queries),
-        task=task,
+        task=how.task,  # type: ignore[arg-type]
         source=gathered.source,
-        prices=rates and {name: price_for(rates, name) for name in names},
+        prices=None if how.rates is None else {name: price_for(how.rates, name) for name in names},
         asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
         answer=code,  # type: ignore[arg-type]
         compare=None if code is None else gathered.compare,
@@ -190,52 +198,43 @@ def _read(source: Any, prices: Any, models: Iterable[str] | None, task: Any, bes
         reference=reference,
         failed=failed,
     )
-    if reference is not None and differences and tells_errors(told, name, say):
+    if reference is not None and differences and tells_errors(told, name, how.say):
         judging = dataclasses.replace(reference, counts="errors")
-        errors = dataclasses.replace(log, **_labels(told, scores, gathered.samples), reference=judging)
+        errors = dataclasses.replace(log, **_labels(told, scores), reference=judging)
         log = dataclasses.replace(log, errors=errors)
     # Not those of models without a label; take puts matrices into JAX, too, and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
-    beside.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
+    how.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
     if (unread := log.without_confidence()) is not None:
-        say(NoConfidenceWarning, f"{name}: {unread}")
+        how.say(NoConfidenceWarning, f"{name}: {unread}")
     if not log.complete.all():
-        say(IncompleteLogWarning, log.describe())
-    if (priced := priced_words(rates, names)) is not None:
-        say(PricesWarning, priced)
+        how.say(IncompleteLogWarning, log.describe())
+    if (priced := priced_words(how.rates, names)) is not None:
+        how.say(PricesWarning, priced)
     if needed and log.hand is not None and not log.labelled[np.asarray(log.answered)].all():
         said = label_counts(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand).describe()
         unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
-        say(UnlabelledWarning, f"{os.path.basename(log.source)}: {said}{unused if gathered.replaced else ''}")
+        how.say(UnlabelledWarning, f"{os.path.basename(log.source)}: {said}{unused if gathered.replaced else ''}")
     return log
 
 
-def _labels(answers: Answers, scores: Scores, samples: Sequence[str]) -> dict[str, Any]:
+def _labels(answers: Answers, scores: Scores) -> dict[str, Any]:
     """The fields of a log that tell right from wrong; matrices are numpy's."""
     correct = as_labels(answers.matrix("correct", math.nan))
     told = None if correct.dtype == bool else scores
-    return {"correct": correct, "hand": answers.hand_labels(samples), "scores": told}
+    return {"correct": correct, "hand": answers.hand_labels(), "scores": told}
 
 
 _FEWEST_LABELS = 2  # of a model
 
 
-def _models_named(answers: Answers, every: list[str], wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
-    """The models, by first appearance or as wanted: where nobody named them, two at least.
-
-    Args:
-        answers: what was read.
-        every: all models of the log, by first appearance.
-        wanted: the models that somebody named; None for all.
-        where: the log, for messages.
-    """
-    numbers = zip(answers.models, answers.answered.sum(0).tolist(), strict=True)
-    there = [name for name, number in numbers if number]
-    names = tuple(there) if wanted is None else _chosen(wanted, every, where)
-    unused = [name for name in (every if wanted is None else names) if name not in there]
-    if unused and (wanted is not None or not there):
-        why = "its calls failed, or did not go to all models"
-        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {why}")
+def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
+    """The models that have answers, by first appearance or as wanted: where nobody named them, two at least."""
+    numbers = dict(zip(answers.models, answers.answered.sum(0).tolist(), strict=True))
+    names = wanted or tuple(name for name, number in numbers.items() if number)
+    unused = [name for name in names if not numbers.get(name)]
+    if unused:
+        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {UNUSABLE}")
     if wanted is None and len(names) < 2:
         raise LogError(f"{where}: only one model, {', '.join(names)}: a cascade needs at least two")
     return names
@@ -273,7 +272,7 @@ def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tup
 
 def _by_cost(answers: Answers) -> tuple[str, ...]:
     """The names of the models by their mean cost; those of equal cost stay in the order that they have."""
-    order = np.argsort(_mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
+    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
     return tuple(answers.models[i] for i in order)
 
 
@@ -286,3 +285,40 @@ def _require_answers(answers: Answers, where: str) -> None:
         if not any_confidence:
             what = f"none of its {count(int(number), 'answer')} has a confidence"
             raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")
+
+
+def with_segments(log: Log, source: Any, column: str) -> Log:
+    """The log with the segment of each of its queries (`Log.segment`), "" where the cell is empty.
+
+    Args:
+        log: what was read from the source.
+        source: a file or dataframe with columns `query` and the segment's, such as `read_log` reads.
+        column: the name of the segment's; its cells are texts, numbers or empty.
+
+    Raises LogError where there is no such column, or the rows of a query differ in it.
+
+    >>> import polars as pl
+    >>> from rcjax import read_log
+    >>> table = {"query": [1, 1, 2, 2], "model": ["small", "large"] * 2, "subject": ["law", "law", "art", "art"]}
+    >>> frame = pl.DataFrame(table | {"correct": [0, 1, 1, 1], "confidence": [0.4, 0.9] * 2, "cost": [1.0, 3.0] * 2})
+    >>> with_segments(read_log(frame), frame, "subject").segment
+    ('law', 'art')
+    """
+
+    def choose(name: str, columns: list[str]) -> list[str]:
+        for needed in ("query", column):
+            if needed not in columns:
+                has = f"it has {listed(columns)}"
+                raise LogError(f"{name}: no column {brief(needed)!r}{near(needed, columns)} for segments: {has}")
+        return ["query", column]
+
+    told: dict[str, str] = {}
+    table = load(source, choose)
+    for frame in table.frames:
+        rows = frame.select(pl.col("query", column).cast(pl.String)).drop_nulls("query").unique(maintain_order=True)
+        for query, value in rows.iter_rows():
+            segment = (value or "").strip()
+            if told.setdefault(query, segment) != segment:
+                both = f"{brief(told[query])!r} and {brief(segment)!r}"
+                raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
+    return dataclasses.replace(log, segment=tuple(told[str(query)] for query in log.queries))

@@ -15,7 +15,7 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
     wrong one, where one without a confidence is less sure than all others; None if a model is always or never right.
     Accuracy and separation are of the answers that have a label. Cost is mean money per query; None without money.
-    Answers of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.costs`).
+    Answers of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.prices`).
 
     Where `score` stands in place of `correct`, which `scored` then tells, accuracy is the mean score, and of each
     answer that part counts as a right one.

@@ -22,8 +22,8 @@ import numpy as np
 from rcjax._base.arguments import whole
 from rcjax.copulas.families import as_family
 from rcjax.frontier.points import check_lam
-from rcjax.logs.errors import LogError
-from rcjax.logs.log import IncompleteLogWarning, LeftOutWarning, Log, UnlabelledWarning
+from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
+from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
 from rcjax.model.calibrated import stated_in
 from rcjax.model.provenance import Details

@@ -11,8 +11,9 @@ from rcjax._base.arguments import instance
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, refusal_at
 from rcjax.frontier.policies import Policies
+from rcjax.logs.errors import OddLogWarning
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import OddLogWarning, oddities
+from rcjax.logs.oddities import oddities
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import Calibrator
 from rcjax.policy.spec import Spec

@@ -6,8 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rcjax.importing.evaluations import How, import_evaluations
-from rcjax.importing.rows import label_of
+from rcjax.importing.evaluations import How, import_evaluations, label_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.summaries import summarise
 

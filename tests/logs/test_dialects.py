@@ -6,7 +6,7 @@ import pytest
 from log_samples import HEADER, PRICES, ROWS, assert_same, costed, write
 
 from rcjax.logs import read_log
-from rcjax.logs.dialects import open_text
+from rcjax.logs.sources import open_text
 
 
 def _header(line: str) -> str:

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.label_sheet import answer_texts, draw_answers, label_sheet, plain_cells, read_sheet, write_sheet
+from rcjax.logs.labels import answer_texts, draw_answers, label_sheet, plain_cells, read_sheet, write_sheet
 
 FORMULAS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", '=HYPERLINK("x")']
 TEXTS = [

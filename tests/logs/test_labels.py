@@ -110,7 +110,7 @@ def test_labels_of_another_alphabet_are_refused_with_the_first_row(path):
     labels = pl.DataFrame({"query": range(4), "answer": ["Billing"] * 4})
     message = refusal(path, labels=labels)
     assert message.endswith(
-        "no label equals any answer (query 0: label billing, answer B): write labels and answers alike"
+        "no label equals any answer (query 0: label billing, answer b): write labels and answers alike"
     )
     assert read_log(path, labels=labels.with_columns(answer=pl.Series(["B", "Billing", "x", "y"]))).correct.sum() == 1
     numbers = table(path).with_columns(answer=pl.lit("4"))

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs import read_log
-from rcjax.logs.answer_codes import equal_answers
+from rcjax.logs.answers import equal_answers
 from rcjax.logs.kept_sample import describe_reference, read_reference
 
 MODELS = ("small", "medium", "large")

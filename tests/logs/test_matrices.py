@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from log_samples import HEADER, ROWS, assert_same, refusal, write
 from tiers import examples
 
-from rcjax.logs import IncompleteLogWarning, LeftOutWarning, checked_rows, read_log, text_files
+from rcjax.logs import IncompleteLogWarning, LeftOutWarning, read_log, sources
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def batches(monkeypatch):
     """Sets how many rows, and how many bytes of text, are gone through at a time."""
 
     def of(size):
-        monkeypatch.setattr(checked_rows, "BATCH", size)
-        monkeypatch.setattr(text_files, "_BLOCK", size)
+        monkeypatch.setattr(sources, "BATCH", size)
+        monkeypatch.setattr(sources, "_BLOCK", size)
 
     return of
 
@@ -145,7 +145,7 @@ import re, sys
 import jax.numpy, polars, narwhals, rcjax.logs
 def peak(): return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 path, batch = sys.argv[1], int(sys.argv[2])
-rcjax.logs.checked_rows.BATCH = batch
+rcjax.logs.sources.BATCH = batch
 rcjax.logs.read_log(sys.argv[3])  # threads, libraries
 before = peak()
 log = rcjax.logs.read_log(path)

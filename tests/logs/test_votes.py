@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from rcjax import LogError, read_log
 from rcjax.logs import IncompleteLogWarning, LeftOutWarning
-from rcjax.logs.votes import voted
+from rcjax.logs.answers import voted
 
 ANSWERS = st.lists(
     st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 10), st.floats(-5, 0)), min_size=1, max_size=6
