@@ -66,7 +66,7 @@ def measure(command: list[str], environment: dict[str, str]) -> tuple[float, flo
 
 def commands(path: Path, budget: float) -> dict[str, list[str]]:
     """What is measured, by name."""
-    head = "from rcjax.cli.common import start_jax; start_jax(); import jax, rcjax\n"
+    head = "from rcjax.cli.app import start_jax; start_jax(); import jax, rcjax\n"
     read = f"log = rcjax.read_log({str(path)!r}, task='choice')\n"
     fit = "jax.block_until_ready(rcjax.fit(log))"
     tune = ["tune", str(path), "--task", "choice", "--budget", str(budget), "--json"]

@@ -21,9 +21,9 @@ from matplotlib.ticker import PercentFormatter
 import rcjax
 from rcjax._base.files import write_atomically
 from rcjax._base.wording import Money, choose_unit
-from rcjax.cli.demo import budget_of_demo, logs_of_demo
+from rcjax.cli.replays import budget_of_demo, logs_of_demo
 from rcjax.plots import plot_frontier
-from rcjax.plots.tradeoffs import BLACK, ORANGE
+from rcjax.plots.drawings import BLACK, ORANGE
 from rcjax.report.drawings import style, to_svg
 
 DOCS = Path(rcjax.__file__).parent / "docs"

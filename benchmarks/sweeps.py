@@ -25,7 +25,7 @@ import polars as pl
 
 import rcjax
 from benchmarks import record
-from rcjax.cli.common import start_jax
+from rcjax.cli.app import start_jax
 
 CASCADES = 31
 

@@ -12,7 +12,7 @@ import yaml
 
 import rcjax
 from benchmarks import make_reference
-from rcjax.cli.app import app
+from rcjax.cli.app import app, load
 from rcjax.collecting.questions import read_questions
 from rcjax.diagnostics import LIMITS
 from rcjax.logs import read_log
@@ -76,7 +76,7 @@ def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
 @functools.cache
 def parsers():
     """By command, what reads its line."""
-    return typer.main.get_command(app).commands
+    return {name: load(name) for name in typer.main.get_command(app).commands}
 
 
 @pytest.mark.parametrize("command", list(commands()))

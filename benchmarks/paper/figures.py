@@ -9,7 +9,7 @@ from benchmarks.methods import best_single_or_pair, change, grid_search, rationa
 from benchmarks.paper.inputs import Source
 from rcjax import plots
 from rcjax.goodness_of_fit.dependence import rank_correlations
-from rcjax.plots.tradeoffs import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 
 def curves(source: Source) -> Figure:

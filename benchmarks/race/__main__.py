@@ -38,7 +38,7 @@ from benchmarks.race.objectives import METHODS as OWN_METHODS
 from benchmarks.report import machine, markdown
 from rcjax import plots
 from rcjax._base.files import write_atomically
-from rcjax.plots.tradeoffs import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 _AXES = ("models", "lambdas", "queries")
 _PATIENT = 8  # times the limit, where rcjax is alone

@@ -1,8 +1,8 @@
 """The command line, whose commands are `rcjax collect`, `import`, `tune` and those that work with what it gives.
 
-Importing this module is light; a command imports JAX when it starts to work. Only here, never on
-`import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's own
-decides for itself.
+Importing this module is light; the module of a command is imported when it is called, JAX when it starts to work. Only
+here, never on `import rcjax`, are float64 and JAX's persistent compilation cache switched on: a program of the user's
+own decides for itself.
 
 Exit status: 0 fine, 1 infeasible or bad data (one line on standard error says what; with RCJAX_TRACEBACK=1 in
 the environment, where it was raised), 2 usage. `rcjax check`, which is for scripts: 1 drifted, 2 whatever went wrong.
@@ -10,45 +10,99 @@ the environment, where it was raised), 2 usage. `rcjax check`, which is for scri
 
 from __future__ import annotations
 
+import gc
 import io
+import os
 import sys
-from typing import Annotated
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from rcjax.cli.check import check
-from rcjax.cli.collect import collect
-from rcjax.cli.demo import demo
-from rcjax.cli.diagnose import diagnose
-from rcjax.cli.evaluate import evaluate
-from rcjax.cli.failures import CommandLine
-from rcjax.cli.grade import grade
-from rcjax.cli.import_ import import_
-from rcjax.cli.label import label
-from rcjax.cli.option_records import LongHelp
-from rcjax.cli.printing import open_closed_streams
-from rcjax.cli.report import report
-from rcjax.cli.retune import retune
-from rcjax.cli.serve import serve
-from rcjax.cli.sweep import sweep
-from rcjax.cli.tune import tune
+from rcjax.cli.printing import INTERRUPTED, escaped, print_error, report, silence, standard_output, warn
 
-app = typer.Typer(
-    cls=CommandLine,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+class CommandLine(TyperGroup):
+    """The group of all commands: what goes wrong outside of them, usage errors above all, is told as within.
+
+    Its exit status is 2 for usage errors; a pipe that nobody reads any more, as of `--help | head -1`, is no error.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that a line calls, imported, and what comes after its name."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(command.name or "") if isinstance(command, _Listed) else command, rest
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **named: Any) -> Any:
+        """Run a command and leave the process with its exit status."""
+        if not standalone_mode:
+            return super().main(args, *rest, standalone_mode=False, **named)
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            with standard_output():
+                status = super().main(args, *rest, standalone_mode=False, **named) or 0
+        except BrokenPipeError:
+            silence()
+            status = 0
+        except SystemExit as leaving:
+            if not isinstance(leaving.__context__, OSError):
+                raise
+            status = 0  # typer and rich leave so where a pipe broke
+        except typer.Abort:
+            status = INTERRUPTED
+        except Exception as problem:
+            status = _status_outside(problem, words)
+        sys.exit(status)
+
+
+def _status_outside(problem: Any, words: Sequence[str]) -> int:
+    """Tell of a problem outside of the block of a command, with these words on the command line; the exit status."""
+    as_json = "--json" in words
+    if not hasattr(problem, "format_message"):
+        report(problem, as_json)
+        return 2 if "check" in words[:1] else 1
+    message = escaped(problem.format_message())
+    if as_json:
+        warn(message, "error")
+        print_error(message, "usage")
+    else:
+        from typer import rich_utils
+
+        problem.format_message = lambda: message
+        rich_utils.rich_format_error(problem)
+    return problem.exit_code
+
+
+_HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
+
+app = typer.Typer(cls=CommandLine, no_args_is_help=True, pretty_exceptions_enable=False, **_HOW)
 
 
 def run() -> None:
     """Run the command line with the arguments of the process."""
-    open_closed_streams()
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal without arrows shows question marks, not a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     app()
+
+
+def _open_closed_streams() -> None:
+    """Open what the shell has closed (`>&-`) on the null device, so that no other file is taken for it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
 
 
 def _version(wanted: bool) -> None:
@@ -75,24 +129,95 @@ def _root(
 
 _MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A policy in service"
 
-#: The commands in the order of `rcjax --help`: the panel, the function, an example.
-_COMMANDS = (
-    (_MAKE, collect, "collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5"),
-    (_MAKE, grade, "grade answers.jsonl --grade judge:large --models models.toml"),
-    (_MAKE, import_, "import logs/*.eval --prices prices.toml --out log.parquet"),
-    (_MAKE, label, "label log.csv --n 100 --out to_label.csv --ask"),
-    (_TUNE, tune, "tune log.csv --budget 150/M --out policy.json"),
-    (_TUNE, evaluate, "evaluate policy.json fresh_log.csv"),
-    (_TUNE, diagnose, "diagnose log.csv --plots figures"),
-    (_TUNE, report, "report log.csv --test fresh_log.csv --out report.html"),
-    (_TUNE, demo, "demo --queries 300 --seed 7"),
-    (_SERVE, serve, "serve policy.json --models models.toml --log calls.jsonl --shadow 5%"),
-    (_SERVE, check, "check policy.json last_week.csv"),
-    (_SERVE, retune, "retune policy.json last_month.csv --out policy.json"),
-    ("For researchers", sweep, "sweep nightly.toml"),
-)
-for _panel, _function, _example in _COMMANDS:
-    _command = app.command(
-        _example.split()[0], cls=LongHelp, epilog=f"Example: `rcjax {_example}`", rich_help_panel=_panel
-    )
-    _command(_function)
+#: The commands in the order of `rcjax --help`: the panel, the module, what it is for.
+COMMANDS = {
+    "collect": (_MAKE, "collect", "Ask models the same questions, and write the log of their answers."),
+    "grade": (_MAKE, "grade", "Grade the answers of a log again."),
+    "import": (_MAKE, "import_", "Make one log of evaluations that other programs ran."),
+    "label": (_MAKE, "label", "Draw answers of a log to label by hand."),
+    "tune": (_TUNE, "tune", "Find the policy for your target on a log."),
+    "evaluate": (_TUNE, "replays", "Answer the queries of a log by a policy, and compare."),
+    "diagnose": (_TUNE, "checks", "Does the promise of a tuning hold on a log?"),
+    "report": (_TUNE, "tune", "Write one HTML page for your team."),
+    "demo": (_TUNE, "replays", "Tune and follow a budget on synthetic queries."),
+    "serve": (_SERVE, "serve", "Serve policies behind OpenAI's API."),
+    "check": (_SERVE, "checks", "Is a policy still right on fresh queries?"),
+    "retune": (_SERVE, "replays", "Tune a policy again on a fresh log."),
+    "sweep": ("For researchers", "sweep", "Fit and solve many logs at once."),
+}
+
+
+class _Listed(TyperCommand):
+    """A command in the list of all, whose module is not imported yet."""
+
+
+for _name, (_panel, _, _words) in COMMANDS.items():
+    app.command(_name, cls=_Listed, help=_words, rich_help_panel=_panel)(lambda: None)
+
+
+@cache
+def load(name: str) -> Any:
+    """The command of this name, with its options, as typer has it; its module is imported.
+
+    Its docstring ends with an example, before its "Args:".
+    """
+    from rcjax.cli.options import LongHelp, as_command
+
+    _, module, _ = COMMANDS[name]
+    called = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
+    function = as_command(called, 2 if name == "check" else 1)
+    text, _, example = (function.__doc__ or "").rpartition("\n\n")
+    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
+    one.command(name, cls=LongHelp, help=text, epilog=example)(function)
+    return typer.main.get_command(one)
+
+
+def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
+    """Switch on float64 and a folder for what is compiled, before JAX does any work.
+
+    A CPU is one device, or so many, unless the user has said so (JAX_NUM_CPU_DEVICES). Programmes that run for a `long`
+    time are compiled to run quickly, others to be compiled quickly.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own chatter; errors still show
+    import jax
+
+    from rcjax._core.compilation import keep_programs
+
+    jax.config.update("jax_enable_x64", float64)
+    if cpu_devices is not None and getattr(jax.config, "jax_num_cpu_devices", 0) < 1:
+        with suppress(RuntimeError):  # JAX works already: it has the devices that it has
+            jax.config.update("jax_num_cpu_devices", cpu_devices)
+    # A command runs most of its programs once: LLVM's optimisations take longer than they save. What runs for
+    # seconds asks for its own (`rcjax._core.compilation`).
+    jax.config.update("jax_disable_most_optimizations", not long)
+    # Half of a second run is jax tracing: a tenth of it goes without looking for cycles that nobody leaves, or for
+    # the Python lines behind each operation.
+    gc.set_threshold(1_000_000, 50, 50)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    if getattr(jax.config, "jax_compilation_cache_dir", None):  # the user chose JAX_COMPILATION_CACHE_DIR
+        return
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        usable = os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return
+    # Whole programs are quicker to load; those of a sweep are for several devices, which JAX's own cache can keep.
+    if usable and (long or not keep_programs(folder)):
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        # A full disk costs the time of compiling, nothing else.
+        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
+
+
+def cache_folder() -> Path:
+    """Return $RCJAX_CACHE_DIR, or rcjax in the user's cache folder."""
+    folder = os.environ.get("RCJAX_CACHE_DIR")
+    if folder:
+        return Path(folder)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "rcjax" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "rcjax"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rcjax"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -9,73 +13,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.collect_run import Collection, run_collection
-from rcjax.cli.common import require_distinct, require_libraries, require_writable
-from rcjax.cli.failures import conclude, reported
-from rcjax.cli.inputs import GradeScale, read_rubric
-from rcjax.cli.options import AsJson, GraderNames, Rubric
-from rcjax.cli.parsers import positive
-from rcjax.cli.plausible import Really, require_plausible_models
+from rcjax._base.wording import budget_between, count, figure, not_likeliest
+from rcjax.cli.console import Screen, busy, duration, hang, make_table, share_done
+from rcjax.cli.import_ import models_table
+from rcjax.cli.inputs import read_rubric, require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.options import (
+    AsJson,
+    Count,
+    File,
+    GraderNames,
+    GradeScale,
+    Money,
+    Name,
+    Output,
+    Really,
+    Rubric,
+    Seconds,
+    Text,
+)
+from rcjax.cli.printing import INTERRUPTED, conclude, interruptible, shown, terminable, warn
 
 if TYPE_CHECKING:
-    from rcjax.collecting.plan import Plan
+    from rcjax.collecting.answer_file import AnswerFile, AnswerRows
+    from rcjax.collecting.calls import Estimate
+    from rcjax.collecting.plan import Plan, Setup
+    from rcjax.collecting.questions import Question
+    from rcjax.collecting.run import Run
 
 
 def collect(
-    questions: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="QUESTIONS",
-            help="CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C).",
-        ),
-    ] = None,
-    models: Annotated[
-        Path | None,
-        typer.Option("--models", metavar="FILE", help="models.toml: where and at what price."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The log, in JSON Lines; one that is there goes on."),
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Ask again if the log has an answer to another question of the same id.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="A random sample of so many questions.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
-    budget: Annotated[
-        Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more, over all runs of this log.")
-    ] = None,
-    signal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**, "
-            "**regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the "
-            "questions, and what the models can do]",
-        ),
-    ] = None,
-    samples: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1000, metavar="N", help="Answers of a model to each question: how many agree is its confidence."
-        ),
-    ] = 1,
+    questions: Annotated[Path | None, typer.Argument(metavar="QUESTIONS")] = None,
+    models: File = None,
+    out: Output = None,
+    again: bool = False,
+    limit: Count = None,
+    seed: int = 0,
+    budget: Money = None,
+    signal: Name = None,
+    samples: Annotated[int, typer.Option(min=1, max=1000, metavar="N")] = 1,
     grade: GraderNames = None,
     rubric: Rubric = None,
     score_max: GradeScale = None,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message before each question.")] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="The prompt, with {prompt} and other columns in it."),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Of an answer. [default: 1024; 16 where there are choices]"),
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Questions to a model at once.")] = 8,
-    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="Limit for one attempt.")] = "60",
-    probe: Annotated[bool, typer.Option("--probe", help="Ask each model once, and say what it can do.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it will cost, and stop there.")] = False,
+    system: Text = None,
+    template: Text = None,
+    max_tokens: Count = None,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 8,
+    timeout: Seconds = "60",
+    probe: bool = False,
+    dry_run: bool = False,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -83,51 +68,62 @@ def collect(
 
     Each call is a line as soon as it is there: the same command goes on where it was stopped, and asks nothing twice.
     Keys come from the environment.
+
+    Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`
+
+    Args:
+        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C).
+        models: models.toml: where and at what price.
+        out: The log, in JSON Lines; one that is there goes on.
+        again: Ask again if the log has an answer to another question of the same id.
+        limit: A random sample of so many questions.
+        seed: Of the sample.
+        budget: Never spend more, over all runs of this log.
+        signal: Confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check, **json**,
+            **regex:**…, **length**, **python:module:function**, **command:./check**. [default: what suits the
+            questions, and what the models can do]
+        samples: Answers of a model to each question: how many agree is its confidence.
+        system: A system message before each question.
+        template: The prompt, with {prompt} and other columns in it.
+        max_tokens: Of an answer. [default: 1024; 16 where there are choices]
+        concurrency: Questions to a model at once.
+        timeout: Limit for one attempt.
+        probe: Ask each model once, and say what it can do.
+        dry_run: Say what it will cost, and stop there.
     """
-    with reported(as_json=json_):
-        if models is None:
-            raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
-        require_libraries("rcjax collect", "run", "openai")
-        from rcjax.collecting.plan import Plan
-        from rcjax.collecting.questions import draw, read_questions
-        from rcjax.serving.models_file import read_models
-
-        require_plausible_models(models, really)
-        settings = read_models(models)
-        _require_signal(signal)
-        money = None if budget is None else Decimal(str(budget))
-        words = read_rubric(rubric)
-        how = tuple(grade or ()), words, money, max_tokens, float(timeout), samples
-        plan = Plan(settings, settings, signal, *how, score_max)
-        if probe:
-            _probe(plan, json_)
-            return
-        if questions is None or (out is None and not dry_run):
-            what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
-            raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
-        inputs = [("QUESTIONS", questions), ("--models", models), ("--rubric", rubric)]
-        require_distinct([("--out", out)], inputs)
-        require_writable(out)
-        if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
-            raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
-        asked = draw(read_questions(questions, system, template), limit, seed)
-        run_collection(Collection(plan, asked, out, again, concurrency, dry_run, json_))
-
-
-def _require_signal(name: str | None) -> None:
+    if models is None:
+        raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
+    require_libraries("rcjax collect", "run", "openai")
+    from rcjax.collecting.plan import Plan
+    from rcjax.collecting.questions import draw, read_questions
+    from rcjax.serving.models_file import read_models
     from rcjax.signals.records import require_signal_name
 
+    require_plausible_models(models, really)
+    settings = read_models(models)
     try:
-        require_signal_name("choice" if name is None else name)
+        require_signal_name("choice" if signal is None else signal)
     except ValueError as problem:
         raise typer.BadParameter(str(problem), param_hint="--signal") from None
+    money = None if budget is None else Decimal(str(budget))
+    how = tuple(grade or ()), read_rubric(rubric), money, max_tokens, float(timeout), samples
+    plan = Plan(settings, settings, signal, *how, score_max)
+    if probe:
+        _probe(plan, json_)
+        return
+    if questions is None or (out is None and not dry_run):
+        what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
+        raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
+    require_outputs({"--out": out}, {"QUESTIONS": questions, "--models": models, "--rubric": rubric})
+    if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
+        raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
+    asked = draw(read_questions(questions, system, template), limit, seed)
+    _run(Collection(plan, asked, out, again, concurrency, dry_run, json_))
 
 
 def _probe(plan: Plan, as_json: bool) -> None:
-    from dataclasses import asdict
+    import asyncio  # which takes long to import
 
-    from rcjax.cli.collect_tables import show_probe
-    from rcjax.cli.console import busy
     from rcjax.collecting.plan import Setup, probe_all
 
     async def ask() -> Any:
@@ -137,11 +133,257 @@ def _probe(plan: Plan, as_json: bool) -> None:
         finally:
             await setup.close()
 
-    import asyncio  # which takes long to import
-
     with busy("asking"):
         abilities = asyncio.run(ask())
     document = {"models": [asdict(one) | {"signals": list(one.signals)} for one in abilities]}
-    conclude(document, partial(show_probe, document["models"]), as_json=as_json)
+    conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
     if any(one.error for one in abilities):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What `rcjax collect` was told to do."""
+
+    plan: Plan
+    questions: list[Question]
+    out: Path | None
+    """The log that is written, or gone on with."""
+    again: bool
+    """Answers in it that are to something else than is asked now are asked for anew."""
+    concurrency: int
+    dry_run: bool
+    as_json: bool
+
+
+def _run(collection: Collection) -> None:
+    """Ask, or say what that costs, and print what came of it; the exit status tells whether all went well."""
+    import asyncio  # which takes long to import
+
+    from rcjax.collecting.run import collected
+
+    try:
+        with terminable():
+            document = asyncio.run(_work(collection))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        warn("ended: the calls that were under way count as spent, and are asked again")
+        raise typer.Exit(INTERRUPTED) from None
+    if collection.dry_run or collection.out is None:
+        conclude(document, partial(_show_estimate, document), as_json=collection.as_json)
+        return
+    run = document.pop("run")
+    came = collected(run)
+    document |= came | {"notes": document["notes"] + came["notes"]}
+    conclude(document, partial(_show_collected, document), as_json=collection.as_json)
+    if run.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if document["stopped"] or document["grading"] or document["silent"]:
+        raise typer.Exit(1)
+
+
+async def _work(collection: Collection) -> dict[str, Any]:
+    """The estimate, and unless that is all, the run, which begins with the answers that are there.
+
+    Raises LogError where some of them are to something else than is asked now.
+    """
+    from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
+    from rcjax.collecting.plan import Setup, assume_signals
+    from rcjax.collecting.run import changes, refuse, set_aside
+
+    out, questions = collection.out, collection.questions
+    setup = Setup(collection.plan)
+    try:
+        setup.graders.require(questions)
+        # Before anything is read in it: nobody else writes to it from here on.
+        file = None if collection.dry_run or out is None else AnswerFile(out)
+        try:
+            there = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
+            differing = [] if out is None else changes(assume_signals(setup, questions, there), questions, there)
+            if out is not None and not collection.again:
+                refuse(differing, out)
+            answers = set_aside(there, differing)
+            setup.budget.spent = answers.spent
+            document = _estimated(collection, setup, answers)
+            if file is None:
+                return document
+            if not collection.as_json:
+                _show_estimate(document, before=True)
+            for change in differing:
+                file.write(change.set_aside)
+            came = await _ask(collection, setup, file)
+            return document | came | {"notes": document["notes"] + came["notes"]}
+        finally:
+            if file is not None:
+                file.close()
+    finally:
+        await setup.close()
+
+
+def _estimated(collection: Collection, setup: Setup, answers: AnswerRows) -> dict[str, Any]:
+    """What is left to ask, and what that will cost."""
+    from rcjax.collecting.calls import estimate
+    from rcjax.collecting.plan import assume_signals
+
+    assumed = assume_signals(setup, collection.questions, answers)
+    estimates = [estimate(asked, collection.questions, answers, setup.judge_of) for asked in assumed]
+    notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    notes += _of_two_kinds(collection.questions, estimates)
+    asked = {question.query for question in collection.questions}
+    others = sum(query not in asked for query, *_ in answers.answered)
+    if others:
+        what = "of the log are to other questions than these (ids made of the content change with it and the template)"
+        notes.append(f"{count(others, 'answer')} {what}")
+    return {
+        "notes": notes,
+        "questions": len(collection.questions),
+        "spent": float(answers.spent),
+        "estimate": [asdict(one) for one in estimates],
+    }
+
+
+def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) -> list[str]:
+    """What it costs, in words, that some questions have choices and others do not; nothing where it costs nothing."""
+    choices = sum(bool(question.choices) for question in questions)
+    twice = [one.model for one in estimates if one.requests > one.calls]
+    if not twice or not 0 < choices < len(questions):
+        return []
+    what = f"{choices:,} of the {count(len(questions), 'question')} have choices, and a model has one signal for all"
+    return [f"{what}: it is asked each of them twice; in a file of their own they would be asked once, by choice"]
+
+
+def how_far(run: Run, started: float) -> str:
+    """Of all answers of a run, how many there are, how long the slowest model takes, and what fails."""
+    tallies, seconds = run.tallies.values(), time.monotonic() - started
+    done, whole, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
+    asked = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
+    left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in asked if ended < to_do]
+    time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
+    return f"{share_done(done, whole)}{time_left}{f', {failed:,} failed' if failed else ''}"
+
+
+async def _ask(collection: Collection, setup: Setup, file: AnswerFile) -> dict[str, Any]:
+    """Ask until the end, with the progress shown, and an interrupt that lets calls under way finish."""
+    from rcjax.collecting.plan import choose_signals
+    from rcjax.collecting.run import Run, grade_anew
+
+    if file.lost:
+        warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
+    models, remarks = await choose_signals(setup, collection.questions, file)
+    regraded = grade_anew(file, collection.questions)
+    run = Run(collection.questions, models, file, setup.budget, setup.graders, collection.concurrency)
+    with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
+        await run.go()
+    signals_used = {asked.name: asked.signal for asked in models}
+    notes = [*remarks, *([] if regraded is None else [regraded]), *setup.remarks()]
+    return {"run": run, "notes": notes, "signals": signals_used, "spent": float(setup.budget.spent)}
+
+
+@shown
+def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
+    """Print what each model can do."""
+    screen = Screen()
+    table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals", numbers=None)
+    for row in models:
+        if row["error"] is not None:
+            table.add_row(row["model"], "–", "–", "–", "–", "does not answer")
+            continue
+        top = f"of {row['top']} tokens" if row["top"] > 1 else "own alone" if row["logprobs"] else "none"
+        samples, counted = ("yes" if row[name] else "no" for name in ("samples", "counted"))
+        table.add_row(row["model"], top, samples, counted, f"{row['seconds']:.2f}", ", ".join(row["signals"]))
+    screen.print(table)
+    for row in models:
+        if row["error"] is not None:
+            hang(screen, "error", f"{row['model']}: {row['error']}")
+        elif row["logprobs"] and row["top"] <= 1:
+            hang(
+                screen,
+                "note",
+                f"{row['model']}: only the log-probability of its own tokens: no choice, no verification",
+            )
+        if row["unusable"] is not None:
+            hang(screen, "note", f"{row['model']}: {row['unusable']}")
+        if row["not_likeliest"]:
+            hang(screen, "note", not_likeliest(row["model"], row["not_likeliest"], 1))
+    cost = sum(row["cost"] for row in models)
+    hang(screen, "cost", f"at most ${figure(cost)}")
+
+
+@shown
+def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
+    """Print what a run will cost; on standard error where it comes `before` the run."""
+    screen = Screen(stderr=before)
+    rows = document["estimate"]
+    likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
+    calls, requests = (sum(row[name] for row in rows) for name in ("calls", "requests"))
+    to_make = count(calls, "call") + (f" of {count(requests, 'request')}" if requests > calls else "")
+    heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {to_make} to make"
+    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
+    if document["spent"]:
+        hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
+    for row in rows:
+        asked = count(row["questions"], "question")
+        several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
+        several += "" if row["requests"] == row["calls"] else f", {count(row['requests'], 'request')}"
+        money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
+        hang(screen, row["model"], f"{asked}{several}, {money}")
+    hang(screen, "note", *document["notes"])
+
+
+@shown
+def _show_collected(document: Mapping[str, Any]) -> None:
+    """Print what was collected, model by model, what is missing, and the next command."""
+    screen = Screen()
+    models = document["models"]
+    answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")
+    heading = f"{answers} of {count(len(models), 'model')} to {questions}"
+    screen.print(f"{heading}; {document['answered_by_all']:,} answered by all", style="bold")
+    scored = "mean score" if document.get("scored") else "accuracy"
+    screen.print(models_table(models, scored, document["signals"]))
+    hang(screen, "note", *document["notes"])
+    for row in models:
+        if row["failed"]:
+            hang(screen, "failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
+    if document["silent"]:
+        hang(screen, "silent", f"no answer at all: {', '.join(document['silent'])}")
+    for name, why in document["stopped"].items():
+        hang(screen, "stopped", f"{name}: {why}")
+    _show_graded(screen, document)
+    if document["grading"]:
+        hang(screen, "grading", f"stopped: {document['grading']}")
+    if document["budget_spent"]:
+        hang(screen, "budget", "what is left of it does not cover another call")
+    hang(screen, "spent", f"${figure(document['spent'])} in all, failed calls and judges included")
+    hang(screen, "written", f"to {document['out']}")
+    hang(screen, "next", _next(document))
+
+
+def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
+    """Who has graded how many answers, and how many nobody has."""
+    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
+    if graders:
+        hang(screen, "graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
+        show_ungraded(screen, document["ungraded"], document["without_reference"])
+
+
+def _next(document: Mapping[str, Any]) -> str:
+    """What to do first: nothing that ends as this run did."""
+    out = shlex.quote(document["out"])
+    if document["ungraded"] == document["answers"] and document["answers"]:
+        return f"no answer is graded: rcjax grade {out} --grade …, or rcjax tune {out} --labels labels.csv"
+    left = sum(row["left"] for row in document["models"])
+    stopped = ", ".join(dict.fromkeys([*document["stopped"], *document["silent"]]))
+    before = f"see to what stopped {stopped} (above), then " if stopped else ""
+    more = f"{before}the same command {'with a larger --budget' if document['budget_spent'] else 'again'}"
+    if left and document["answered_by_all"] < 30:
+        return f"{more}, which asks what is missing"
+    task = " --task choice" if {*document["signals"].values()} == {"choice"} else ""
+    budget = budget_between([row["cost"] for row in document["models"]])
+    tune = f"rcjax tune {out}{task} --budget {budget} --out policy.json"
+    return f"{tune}; {more} asks the {left:,} that are missing" if left else tune
+
+
+def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
+    """Say how many answers have no verdict, if any, and of how many the right answer is not known."""
+    if answers:
+        why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
+        hang(screen, "note", f"{count(answers, 'answer')} without a verdict{why}")

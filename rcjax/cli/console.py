@@ -1,11 +1,12 @@
-"""The terminal: its width and colours, progress while work lasts, tables, and JSON."""
+"""The terminal: its width and colours, progress while work lasts, tables, a policy and its figures."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import typer
 from rich import box
@@ -13,6 +14,13 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from rcjax._base.wording import Money, describe_cascade, percent
+from rcjax.policy.facts import Fact
+
+LEVEL = 0.9  # of the intervals that are shown
+
+TERMINAL = 80  # columns
 
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
@@ -175,13 +183,14 @@ def next_step(screen: Screen, words: str, command: str = "") -> None:
         screen.print_path(f"  {command}")
 
 
-def hang(screen: Screen, label: str, text: str) -> None:
-    """Print a paragraph with its label, of up to nine characters, in the margin."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(min_width=11, no_wrap=True)
-    table.add_column(overflow="fold")  # a path of a command to type is never cut
-    table.add_row(f"  {label}", text)
-    screen.print(table)
+def hang(screen: Screen, label: str, *texts: str) -> None:
+    """Print paragraphs, each with its label, of up to nine characters, in the margin."""
+    for text in texts:
+        table = Table.grid(padding=(0, 1))
+        table.add_column(min_width=11, no_wrap=True)
+        table.add_column(overflow="fold")  # a path of a command to type is never cut
+        table.add_row(f"  {label}", text)
+        screen.print(table)
 
 
 def make_table(*columns: str, numbers: int | None = None) -> Table:
@@ -191,3 +200,44 @@ def make_table(*columns: str, numbers: int | None = None) -> Table:
         right = i >= 1 if numbers is None else i < numbers
         table.add_column(column, justify="right" if right else "left", no_wrap=not right)
     return table
+
+
+def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
+    """(the labels of all facts, in the order of the subject that has most; the cells of each subject, in words)."""
+    rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
+    labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
+    return labels, [[row.get(label, "") for label in labels] for row in rows]
+
+
+def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str = "") -> Table:
+    """A row for each fact, a column for each subject."""
+    labels, cells = facts_grid(subjects, money)
+    table = make_table(head, *subjects)
+    for label, *row in zip(labels, *cells, strict=True):
+        table.add_row(label, *row)
+    return table
+
+
+def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
+    """The cascades of the JSON form of a policy or a ladder, in lines; before each which queries go by it.
+
+    Args:
+        policy: the JSON form.
+        name: with which the words begin.
+    """
+    parts = [(1.0, policy)]
+    if "rungs" in policy:
+        low, share = divmod(policy["position"], 1)
+        rungs = policy["rungs"][int(low) :]
+        parts = [(1 - share, rungs[0])] + ([(share, rungs[1])] if share else [])
+    lines = []
+    for share, part in parts:
+        queries = f"{percent(share)} of the queries" if share < 1 else ""
+        for segment, own in {"": part, **part.get("segments", {})}.items():
+            others = "others" if part.get("segments") else ""
+            words = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else others)))
+            first, *more = describe_cascade(own, width=TERMINAL - 4).split("\n")
+            whole = f"  {words}: {first}" if words else f"  {first}"
+            fits = not more and len(whole) <= TERMINAL
+            lines += [whole] if fits else [f"  {words}:", *(f"    {line}" for line in (first, *more))]
+    return lines

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.wording import count
-from rcjax.cli.common import require_distinct, require_libraries, require_writable
-from rcjax.cli.failures import conclude, reported, terminable
-from rcjax.cli.inputs import GradeScale, read_rubric
-from rcjax.cli.options import AsJson, GraderNames, Rubric
-from rcjax.cli.parsers import positive
-from rcjax.cli.plausible import Really, require_plausible_models
+from rcjax._base.wording import count, figure, percent
+from rcjax.cli.collect import show_ungraded
+from rcjax.cli.console import HowFar, Screen, busy, hang
+from rcjax.cli.inputs import read_rubric, require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.options import AsJson, File, GraderNames, GradeScale, Model, Money, Output, Really, Rubric
+from rcjax.cli.printing import conclude, shown, terminable
 from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
@@ -30,99 +29,88 @@ if TYPE_CHECKING:
 
 
 def grade(
-    answers: Annotated[
-        Path,
-        typer.Argument(metavar="ANSWERS", help="The log that `rcjax collect`, or a service, has written."),
-    ],
+    answers: Annotated[Path, typer.Argument(metavar="ANSWERS")],
     graders: GraderNames = None,
-    questions: Annotated[
-        Path | None,
-        typer.Option(
-            "--questions",
-            metavar="FILE",
-            help="The questions: a judge must see them. [default: those in the log of a service]",
-        ),
-    ] = None,
-    models: Annotated[Path | None, typer.Option("--models", metavar="FILE", help="models.toml, for a judge.")] = None,
+    questions: File = None,
+    models: File = None,
     rubric: Rubric = None,
     score_max: GradeScale = None,
-    budget: Annotated[Any, typer.Option(parser=positive, metavar="MONEY", help="Never spend more on judges.")] = None,
-    into: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMN",
-            help="Where verdicts go: **judged**, or **judged_NAME** for one of several judges, leaves the labels in "
-            "correct as they are, which then correct the judge (`rcjax tune`).",
-        ),
-    ] = "correct",
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="MODEL",
-            help="The answers of this model take the place of right ones: whether others are the same goes to "
-            "**judged_same**, for `rcjax tune --reference MODEL --same GRADER`.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Of the log of a service, which stays as it is: where its shadow calls go with their verdicts, a log "
-            "to read in its place. [default: beside ANSWERS]",
-        ),
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what the same grader has graded.")] = False,
+    budget: Money = None,
+    into: Annotated[str, typer.Option(metavar="COLUMN")] = "correct",
+    reference: Model = None,
+    out: Output = None,
+    again: bool = False,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
     """Grade the answers of a log again: the models are not asked, and the verdicts take the place of the old ones.
 
     Of the log of a service the answers to shadow queries are graded.
+
+    Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml`
+
+    Args:
+        answers: The log that `rcjax collect`, or a service, has written.
+        questions: The questions: a judge must see them. [default: those in the log of a service]
+        models: models.toml, for a judge.
+        budget: Never spend more on judges.
+        into: Where verdicts go: **judged**, or **judged_NAME** for one of several judges, leaves the labels in correct
+            as they are, which then correct the judge (`rcjax tune`).
+        reference: The answers of this model take the place of right ones: whether others are the same goes to
+            **judged_same**, for `rcjax tune --reference MODEL --same GRADER`.
+        out: Of the log of a service, which stays as it is: where its shadow calls go with their verdicts, a log to read
+            in its place. [default: beside ANSWERS]
+        again: Also what the same grader has graded.
     """
     if into != "correct" and not re.fullmatch(r"judged(_\w+)?", into):
         raise typer.BadParameter(f"{into!r} is neither correct nor judged, nor judged_NAME", param_hint="--into")
     if reference is not None:
         if into not in ("correct", JUDGED_SAME):
-            raise typer.BadParameter(
-                f"goes without --reference, whose verdicts go to {JUDGED_SAME}", param_hint="--into"
-            )
+            what = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
+            raise typer.BadParameter(what, param_hint="--into")
         if score_max is not None:
             raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
         into = JUDGED_SAME
-    with reported(as_json=json_):
-        require_libraries("rcjax grade", "run", "openai")
-        shadow = _shadow_calls(answers, out)
-        target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
-        inputs = [("ANSWERS", answers), ("--questions", questions), ("--models", models), ("--rubric", rubric)]
-        require_distinct([("--out", None if shadow is None else target)], inputs)
-        require_writable(target)
-        import asyncio  # which takes long to import
+    require_libraries("rcjax grade", "run", "openai")
+    shadow = _shadow_calls(answers, out)
+    target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
+    inputs = {"ANSWERS": answers, "--questions": questions, "--models": models, "--rubric": rubric}
+    require_outputs({"--out": target}, inputs if shadow is not None else {})
+    import asyncio  # which takes long to import
 
-        from rcjax.cli.collect_tables import show_grading
-        from rcjax.cli.console import HowFar, busy
-        from rcjax.collecting.grading import Manner
-        from rcjax.collecting.plan import Plan
-        from rcjax.serving.models_file import read_models
+    from rcjax.collecting.answer_file import AnswerFile
+    from rcjax.collecting.grading import Manner, questions_against
+    from rcjax.collecting.plan import Plan
+    from rcjax.collecting.questions import read_questions
+    from rcjax.logs.errors import LogError
+    from rcjax.serving.models_file import read_models
 
-        require_plausible_models(models, really)
-        settings = {} if models is None else read_models(models)
-        money = None if budget is None else Decimal(str(budget))
-        scale = {"score_max": score_max, "whole": reference is not None}
-        plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money, **scale)
-        with _opened(target, shadow) as file:
-            asked = _asked(questions, shadow, file, reference)
+    require_plausible_models(models, really)
+    settings = {} if models is None else read_models(models)
+    money = None if budget is None else Decimal(str(budget))
+    scale = {"score_max": score_max, "whole": reference is not None}
+    plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money, **scale)
+    with closing(AnswerFile(target)) as file:
+        asked, calls, counts = {}, None, {}
+        if shadow is not None:
+            shadow.write(file)  # what the file does not hold yet
+            asked |= shadow.questions
+        if not file.answers.answered:
+            raise LogError(f"{target.name}: no answers in it: was it written completely?")
+        asked |= {question.query: question for question in read_questions(questions)} if questions else {}
+        if reference is not None:
+            asked = questions_against(file.answers, asked, reference)
+        if shadow is not None:
             calls, without = _gradable(answers.name, shadow, asked, reference, graders)
-            counts = {} if shadow is None else {"left_out": shadow.left_out, "not_graded": without}
-            far = HowFar()
-            manner = Manner(into, again, reference, calls, watch=far.note)
-            with busy("grading", how_far=far), terminable():
-                regraded, spent, notes = asyncio.run(_grade(plan, file, asked, manner))
-            document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agree")}
-            document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes} | counts
-            document |= {} if regraded.apart is None else {"apart": regraded.apart}
-            conclude(document, partial(show_grading, document, file.path), as_json=json_, problem=regraded.problem)
+            counts = {"left_out": shadow.left_out, "not_graded": without}
+        far = HowFar()
+        manner = Manner(into, again, reference, calls, watch=far.note)
+        with busy("grading", how_far=far), terminable():
+            regraded, spent, notes = asyncio.run(_grade(plan, file, asked, manner))
+        document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agree")}
+        document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes} | counts
+        document |= {} if regraded.apart is None else {"apart": regraded.apart}
+        conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
 
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
@@ -140,47 +128,12 @@ def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
     return None
 
 
-@contextmanager
-def _opened(path: Path, shadow: ShadowCalls | None) -> Iterator[AnswerFile]:
-    """The file of answers, with the shadow calls of a service that it does not hold yet."""
-    from rcjax.collecting.answer_file import AnswerFile
-    from rcjax.logs.errors import LogError
-
-    file = AnswerFile(path)
-    try:
-        if shadow is not None:
-            shadow.write(file)
-        if not file.answers.answered:
-            raise LogError(f"{path.name}: no answers in it: was it written completely?")
-        yield file
-    finally:
-        file.close()
-
-
-def _asked(
-    questions: Path | None, shadow: ShadowCalls | None, file: AnswerFile, reference: str | None
-) -> dict[str, Question]:
-    """The questions by id, as far as they are at hand; with a reference those that it has answered."""
-    from rcjax.collecting.grading import questions_against
-    from rcjax.collecting.questions import read_questions
-
-    asked = {} if shadow is None else {**shadow.questions}
-    asked |= {} if questions is None else {question.query: question for question in read_questions(questions)}
-    return asked if reference is None else questions_against(file.answers, asked, reference)
-
-
 def _gradable(
-    name: str,
-    shadow: ShadowCalls | None,
-    asked: Mapping[str, Question],
-    reference: str | None,
-    graders: list[str] | None,
-) -> tuple[Collection[str] | None, dict[str, int]]:
-    """(the calls whose answers can be graded, None for all; how many cannot be, by why)."""
+    name: str, shadow: ShadowCalls, asked: Mapping[str, Question], reference: str | None, graders: list[str] | None
+) -> tuple[Collection[str], dict[str, int]]:
+    """(the calls of a service whose answers can be graded; how many cannot be, by why)."""
     from rcjax.logs.errors import LogError
 
-    if shadow is None:
-        return None, {}
     by_judge = any(re.match(r"([\w-]+=)?judge:", grader) for grader in graders or ())
     calls, without = shadow.gradable(asked, reference, by_judge)
     if without and not calls:
@@ -203,3 +156,33 @@ async def _grade(
         return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
     finally:
         await setup.close()
+
+
+@shown
+def _show_grading(document: Mapping[str, Any], path: Any) -> None:
+    """Print what was graded, and how far it agrees with the labels that there are."""
+    screen = Screen()
+    new = f"{document['changed']:,} with a verdict that they had not before"
+    heading = f"{count(document['graded'], 'answer')} graded, {new}"
+    screen.print(heading, style="bold")
+    show_ungraded(screen, document["without_verdict"])
+    for why, number in document.get("not_graded", {}).items():
+        hang(screen, "not graded", f"{count(number, 'answer')} {why}")
+    labelled = document["labelled"]
+    if labelled:
+        hang(screen, "agreement", f"the grader {_agreement(document, labelled)}")
+    hang(screen, "note", *document["notes"])
+    if document["spent"]:
+        hang(screen, "spent", f"${figure(document['spent'])} on judges")
+    hang(screen, "written", f"to {path}")
+    if document.get("left_out"):
+        reasons = "; ".join(f"{number:,} {why}" for why, number in document["left_out"].items())
+        hang(screen, "without", f"calls that cannot be learnt from: {reasons}")
+
+
+def _agreement(document: Mapping[str, Any], labelled: int) -> str:
+    """How far a grader's verdicts are those of so many labels, in words."""
+    labels = f"the {count(labelled, 'label')} in correct"
+    if "apart" in document:
+        return f"is {percent(document['apart'])} of the full score away from {labels}, on average"
+    return f"agrees with {document['agree']:,} of {labels}, {percent(document['agree'] / labelled)}"

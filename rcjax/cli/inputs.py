@@ -1,19 +1,27 @@
-"""Files that commands read: logs, what `rcjax tune` wrote, what a judge is asked; what is told of them."""
+"""Files that commands read and write: logs, what `rcjax tune` wrote; what is refused before any work.
+
+Budgets, prices and logs that are hardly meant as they stand are refused, too: a budget of 60 is $60 a query, and 60/M
+was meant; a price of 2.5e-7 is per token, and is read per million; of a log no answer is right. `--yes` says that they
+are meant so.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from rcjax._base.extras import how_to_install
+from rcjax._base.files import is_stream
 from rcjax._base.json_checks import load
-from rcjax._base.wording import choose_unit, figure
-from rcjax.cli.options import full_score
+from rcjax._base.wording import budget_between, choose_unit, figure
 from rcjax.cli.printing import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import policy_from_json
@@ -21,34 +29,190 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_tuning
 
 if TYPE_CHECKING:
+    from rcjax._base.tokens import Price
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
+    from rcjax.policy.targets import Target
 
 T = TypeVar("T")
-#: What becomes of queries that only some models answered.
-OTHERS_USED = "the others are used where they can be"
+
+#: Money per million tokens, below which hardly any price is, and below which it is one for a token.
+_LEAST_PRICE, _PER_TOKEN = 5e-3, 2e-5
+
+#: Times the cost of the most expensive policy, from which a budget looks like one of another unit (a thousand apart).
+_ANOTHER_UNIT = 100
+
+#: What a budget is meant to be multiplied by, where it was typed per thousand or per query, and not per million.
+_UNITS = (1e-3, 1e-6)
 
 
-def read_file(read: Callable[..., Log], path: Path, others: str, **options: Any) -> Log:
-    """Read a log; if it is incomplete, a line on standard error says so, and what becomes of the `others`."""
+# What is refused before any work.
+
+
+def require_libraries(what: str, extra: str, *names: str) -> None:
+    """Refuse what needs a library that is not installed."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(f"{what} needs {name}: {how_to_install(extra)}")
+
+
+def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Refuse files that could not be written after the work, or that are read; by the option, None where not given."""
+    require_distinct([*outputs.items()], [*inputs.items()])
+    for path in outputs.values():
+        if path is None:
+            continue
+        folder = path.parent
+        if path.is_dir():
+            raise OSError(f"cannot write {path}: it is a folder: give a file")
+        if is_stream(path):
+            if not os.access(path, os.W_OK):
+                raise OSError(f"cannot write {path}: it is not writable")
+        elif not folder.is_dir():
+            raise OSError(f"cannot write {path}: there is no folder {folder}: create it first")
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            raise OSError(f"cannot write {path}: the folder {folder} is not writable")
+
+
+def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
+    """Refuse an output that is the file of an input, by links too; a usage error names the two.
+
+    Both are pairs of an option, or the name of an argument, and its path; None if it is absent. Pipes and devices may
+    be given more than once.
+    """
+    taken = {_identity(path): (name, path) for name, path in inputs if path is not None}
+    for option, path in outputs:
+        if path is not None and not is_stream(path) and _identity(path) in taken:
+            name, other = taken[_identity(path)]
+            what = f"{path} must not be the file of {name}, {other}: give another one"
+            raise typer.BadParameter(what, param_hint=option)
+
+
+def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
+    """What tells a file from every other one: of one that is not there yet, where links lead to."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
+
+
+def require_plausible_prices(prices: Any, really: bool) -> None:
+    """Refuse prices per token, which are to be per million. Raises LogError where they cannot be read, too.
+
+    Args:
+        prices: a file or a mapping, as `rcjax.read_log` takes them, or None.
+        really: they are meant so.
+    """
+    if prices is None or really:
+        return
+    from rcjax.logs.prices import PriceList, read_prices
+
+    name = Path(prices).name if isinstance(prices, str | Path) else "prices"
+    read = read_prices(prices)
+    if not isinstance(read, PriceList):  # whose fields say that they are per token
+        _require(name, read)
+
+
+def require_plausible_models(path: Path | None, really: bool) -> None:
+    """The same of a `models.toml`. Raises ValueError where it cannot be read, too."""
+    if path is None or really:
+        return
+    from rcjax.serving.models_file import read_models
+
+    _require(path.name, {name: model.price for name, model in read_models(path).items()})
+
+
+def _require(name: str, prices: Mapping[str, Price]) -> None:
+    """Refuse the first price of input or output that is too small."""
+    from rcjax.logs.errors import LogError
+
+    for model, price in prices.items():
+        for side, money in zip(("input", "output"), map(float, price[:2]), strict=True):
+            if 0 < money < _LEAST_PRICE:
+                what = f"{side} price {money:.6g} is money per million tokens, less than any model costs"
+                unit, scale = ("token", 1e6) if money < _PER_TOKEN else ("1,000 tokens", 1e3)
+                advice = f"if it is meant per {unit}, write {money * scale:.6g}; if it is right, add --yes"
+                raise LogError(f"{name}, model {model}: {what}: {advice}")
+
+
+def require_plausible_log(target: Target | None, log: Log, really: bool) -> None:
+    """Say what is odd about a log, a line each; LogError where a policy is to come of one that can hardly be right.
+
+    Args:
+        target: the target; None if there is to be no policy.
+        log: the log.
+        really: it is right.
+    """
+    from rcjax.logs.errors import LogError
+    from rcjax.logs.oddities import oddities
+
+    odd = oddities(log)
+    for what in odd:
+        warn(f"{Path(log.source).name}: {what}")
+    if odd and target is not None and not really:
+        raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
+
+
+def require_plausible_budget(target: Target | None, log: Log, really: bool) -> None:
+    """Refuse a budget per query that is above what asking every model costs: nothing would be decided by it.
+
+    Args:
+        target: the target; others than a budget are let be.
+        log: what models cost.
+        really: it is meant so.
+    """
+    import numpy as np
+
+    if target is None or target.name != "budget" or really:
+        return
+    costs, budget = np.asarray(log.cost, float), target.value
+    dearest = float(np.nansum(costs))
+    if not 0 < dearest < budget:
+        return
+    unit = choose_unit([dearest])
+    every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
+    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
+    meant = _meant(budget, costs[np.isfinite(costs)].tolist())
+    raise typer.BadParameter(f"{what}: {meant}; if it is right, add --yes", param_hint="--budget")
+
+
+def _meant(budget: float, costs: Sequence[float]) -> str:
+    """What is likely meant by a budget above what asking every model costs, in words: the same figure in another unit.
+
+    >>> _meant(0.15, [2e-5, 8e-4])
+    'was $150 per million queries meant? Then give --budget 150/M'
+    >>> _meant(2e-3, [2e-5, 8e-4])
+    'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
+    """
+    for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():
+        if min(costs) <= budget * scale <= sum(costs):
+            other = budget * scale
+            return f"was {choose_unit([other]).full(other)} meant? Then give --budget {1e6 * other:.6g}/M"
+    unit = choose_unit(costs)
+    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as --budget {budget_between(costs)}: {alone}"
+
+
+# Logs.
+
+
+def read_log(path: Path, others: str = "the others are used where they can be", **options: Any) -> Log:
+    """Read a log as `Reading.options` says; of one that is incomplete a line says what becomes of the `others`."""
     import rcjax
     from rcjax.collecting.graders import same_by
     from rcjax.logs.errors import MissingPricesError
 
+    require_plausible_prices(options.get("prices"), options.pop("really", False))
     if options.get("reference") is not None:
         options["same"] = same_by(options["reference"].same)
-
     segment = options.pop("segment", None)
-    categories = (
-        rcjax.logs.LeftOutWarning,
-        rcjax.logs.NoConfidenceWarning,
-        rcjax.logs.PricesWarning,
-    )
-    with echoed(*categories, rcjax.logs.UnlabelledWarning):
-        warnings.simplefilter("ignore", rcjax.logs.IncompleteLogWarning)
+    logs = rcjax.logs
+    with echoed(logs.LeftOutWarning, logs.NoConfidenceWarning, logs.PricesWarning, logs.UnlabelledWarning):
+        warnings.simplefilter("ignore", logs.IncompleteLogWarning)
         try:
-            log = read(path, **options)
-            log = log if segment is None else rcjax.logs.with_segments(log, path, segment)
+            log = rcjax.read_log(path, **options)
+            log = log if segment is None else logs.with_segments(log, path, segment)
         except MissingPricesError:
             advice = "give --prices FILE, or add a column cost"
             raise MissingPricesError(f"{path.name}: token counts but no prices: {advice}") from None
@@ -73,16 +237,14 @@ def echoed(*categories: type[Warning]) -> Iterator[None]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def read_pair(log: Path, test: Path | None, others: str, models: Any, **options: Any) -> tuple[Log, Log | None]:
+def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | None]:
     """Read a log and, where there is one, a second one of the same models."""
-    import rcjax
-
-    first = read_file(rcjax.read_log, log, others, models=models, **options)
-    other = {**options, "answers": None}  # they are of the queries of the first
-    return first, read_file(rcjax.read_log, test, others, models=first.models, **other) if test else None
+    first = read_log(log, **options)
+    options |= {"models": first.models, "answers": None}  # answers are of the queries of the first
+    return first, read_log(test, **options) if test else None
 
 
-PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
+# What `rcjax tune` wrote, and logs for it.
 
 
 def _policy_of(data: Any) -> AnyPolicy:
@@ -134,18 +296,17 @@ def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) 
         how: to read it (`Reading.options`); what is not said is as it was tuned.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
-    from rcjax.logs.reading import read_log
 
     tuning = recorded_tuning(subject) if isinstance(subject, AnyPolicy) else subject.model
 
     def read(models: tuple[str, ...]) -> Log:
-        options = _as_tuned(subject, how) | {"models": models}
+        options: dict[str, Any] = _as_tuned(subject, how) | {"models": models}
         try:
-            return read_file(read_log, path, OTHERS_USED, **options)
+            return read_log(path, **options)
         except MissingPricesError:
             if not tuning.prices:
                 raise
-            return read_file(read_log, path, OTHERS_USED, **options | {"prices": tuning.prices})
+            return read_log(path, **options | {"prices": tuning.prices, "really": True})
 
     try:
         return read(tuning.models)
@@ -167,17 +328,7 @@ def _as_tuned(subject: AnyPolicy | Frontier, how: Mapping[str, Any]) -> dict[str
     scale = {} if scores is None else {"score_max": scores.most}
     said = {name: value for name, value in how.items() if value is not None}
     task = {"task": "choice" if transform == "choice" else "generation"}
-    own = {"reference": recorded_reference(provenance), "segment": segment}
-    return {**own, **scale, **said, **task}
-
-
-GradeScale = Annotated[
-    Any,
-    full_score(
-        "The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a judge "
-        "says right or wrong, the scores of others go from 0 to 1]"
-    ),
-]
+    return {"reference": recorded_reference(provenance), "segment": segment} | scale | said | task
 
 
 def read_rubric(path: Path | None) -> str | None:

@@ -13,13 +13,11 @@ import typer
 from rich.rule import Rule
 
 from rcjax._base.wording import count, visible
-from rcjax.cli.common import require_distinct, require_writable, start_jax
+from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, hang, make_table
-from rcjax.cli.failures import INTERRUPTED, conclude, reported
-from rcjax.cli.inputs import read_file
-from rcjax.cli.option_records import with_options
-from rcjax.cli.options import AsJson, LogFile, Reading
-from rcjax.cli.printing import command, escaped, shown
+from rcjax.cli.inputs import read_log, require_distinct, require_outputs
+from rcjax.cli.options import AsJson, File, LogFile, Reading
+from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,28 +27,14 @@ _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 _WIDEST = 100  # columns of a text: longer lines are hard to read
 
 
-AskedQuestions = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions",
-        metavar="FILE",
-        help="What was asked, to show it, where LOG has no column question or prompt: the questions of rcjax collect.",
-    ),
-]
-
-
-@with_options
 def label(
     reading: Annotated[Reading, "labels", "prices", "task", "models", "really"],
     log: LogFile,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to label, a new CSV file.")],
-    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="How many answers to label.")] = 100,
-    ask: Annotated[
-        bool,
-        typer.Option("--ask", help="Label them here, one by one; each is saved at once. The same command goes on."),
-    ] = False,
-    questions: AskedQuestions = None,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")],
+    n: Annotated[int, typer.Option(min=1, metavar="N")] = 100,
+    ask: bool = False,
+    questions: File = None,
+    seed: int = 0,
     json_: AsJson = False,
 ) -> None:
     """Draw answers at random, equally many of each model, and write a table in which to label them.
@@ -58,47 +42,54 @@ def label(
     The table shows question and answer, as far as LOG or `--questions` hold them, with an empty column correct: 1 for
     right, 0 for wrong. It comes back by `rcjax tune LOG --labels FILE`. Labels that are there already, in LOG or
     `--labels`, go into the new table too.
+
+    Example: `rcjax label log.csv --n 100 --out to_label.csv --ask`
+
+    Args:
+        out: The table to label, a new CSV file.
+        n: How many answers to label.
+        ask: Label them here, one by one; each is saved at once. The same command goes on.
+        questions: What was asked, to show it, where LOG has no column question or prompt: the questions of rcjax
+            collect.
+        seed: Of the draw.
     """
-    require_distinct([("--out", out)], [*reading.inputs(log), ("--questions", questions)])
+    require_distinct([("--out", out)], [*reading.inputs(log).items(), ("--questions", questions)])
     if ask and json_:
         raise typer.BadParameter("does not go with --json", param_hint="--ask")
     if ask and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise typer.BadParameter("needs a terminal: without it, fill in the table that --out names", param_hint="--ask")
     if out.suffix.lower() != ".csv":
         raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
-    with reported(as_json=json_):
-        from rcjax.logs.errors import LogError
-        from rcjax.logs.labels import draw_answers, label_sheet, read_sheet, write_sheet
-        from rcjax.logs.reading import read_log
+    from rcjax.logs.errors import LogError
+    from rcjax.logs.labels import draw_answers, label_sheet, read_sheet, write_sheet
 
-        back = command("tune", log, **reading.as_options() | {"labels": out})
-        if out.exists() and ask:
-            _ask(out, read_sheet(out), back)
-            return
-        if out.exists():
-            what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
-            raise ValueError(f"{out}: {what}")
-        require_writable(out)
-        start_jax()
-        reading.require_plausible()
-        how = reading.options() | {"models": reading.models}
-        data = read_file(read_log, log, "their answers are drawn too", unlabelled=True, **how)
-        if data.scores is not None:
-            what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-            raise LogError(f"{data.source}: {what}, or make all of it 1 or 0 (rcjax import --right-from)")
-        drawn = draw_answers(data, n, seed)
-        sheet = label_sheet(data, drawn, _texts(log, questions))
-        write_sheet(out, sheet)
-        models_drawn = [data.models[model] for _, model in drawn]
-        document = {
-            "drawn": len(drawn),
-            "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
-            "written": str(out),
-        }
-        show = partial(_show_draw, data.describe(), document, sheet.columns, "" if ask else back)
-        conclude(document, show, as_json=json_)
-        if ask:
-            _ask(out, sheet, back)
+    back = command("tune", log, **reading.as_options() | {"labels": out})
+    if out.exists() and ask:
+        _ask(out, read_sheet(out), back)
+        return
+    if out.exists():
+        what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
+        raise ValueError(f"{out}: {what}")
+    require_outputs({"--out": out}, {})
+    start_jax()
+    how = reading.options() | {"models": reading.models, "unlabelled": True}
+    data = read_log(log, "their answers are drawn too", **how)
+    if data.scores is not None:
+        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+        raise LogError(f"{data.source}: {what}, or make all of it 1 or 0 (rcjax import --right-from)")
+    drawn = draw_answers(data, n, seed)
+    sheet = label_sheet(data, drawn, _texts(log, questions))
+    write_sheet(out, sheet)
+    models_drawn = [data.models[model] for _, model in drawn]
+    document = {
+        "drawn": len(drawn),
+        "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
+        "written": str(out),
+    }
+    show = partial(_show_draw, data.describe(), document, sheet.columns, "" if ask else back)
+    conclude(document, show, as_json=json_)
+    if ask:
+        _ask(out, sheet, back)
 
 
 def _texts(log: Path, questions: Path | None) -> pl.DataFrame:

@@ -1,19 +1,40 @@
-"""What people type as options of the command line: files, money, shares, names."""
+"""Functions as commands: the parameters of a function are its options, and so are the fields of its records."""
 
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+from typer.models import ArgumentInfo, ParameterInfo
 
-from rcjax.cli.option_records import usage
-from rcjax.cli.parsers import budget as parse_budget, family, names, positive, queries_a_day
-from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.policy.spec import READ, SEARCH, TARGET, Spec, SpecError
+from rcjax.cli import parsers
+from rcjax.cli.printing import reported
+from rcjax.policy.spec import HELP, OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
 
+# What options are of; the text of each is in the docstring of its command, unless it is said here.
+
+File = Annotated[Path | None, typer.Option(metavar="FILE")]
+Output = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE")]
+Text = Annotated[str | None, typer.Option(metavar="TEXT")]
+Name = Annotated[str | None, typer.Option(metavar="NAME")]
+Model = Annotated[str | None, typer.Option(metavar="MODEL")]
+Models = Annotated[Any, typer.Option(parser=parsers.names, metavar="A,B,…")]
+Count = Annotated[int | None, typer.Option(min=1, metavar="N")]
+Money = Annotated[Any, typer.Option(parser=parsers.positive, metavar="MONEY")]
+Seconds = Annotated[Any, typer.Option(parser=parsers.positive, metavar="SECONDS")]
+Share = Annotated[Any, typer.Option(parser=parsers.fraction, metavar="SHARE")]
+FullScore = Annotated[Any, typer.Option(parser=parsers.positive, metavar="NUMBER")]
 
 LogFile = Annotated[
     Path,
@@ -23,8 +44,9 @@ LogFile = Annotated[
         "cost or input_tokens and output_tokens, answer if there is one.",
     ),
 ]
-
-
+PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="What `rcjax tune --out` wrote.")]
+AsJson = Annotated[bool, typer.Option(help='Print one JSON document; where something is wrong, with "error".')]
+Really = Annotated[bool, typer.Option("--yes", help="Take prices, budgets and logs that look odd.")]
 Prices = Annotated[
     Path | None,
     typer.Option(
@@ -33,19 +55,6 @@ Prices = Annotated[
         "or OpenRouter.",
     ),
 ]
-
-
-def full_score(words: str, panel: str | None = None) -> Any:
-    """The option of the full score, where scores are what is read or given."""
-    return typer.Option("--score-max", parser=positive, metavar="NUMBER", help=words, rich_help_panel=panel)
-
-
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help='Print one JSON document; where something is wrong, with "error".'),
-]
-
-
 GraderNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -55,41 +64,123 @@ GraderNames = Annotated[
         "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
     ),
 ]
-
-
 Rubric = Annotated[
     Path | None,
     typer.Option(
-        "--rubric",
-        metavar="FILE",
-        help="What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.",
+        metavar="FILE", help="What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}."
     ),
 ]
-
-
+GradeScale = Annotated[
+    Any,
+    typer.Option(
+        parser=parsers.positive,
+        metavar="NUMBER",
+        help="The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a "
+        "judge says right or wrong, the scores of others go from 0 to 1]",
+    ),
+]
 BudgetOrPeriod = Annotated[
     Any,
     typer.Option(
-        "--budget",
-        parser=parse_budget,
+        parser=parsers.budget,
         metavar="MONEY",
         help="Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month: "
         "500/month.",
         rich_help_panel=TARGET,
     ),
 ]
-
-
 Queries = Annotated[
     Any,
     typer.Option(
-        "--queries",
-        parser=queries_a_day,
+        parser=parsers.queries_a_day,
         metavar="N/month",
         help="How many queries come, for money for a period. [default: as in LOG, if that is of a service]",
         rich_help_panel=TARGET,
     ),
 ]
+CopulaFamily = Annotated[
+    Any,
+    typer.Option(
+        parser=parsers.family,
+        metavar="FAMILY|auto",
+        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
+        "[default: gumbel]",
+        rich_help_panel=SEARCH,
+    ),
+]
+Fresh = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a log is read, as the command line says it.
+
+    Args:
+        labels: Which answers were right, in place of a column correct: a table of query, model, correct, or of query
+            and answer (the right one).
+        answers: What the models answered to the queries of LOG, so that policies may compare answers, in place of a
+            column answer: a table of query, model and answer (or answer_key).
+        reference: A model of LOG whose answers take the place of right ones: errors are then answers that differ.
+        same: By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**,
+            **python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies compare]
+        score_max: The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is
+            lost.
+        task: What the models did: wrote text, or picked a choice.
+        models: Use these models, in this order. [default: by cost]
+    """
+
+    prices: Prices = None
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=READ)] = None
+    answers: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=READ)] = None
+    reference: Annotated[str | None, typer.Option(metavar="MODEL", rich_help_panel=READ)] = None
+    same: Annotated[str | None, typer.Option(metavar="GRADER", rich_help_panel=READ)] = None
+    score_max: Annotated[Any, typer.Option(parser=parsers.positive, metavar="NUMBER", rich_help_panel=READ)] = None
+    task: Annotated[Literal["generation", "choice"], typer.Option(rich_help_panel=READ)] = "generation"
+    models: Annotated[Any, typer.Option(parser=parsers.names, metavar="A,B,…", rich_help_panel=SEARCH)] = None
+    really: Really = False
+
+    def inputs(self, log: Path) -> dict[str, Path | None]:
+        """The files that are read, by the option, for `require_outputs`."""
+        return {"LOG": log, "--prices": self.prices, "--labels": self.labels, "--answers": self.answers}
+
+    def options(self) -> dict[str, Any]:
+        """What `read_file` takes, except the models; a usage error for what needs a reference."""
+        given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "task", "really")}
+        scale = {} if self.score_max is None else {"score_max": self.score_max}
+        return given | scale | {"reference": _reference(self.reference, self.same)}
+
+    def as_options(self) -> dict[str, Any]:
+        """The same as options of a command that is to read the log alike."""
+        given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "reference", "same")}
+        given |= {"task": None if self.task == "generation" else self.task}
+        given |= {"score-max": None if self.score_max is None else f"{self.score_max:g}"}
+        return given | {"models": self.models and ",".join(self.models), "yes": self.really or None}
+
+
+def _reference(reference: str | None, same: str | None) -> Reference | None:
+    """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
+    from rcjax.collecting.grader import GraderError
+    from rcjax.collecting.graders import require_sameness
+    from rcjax.policy.counted import BY_ANSWER, Reference
+
+    if reference is None:
+        if same is not None:
+            what = "needs --reference, the model whose answers the others are compared with"
+            raise typer.BadParameter(what, param_hint="--same")
+        return None
+    if not reference:
+        raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
+    try:
+        require_sameness(same or BY_ANSWER)
+    except GraderError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--same") from None
+    return Reference(reference, same or BY_ANSWER)
 
 
 def spread(spec: Spec, budget: Any, per_day: float | None, log: Path) -> Spec:
@@ -113,10 +204,7 @@ def spread(spec: Spec, budget: Any, per_day: float | None, log: Path) -> Spec:
         budget = period.money / (per_day * PERIODS[period.every])
     elif per_day is not None:
         raise typer.BadParameter("goes with money for a period, such as --budget 500/month", param_hint="--queries")
-    try:
-        return replace(spec, budget=budget, period=period)
-    except SpecError as problem:
-        raise usage(problem) from None
+    return replace(spec, budget=budget, period=period)
 
 
 def as_period(spec: Spec) -> str:
@@ -132,132 +220,134 @@ def as_period(spec: Spec) -> str:
     return f"--budget {money:.10g}/{every} --queries {money / spec.budget:.10g}/{every}"
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How a log is read, as the command line says it."""
+# Functions as commands.
 
-    prices: Prices = None
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Which answers were right, in place of a column correct: a table of query, model, correct, or of "
-            "query and answer (the right one).",
-            rich_help_panel=READ,
-        ),
-    ] = None
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="What the models answered to the queries of LOG, so that policies may compare answers, in place of a "
-            "column answer: a table of query, model and answer (or answer_key).",
-            rich_help_panel=READ,
-        ),
-    ] = None
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="MODEL",
-            help="A model of LOG whose answers take the place of right ones: errors are then answers that differ.",
-            rich_help_panel=READ,
-        ),
-    ] = None
-    same: Annotated[
-        str | None,
-        typer.Option(
-            "--same",
-            metavar="GRADER",
-            help="By what an answer is that of `--reference`: **exact**, **choice**, **number**, **contains**, "
-            "**python:module:function**, or **judge:MODEL** after `rcjax grade`. [default: answer, as policies "
-            "compare]",
-            rich_help_panel=READ,
-        ),
-    ] = None
-    score_max: Annotated[
-        Any,
-        full_score(
-            "The full score, where labels are scores: 10 if they go from 0 to 10. Counted is the score that is lost.",
-            READ,
-        ),
-    ] = None
-    task: Annotated[
-        Literal["generation", "choice"],
-        typer.Option("--task", help="What the models did: wrote text, or picked a choice.", rich_help_panel=READ),
-    ] = "generation"
-    models: Annotated[
-        Any,
-        typer.Option(
-            "--models",
-            parser=names,
-            metavar="A,B,…",
-            help="Use these models, in this order. [default: by cost]",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None
-    really: Really = False
-
-    def inputs(self, log: Path) -> list[tuple[str, Path | None]]:
-        """The files that are read, by the option, for `require_distinct`."""
-        return [("LOG", log), ("--prices", self.prices), ("--labels", self.labels), ("--answers", self.answers)]
-
-    def options(self) -> dict[str, Any]:
-        """What `read_log` takes, except the models; a usage error for what needs a reference."""
-        reference = _reference(self.reference, self.same)
-        given = {"prices": self.prices, "labels": self.labels, "answers": self.answers, "reference": reference}
-        return given | {"task": self.task} | ({} if self.score_max is None else {"score_max": self.score_max})
-
-    def as_options(self) -> dict[str, Any]:
-        """The same as options of a command that is to read the log alike."""
-        files = {"prices": self.prices, "labels": self.labels, "answers": self.answers}
-        task = None if self.task == "generation" else self.task
-        counted = {"task": task, "reference": self.reference, "same": self.same}
-        score = None if self.score_max is None else f"{self.score_max:g}"
-        return files | counted | {"score-max": score, "models": self.models and ",".join(self.models)}
-
-    def require_plausible(self) -> None:
-        """Refuse prices that are per token (`require_plausible_prices`)."""
-        require_plausible_prices(self.prices, self.really)
+#: The panels that come by `--help-all` alone.
+_LONG = tuple(panel for panel in PANELS if panel not in (TARGET, OUTPUT))
+_ALL = "rcjax.cli.help_all"
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
-def _reference(reference: str | None, same: str | None) -> "Reference | None":
-    """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
-    from rcjax.collecting.grader import GraderError
-    from rcjax.collecting.graders import require_sameness
-    from rcjax.policy.counted import BY_ANSWER, Reference
+class LongHelp(TyperCommand):
+    """A command with many options: `--help` shows those that most people need, `--help-all` every one."""
 
-    if reference is None:
-        if same is not None:
-            what = "needs --reference, the model whose answers the others are compared with"
-            raise typer.BadParameter(what, param_hint="--same")
-        return None
-    if not reference:
-        raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
-    try:
-        require_sameness(same or BY_ANSWER)
-    except GraderError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--same") from None
-    return Reference(reference, same or BY_ANSWER)
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Print the help, without what only `--help-all` shows, unless it is that."""
+        rest = [option for option in self.params if getattr(option, "rich_help_panel", None) in _LONG]
+        for option in rest:
+            option.hidden = _ALL not in ctx.meta  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+        for option in rest:  # what is hidden is not completed
+            option.hidden = False  # type: ignore[attr-defined]
 
 
-CopulaFamily = Annotated[
-    Any,
-    typer.Option(
-        "--copula",
-        parser=family,
-        metavar="FAMILY|auto",
-        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
-        "[default: gumbel]",
-        rich_help_panel=SEARCH,
-    ),
-]
+def _help_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
 
 
-Fresh = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
-    ),
-]
+_HelpAll = Annotated[bool, typer.Option(callback=_help_all, is_eager=True, help="Show every option and exit.")]
+
+
+def as_command(function: Callable[..., None], status: int = 1) -> Callable[..., None]:
+    """A function for typer, whose help is the docstring, and that of each option is under its "Args:".
+
+    A parameter that is a record becomes options for the record's fields: annotated as `Spec` all that the command line
+    offers, as `Annotated[Spec, "budget", …]` those that are named; a parameter of the function's own stands for the
+    field of its name. Options stand in the order of their panels, flags last. Whatever goes wrong is `reported`, with
+    this exit status.
+    """
+    text, helps = _split(function.__doc__)
+    own = inspect.signature(function, eval_str=True).parameters
+    parameters: dict[str, inspect.Parameter] = {}
+    records: dict[str, tuple[Any, list[str]]] = {}
+    for name, parameter in own.items():
+        kind, *names = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (None,)
+        kind = kind or parameter.annotation
+        if is_dataclass(kind):
+            offered = [option for option in _of_record(kind) if not names or option.name in names]
+            records[name] = kind, [option.name for option in offered if option.name not in own]
+            parameters |= {option.name: option for option in offered if option.name not in own}
+        else:
+            parameters[name] = _option(name, parameter.annotation, parameter.default, helps.get(name, ""))
+    if any(_panel(one) in _LONG for one in parameters.values()):
+        parameters["help_all"] = _option("help_all", _HelpAll, False)
+    ordered = sorted(parameters.values(), key=_place)
+
+    @wraps(function)
+    def called(*, help_all: bool = False, **given: Any) -> None:
+        with reported(as_json=given["json_"], status=status):
+            try:
+                for name, (kind, options) in records.items():
+                    values = {option: given.pop(option) for option in options}
+                    given[name] = kind(**{option: value for option, value in values.items() if value is not None})
+                function(**given)
+            except SpecError as problem:
+                hint = problem.option and option_name(problem.option)
+                raise typer.BadParameter(problem.say(option_name), param_hint=hint) from None
+
+    called.__doc__ = text
+    called.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined] - typer asks for it
+    called.__annotations__ = {one.name: one.annotation for one in ordered}
+    return called
+
+
+def _split(docstring: str | None) -> tuple[str, dict[str, str]]:
+    """(what a docstring says before its "Args:", the text on each of these by name).
+
+    >>> _split("Look.\\n\\nArgs:\\n    far: How far,\\n        in miles.\\n    fast: Run.")
+    ('Look.', {'far': 'How far, in miles.', 'fast': 'Run.'})
+    """
+    text, _, rest = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
+    _, *pieces = re.split(r"^    (\w+): ", rest.partition("\n\n")[0], flags=re.MULTILINE)
+    return text.strip(), {name: " ".join(words.split()) for name, words in zip(pieces[::2], pieces[1::2], strict=True)}
+
+
+def option_name(name: str) -> str:
+    """An option as the command line has it.
+
+    >>> option_name("max_error"), option_name("json_")
+    ('--max-error', '--json')
+    """
+    return "--" + name.strip("_").replace("_", "-")
+
+
+def _option(name: str, annotation: Any, default: Any, words: str = "") -> inspect.Parameter:
+    """The parameter of a command: what its option is of, how it is spelt, and what it is for."""
+    kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    info = copy.copy(next((one for one in about if isinstance(one, ParameterInfo)), typer.Option()))
+    info.help = words or info.help
+    if not isinstance(info, ArgumentInfo) and info.default is ...:  # where typer keeps a name that is given
+        flag, either = option_name(name), bool in (kind, *get_args(kind)) and default is not False
+        info.param_decls = (f"{flag}/--no-{flag[2:]}" if either else flag,)
+    return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[kind, info])
+
+
+def _of_record(kind: Any) -> list[inspect.Parameter]:
+    """The parameters of a command for the fields of a record."""
+    if kind is Spec:
+        return [_of_spec(field) for field in fields(Spec) if field.metadata["panel"] is not None]
+    hints, (_, helps) = get_type_hints(kind, include_extras=True), _split(kind.__doc__)
+    return [_option(one.name, hints[one.name], one.default, helps.get(one.name, "")) for one in fields(kind)]
+
+
+def _of_spec(field: Any) -> inspect.Parameter:
+    """The parameter of a command for a field of `Spec`."""
+    metavar, parser = field.metadata["form"] or (None, None)
+    how = {"metavar": metavar, "parser": parser and getattr(parsers, parser, str)}
+    flag = [field.metadata["flag"]] if field.metadata["flag"] else []
+    option = typer.Option(*flag, help=HELP[field.name], rich_help_panel=field.metadata["panel"], **how)
+    kind, default = (bool, field.default) if metavar is None else (Any, None)
+    return _option(field.name, Annotated[kind, option], default)
+
+
+def _panel(parameter: inspect.Parameter) -> str | None:
+    return getattr(get_args(parameter.annotation)[1], "rich_help_panel", None)
+
+
+def _place(parameter: inspect.Parameter) -> tuple[int, bool]:
+    """The place of a parameter's panel, of which none is the first, and whether it is a flag: these come last."""
+    panel = _panel(parameter)
+    return (1 + PANELS.index(panel) if panel in PANELS else 0), get_args(parameter.annotation)[0] is bool

@@ -1,6 +1,7 @@
 """What people type, as values: money, shares, numbers, names; each a usage error where it is none."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +11,35 @@ _KINDS = ("all", "full", "adaptive")
 
 _MOST, _LEAST = 1e30, 1e-30  # of sums of money and λ: beyond any currency, and products of three still are finite
 
+_PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
+
+_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def _number(number: str, text: str, what: str, least: float = 0.0) -> float:
+    """A finite number; a usage error calls the text of which it is a part no `what`."""
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not least <= value < math.inf:
+        raise typer.BadParameter(f"{text!r} is no {what}")
+    return value
+
+
+def _bounded(value: float, text: str) -> float:
+    """A sum of money or λ of a size that can be computed with."""
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
+    return value
+
 
 def money(text: str) -> float:
     """Parse money per query: `0.00015`, `150/M` (per million queries) or `0.15/k` (per thousand)."""
     amount, _, unit = text.strip().removeprefix("$").partition("/")
-    scales = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
-    try:
-        value = float(amount) * scales[unit.strip().lower()]
-    except (ValueError, KeyError):
-        raise typer.BadParameter(f"{text!r} is no sum of money: give 0.00015, 0.15/k or 150/M") from None
-    return _bounded(_checked(value, text, "a sum of money of 0 or more"), text)
+    number = amount if unit.strip().lower() in _PER else "nan"
+    value = _number(number, text, "sum of money: give 0.00015, 0.15/k or 150/M")
+    return _bounded(_PER.get(unit.strip().lower(), 1.0) * value, text)
 
 
 def budget(text: str) -> Any:
@@ -40,10 +60,14 @@ def queries_a_day(text: str) -> float:
     return positive(amount) / PERIODS[unit.strip()]
 
 
+def _share(text: str, what: str, least: float) -> float:
+    number = text.strip()
+    return _number(number.removesuffix("%"), text, what, least) / (100 if number.endswith("%") else 1)
+
+
 def fraction(text: str) -> float:
     """Parse an error probability: `0.05` or `5%`."""
-    value = _checked(text.strip().removesuffix("%"), text, "a share such as 0.05 or 5%")
-    value = value / 100 if text.strip().endswith("%") else value
+    value = _share(text, "share such as 0.05 or 5%", 0.0)
     if value > 1:
         raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
     return value
@@ -51,39 +75,23 @@ def fraction(text: str) -> float:
 
 def score(text: str) -> float:
     """Parse a score on any scale: `0.5`, `7` or `80%`."""
-    number = text.strip()
-    try:
-        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise typer.BadParameter(f"{text!r} is no score: give a number such as 0.5, 7 or 80%")
-    return value
+    return _share(text, "score: give a number such as 0.5, 7 or 80%", -_MOST)
 
 
 def positive(text: str) -> float:
     """Parse a number above 0."""
-    value = _checked(text.strip().removeprefix("$"), text, "a number above 0")
+    value = _number(text.strip().removeprefix("$"), text, "number above 0")
     if value == 0:
         raise typer.BadParameter(f"{text!r} is not above 0")
     return _bounded(value, text)
 
 
-def _bounded(value: float, text: str) -> float:
-    """A sum of money or λ of a size that can be computed with."""
-    if value != 0 and not _LEAST <= value <= _MOST:
-        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
-    return value
-
-
-def _checked(number: Any, text: str, what: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not {what}")
-    return value
+def size(text: str) -> int:
+    """Parse a number of bytes: `500KB`, `100MB` or `1GB`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip().upper())
+    if match is None or float(match[1]) * _BYTES[match[2]] < 1:
+        raise typer.BadParameter(f"{text!r} is no size: give 500KB, 100MB or 1GB")
+    return int(float(match[1]) * _BYTES[match[2]])
 
 
 def seconds_limit(text: str) -> Any:
@@ -112,8 +120,8 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """
     named: dict[str, str] = {}
     for text in texts or ():
-        left, equals, right = (part.strip() for part in text.partition("="))
-        if not (left and equals and right) or left in named:
+        left, _, right = (part.strip() for part in text.partition("="))
+        if not (left and right) or left in named:
             raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
         named[left] = right
     return named
@@ -121,11 +129,9 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def token_counts(text: str) -> tuple[float, float]:
     """Parse how many tokens a call takes: `250,1`, sent and received."""
-    parts = text.split(",")
-    if len(parts) != 2:
-        raise typer.BadParameter(f"{text!r}: give the tokens of a call, sent and received, such as 250,1")
-    sent, received = (_bounded(_checked(part, text, "two numbers such as 250,1"), text) for part in parts)
-    return sent, received
+    sent, _, received = text.partition(",")
+    what = "pair of numbers, of tokens sent and received, such as 250,1"
+    return _number(sent, text, what), _number(received, text, what)
 
 
 def cascade(text: str) -> Any:

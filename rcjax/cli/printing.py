@@ -1,21 +1,26 @@
-"""What reaches standard output and standard error: text without control characters, JSON documents, warnings.
+"""What a command prints: text without control characters, JSON, warnings, and what went wrong, in one line.
 
 Names of models, queries and files come from other people: an escape sequence or a line feed in one could write whatever
 it likes on a terminal. What is shown passes through `shown`, messages pass through `one_line`, so nothing is printed
-raw. The standard library and typer alone.
+raw. Ctrl-C, and SIGTERM, which does the same, stop a command that works for long. The standard library and typer alone.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
 import shlex
+import signal
 import sys
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
-from typing import Any, ParamSpec, TypeVar
+from types import FrameType
+from typing import Any, ParamSpec
 
 import typer
 
@@ -23,7 +28,13 @@ from rcjax._base.wording import visible
 
 P = ParamSpec("P")
 
-T = TypeVar("T")
+INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # of XLA, ld.so, Python
+
+_MEMORY = "there is not enough memory: give it more, or a part of the log"
+
+_REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 
 
 def escaped(value: Any) -> Any:
@@ -34,10 +45,8 @@ def escaped(value: Any) -> Any:
     >>> escaped({"small\x1b[2J": ["a\u202eb", 1.5]})
     {'small\\x1b[2J': ['a\\u202eb', 1.5]}
     """
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, PurePath):
-        return escaped(str(value))
+    if isinstance(value, str | PurePath):
+        return visible(str(value))
     if isinstance(value, Mapping):
         return {escaped(name): escaped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -65,14 +74,17 @@ def shown(show: Callable[P, None]) -> Callable[P, None]:
     return show_escaped
 
 
-def command(*words: object, **files: object) -> str:
-    """A command of rcjax as a shell takes it, with the options that are not None.
+def command(*words: object, **options: object) -> str:
+    """A command of rcjax as a shell takes it, with the options that are not None; True is a flag.
 
-    >>> command("check", "my policy.json", "log.csv", prices=None, labels="labels.csv")
-    "rcjax check 'my policy.json' log.csv --labels labels.csv"
+    >>> command("check", "my policy.json", "log.csv", prices=None, labels="labels.csv", yes=True)
+    "rcjax check 'my policy.json' log.csv --labels labels.csv --yes"
     """
-    options = [(f"--{name}", str(value)) for name, value in files.items() if value is not None]
-    return shlex.join(["rcjax", *map(str, words), *(word for pair in options for word in pair)])
+    line = ["rcjax", *map(str, words)]
+    for name, value in options.items():
+        if value is not None:
+            line += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return shlex.join(line)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -81,10 +93,10 @@ def print_json(document: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
 
 
-def warn(message: object) -> None:
-    """Print a warning of one line on standard error."""
+def warn(message: object, kind: str = "warning") -> None:
+    """Print a line on standard error: a warning, or what else it is."""
     with suppress(OSError):  # nobody reads it
-        typer.echo(f"warning: {one_line(str(message))}", err=True)
+        typer.echo(f"{kind}: {one_line(str(message))}", err=True)
 
 
 @contextmanager
@@ -106,13 +118,160 @@ def silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def open_closed_streams() -> None:
-    """Open what the shell has closed (`>&-`) on the null device, so that no other file is taken for it."""
-    for number in range(3):
+# What came of it, and what went wrong.
+
+
+class PartlyDone(Exception):  # noqa: N818 - it says what is there
+    """A problem that came after there were results, which `--json` prints with it."""
+
+    def __init__(self, problem: Exception, document: Mapping[str, Any]) -> None:
+        super().__init__(problem, document)
+        self.problem, self.document = problem, document
+
+
+def attempt(write: Callable[[], object]) -> OSError | None:
+    """Write a file; what went wrong, to be raised once the results are shown (`conclude`)."""
+    try:
+        write()
+    except OSError as problem:
+        return problem
+    return None
+
+
+def conclude(
+    document: Mapping[str, Any], show: Callable[[], None], *, as_json: bool, problem: Exception | None = None
+) -> None:
+    """Print results, as one JSON document or as `show` does, then raise the problem, if there is one.
+
+    A pipe that nobody reads any more is no error.
+    """
+    if as_json and problem is not None:
+        raise PartlyDone(problem, document)
+    try:
+        print_json(document) if as_json else show()
+    except BrokenPipeError:
+        silence()
+    if problem is not None:
+        raise problem
+
+
+@contextmanager
+def reported(*, as_json: bool, status: int = 1) -> Iterator[None]:
+    """Turn whatever goes wrong within into one line, the exit status, and if `as_json` {"error": {"message", "kind"}}.
+
+    Warnings become one line each.
+    """
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: warn(message)
         try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
+            yield
+        except BrokenPipeError:
+            silence()
+        except (typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:  # a panic of polars is no Exception
+            if hasattr(problem, "format_message"):  # a usage error, of typer: see CommandLine
+                raise
+            report(problem, as_json)
+            raise typer.Exit(status) from None
+
+
+def report(problem: BaseException, as_json: bool) -> None:
+    """Print what went wrong: with RCJAX_TRACEBACK in the environment, where it was raised too."""
+    document: Mapping[str, Any] = {}
+    if isinstance(problem, PartlyDone):
+        problem, document = problem.problem, problem.document
+    if os.environ.get("RCJAX_TRACEBACK"):
+        traceback.print_exception(problem)
+    message, kind = _describe(problem)
+    warn(message, "error")
+    if as_json:
+        print_error(message, kind, document)
+
+
+def print_error(message: str, kind: str, document: Mapping[str, Any] | None = None) -> None:
+    """Print a JSON document with what went wrong, and what there is besides."""
+    try:
+        print_json({**(document or {}), "error": {"message": " ".join(message.split()), "kind": kind}})
+    except OSError:
+        silence()
+
+
+def _describe(problem: BaseException) -> tuple[str, str]:
+    """The message of a problem, and its kind: "data", "infeasible", "file", "memory" or "internal"."""
+    text = str(problem)
+    memory = isinstance(problem, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
+    if memory or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
+        return f"{_MEMORY} ({text})" if text else _MEMORY, "memory"
+    if isinstance(problem, OSError):
+        named = problem.filename is not None
+        return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if named else text, "file"
+    if isinstance(problem, ValueError):
+        choosing = sys.modules.get("rcjax.frontier.hull")  # where it is not there nothing was infeasible
+        infeasible = choosing is not None and isinstance(problem, choosing.InfeasibleError)
+        return text, "infeasible" if infeasible else "data"
+    return f"unexpected {type(problem).__name__}: {text}: {_REPORT}", "internal"
+
+
+# Signals.
+
+_TOLD = b"finishing the calls under way; Ctrl-C again ends at once\n"
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """A block in which SIGTERM does what Ctrl-C does there; once it has ended by that, another one changes nothing."""
+    with _handling(signal.SIGTERM, _terminate) as afterwards:
+        try:
+            yield
+        except BaseException as problem:
+            import asyncio  # which takes long to import
+
+            # Files are closed, and the exit status is to tell what happened. Handlers in Python end before Python does.
+            if isinstance(problem, KeyboardInterrupt | asyncio.CancelledError):
+                afterwards[0] = signal.SIG_IGN
+            raise
+
+
+@contextmanager
+def interruptible(stop: Callable[[], None]) -> Iterator[None]:
+    """A block of a task in which the first Ctrl-C calls `stop`, and the next one ends the task where it is.
+
+    So is one that does not wait but computes, as a grader of the user's own may for ever.
+    """
+    import asyncio
+
+    loop, heard = asyncio.get_running_loop(), list[int]()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+        with suppress(OSError):
+            os.write(2, _TOLD)  # sys.stderr may be in the midst of another line
+        loop.call_soon_threadsafe(stop)
+
+    with _handling(signal.SIGINT, interrupt):
+        yield
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):  # in the background, shells have Ctrl-C ignored
+        raise KeyboardInterrupt
+    handler(number, frame)
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[list[Any]]:
+    """A block with a handler of a signal; what it yields has the handler that comes after the block."""
+    try:
+        before = signal.signal(number, handler)
+    except ValueError:  # not the main thread, which alone has signals
+        yield [None]
+        return
+    afterwards = [before if before is not None else signal.SIG_DFL]
+    try:
+        yield afterwards
+    finally:
+        signal.signal(number, afterwards[0])

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax.cli.common import require_distinct, require_libraries, require_writable
-from rcjax.cli.failures import reported
-from rcjax.cli.options import AsJson
-from rcjax.cli.parsers import fraction, names, positive
-from rcjax.cli.plausible import Really, require_plausible_models
+from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds, Share, Text
+from rcjax.cli.parsers import size
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
@@ -23,74 +21,32 @@ if TYPE_CHECKING:
 
 
 def serve(
-    policy: Annotated[Path | None, typer.Argument(metavar="POLICY", help="Served under the name policy.")] = None,
-    policies: Annotated[
-        list[str] | None,
-        typer.Option("--policy", metavar="NAME=FILE", help="Served under this name; may be repeated."),
-    ] = None,
-    models: Annotated[
-        Path | None,
-        typer.Option("--models", metavar="FILE", help="models.toml: where models are, at what price."),
-    ] = None,
-    passing: Annotated[
-        str | None,
-        typer.Option(
-            "--pass", show_default=False, metavar="MODEL", help="This model answers everything until there is a policy."
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")] = 8080,
-    workers: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes that answer.")] = 1,
-    log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="The call log, in JSON Lines.")] = None,
-    log_prompts: Annotated[bool, typer.Option("--log-prompts", help="Log what was asked as well.")] = False,
-    no_log_answers: Annotated[bool, typer.Option("--no-log-answers", help="Do not log what was answered.")] = False,
-    shadow: Annotated[
-        Any,
-        typer.Option(
-            parser=fraction, metavar="SHARE", help="Share of the queries that all models are asked, to learn from."
-        ),
-    ] = "0",
-    shadow_models: Annotated[
-        Any,
-        typer.Option(parser=names, metavar="A,B", help="Ask these models, too."),
-    ] = None,
-    no_follow: Annotated[
-        bool, typer.Option("--no-follow", help="Keep the position of each ladder, whatever its file says.")
-    ] = False,
-    unjudged: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Answers what no policy judges: tools, images, several answers. [default: the policy's largest]",
-        ),
-    ] = None,
-    key_env: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Environment variable with the keys of clients."),
-    ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Let others call without a key.")] = False,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another name it is called by; may be repeated."),
-    ] = None,
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Web pages that may call it; may be repeated."),
-    ] = None,
-    deadline: Annotated[
-        Any, typer.Option(parser=positive, metavar="SECONDS", help="Limit for a whole request.")
-    ] = "120",
-    timeout: Annotated[Any, typer.Option(parser=positive, metavar="SECONDS", help="Limit for one attempt.")] = "60",
-    retries: Annotated[
-        int, typer.Option(min=0, metavar="N", help="How often an attempt is repeated after a passing failure.")
-    ] = 2,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at once, per worker.")] = 256,
-    max_body: Annotated[str, typer.Option(metavar="SIZE", help="The largest request that is read.")] = "10MB",
-    drain: Annotated[
-        Any, typer.Option(parser=positive, metavar="SECONDS", help="For requests under way when it is stopped.")
-    ] = "30",
-    refusal_text: Annotated[str | None, typer.Option(metavar="TEXT", help="The answer if the policy refuses.")] = None,
-    refusal_reason: Annotated[str, typer.Option(metavar="REASON", help="The finish reason of that answer.")] = "stop",
+    policy: Annotated[Path | None, typer.Argument(metavar="POLICY")] = None,
+    policies: Annotated[list[str] | None, typer.Option("--policy", metavar="NAME=FILE")] = None,
+    models: File = None,
+    pass_: Model = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N")] = 8080,
+    workers: Annotated[int, typer.Option(min=1, max=256, metavar="N")] = 1,
+    log: File = None,
+    log_prompts: bool = False,
+    no_log_answers: bool = False,
+    shadow: Share = "0",
+    shadow_models: Models = None,
+    no_follow: bool = False,
+    unjudged: Model = None,
+    key_env: Name = None,
+    open_: bool = False,
+    allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN")] = None,
+    deadline: Seconds = "120",
+    timeout: Seconds = "60",
+    retries: Annotated[int, typer.Option(min=0, metavar="N")] = 2,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 256,
+    max_body: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "10MB",
+    drain: Seconds = "30",
+    refusal_text: Text = None,
+    refusal_reason: Annotated[str, typer.Option(metavar="REASON")] = "stop",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -98,45 +54,75 @@ def serve(
 
     Applications change their base URL and call a policy as a model. Keys of endpoints and of clients come from the
     environment. New policy files are taken up while it runs.
-    """
-    with reported(as_json=json_):
-        files = _policies(policy, policies or [], passing)
-        if models is None:
-            raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
-        about_log = {"--shadow": shadow > 0, "--log-prompts": log_prompts}
-        _require_partner("--log calls.jsonl", log, about_log)
-        _require_partner("--shadow 5%", shadow, {"--shadow-models": shadow_models})
-        require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-        _require_key(host, key_env, open_)
-        from rcjax.serving.gateway.catalog import Logging, Refusals, RequestLimits, Settings
-        from rcjax.serving.gateway.processes import Address, serve as run
 
-        named = [("POLICY" if path is policy else f"--policy {name}", path) for name, path in files.items() if path]
-        require_distinct([("--log", log)], [*named, ("--models", models)])
-        _require_file(models, _TABLES)
-        require_writable(log)
-        require_plausible_models(models, really)
-        for _, path in named if passing is None else ():
-            _require_file(path, _WHENCE)
-        words = Refusals() if refusal_text is None else Refusals(refusal_text)
-        settings = Settings(
-            policies=files,
-            models=models,
-            passing=passing,
-            unjudged=unjudged,
-            shadow=shadow,
-            shadow_models=tuple(shadow_models or ()),
-            follow=not no_follow,
-            key_env=key_env,
-            access=_access(host, allow_host or [], cors or [], has_key=key_env is not None),
-            limits=RequestLimits(
-                deadline, timeout, retries, concurrency, _size(max_body, "--max-body"), drain_seconds=drain
-            ),
-            logging=Logging(log, not no_log_answers, log_prompts),
-            refusals=Refusals(words.text, refusal_reason),
-        )
-        settings.keys()
-        run(settings, Address(host, port), workers, partial(_announce, settings, json_))
+    Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`
+
+    Args:
+        policy: Served under the name policy.
+        policies: Served under this name; may be repeated.
+        models: models.toml: where models are, at what price.
+        pass_: This model answers everything until there is a policy.
+        host: Where to listen.
+        port: 0 for any that is free.
+        workers: Processes that answer.
+        log: The call log, in JSON Lines.
+        log_prompts: Log what was asked as well.
+        no_log_answers: Do not log what was answered.
+        shadow: Share of the queries that all models are asked, to learn from.
+        shadow_models: Ask these models, too.
+        no_follow: Keep the position of each ladder, whatever its file says.
+        unjudged: Answers what no policy judges: tools, images, several answers. [default: the policy's largest]
+        key_env: Environment variable with the keys of clients.
+        open_: Let others call without a key.
+        allow_host: Another name it is called by; may be repeated.
+        cors: Web pages that may call it; may be repeated.
+        deadline: Limit for a whole request.
+        timeout: Limit for one attempt.
+        retries: How often an attempt is repeated after a passing failure.
+        concurrency: Requests at once, per worker.
+        max_body: The largest request that is read.
+        drain: For requests under way when it is stopped.
+        refusal_text: The answer if the policy refuses.
+        refusal_reason: The finish reason of that answer.
+    """
+    files = _policies(policy, policies or [], pass_)
+    if models is None:
+        raise typer.BadParameter("is missing: give the file of the models, models.toml", param_hint="--models")
+    _require_key(host, key_env, open_)
+    for option, given, partner, is_there in (
+        ("--shadow", shadow, "--log calls.jsonl", log),
+        ("--log-prompts", log_prompts, "--log calls.jsonl", log),
+        ("--shadow-models", shadow_models, "--shadow 5%", shadow),
+    ):
+        if given and not is_there:
+            what = f"goes with {partner.split()[0]} only: give {partner} too"
+            raise typer.BadParameter(what, param_hint=option)
+    require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
+    from rcjax.serving.gateway.catalog import Logging, Refusals, RequestLimits, Settings
+    from rcjax.serving.gateway.processes import Address, serve as run
+
+    named = {"POLICY" if path is policy else f"--policy {name}": path for name, path in files.items() if path}
+    _require_file(models, _TABLES)
+    require_outputs({"--log": log}, named | {"--models": models})
+    require_plausible_models(models, really)
+    for path in named.values() if pass_ is None else ():
+        _require_file(path, _WHENCE)
+    settings = Settings(
+        policies=files,
+        models=models,
+        passing=pass_,
+        unjudged=unjudged,
+        shadow=shadow,
+        shadow_models=tuple(shadow_models or ()),
+        follow=not no_follow,
+        key_env=key_env,
+        access=_access(host, allow_host or [], cors or [], has_key=key_env is not None),
+        limits=RequestLimits(deadline, timeout, retries, concurrency, max_body, drain_seconds=drain),
+        logging=Logging(log, not no_log_answers, log_prompts),
+        refusals=Refusals(Refusals().text if refusal_text is None else refusal_text, refusal_reason),
+    )
+    settings.keys()
+    run(settings, Address(host, port), workers, partial(_announce, settings, json_))
 
 
 _WHENCE = "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today's model"
@@ -216,13 +202,6 @@ def _access(host: str, names: Sequence[str], origins: Sequence[str], *, has_key:
     return Access(tuple(names) if checked else None, tuple(origins), guarded=not has_key)
 
 
-def _require_partner(partner: str, value: Any, options: Mapping[str, Any]) -> None:
-    """Refuse options that say nothing without another one."""
-    for option, is_there in options.items():
-        if is_there and not value:
-            raise typer.BadParameter(f"goes with {partner.split()[0]} only: give {partner} too", param_hint=option)
-
-
 _NAME = r"[\w.:/@+-]+"
 
 
@@ -246,13 +225,3 @@ def _policies(single: Path | None, named: Sequence[str], passing: str | None) ->
         advice = "give the file of a policy, --policy name=file, or --pass with today's model until there is one"
         raise typer.BadParameter(f"is missing: {advice}", param_hint="POLICY")
     return files or {"policy": None}
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
-
-
-def _size(text: str, option: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip().upper())
-    if match is None or float(match[1]) * _UNITS[match[2]] < 1:
-        raise typer.BadParameter(f"{text!r} is no size: give 500KB, 100MB or 1GB", param_hint=option)
-    return int(float(match[1]) * _UNITS[match[2]])

@@ -6,17 +6,18 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rcjax._base.wording import count
-from rcjax.cli.common import require_distinct, require_libraries, start_jax
-from rcjax.cli.failures import reported
-from rcjax.cli.options import AsJson
-from rcjax.cli.plausible import Really, require_plausible_prices
-from rcjax.cli.printing import print_json, shown, warn
+from rcjax.cli.app import start_jax
+from rcjax.cli.console import HowFar, Screen, busy
+from rcjax.cli.inputs import require_distinct, require_libraries, require_plausible_prices
+from rcjax.cli.options import AsJson, Count, Really
+from rcjax.cli.printing import conclude, shown, warn
 
 if TYPE_CHECKING:
     from rcjax.sweeps import Sweep
@@ -27,47 +28,15 @@ _ELSEWHERE = "Other processes and hosts"
 
 
 def sweep(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML: logs, and what to sweep over.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Write the results here. [default: CONFIG without .toml]"),
-    ] = None,
-    cpu_devices: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Devices that JAX makes of a CPU. [default: one for each core]"),
-    ] = None,
-    float32: Annotated[
-        bool, typer.Option("--float32", help="Solve in float32, which is quicker on consumer GPUs.")
-    ] = False,
-    coordinator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Sweep with other processes: where the first one listens, or `auto`.",
-            rich_help_panel=_ELSEWHERE,
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many processes there are.", rich_help_panel=_ELSEWHERE)
-    ] = None,
-    process: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="I", help="Which of them this one is, from 0.", rich_help_panel=_ELSEWHERE),
-    ] = None,
-    on: Annotated[
-        Literal["ray"] | None,
-        typer.Option(
-            help="Solve on a Ray cluster that exists, a batch on each core or GPU.", rich_help_panel=_ELSEWHERE
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="The head of the Ray cluster. [default: RAY_ADDRESS, or the one here]",
-            rich_help_panel=_ELSEWHERE,
-        ),
-    ] = None,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FOLDER")] = None,
+    cpu_devices: Count = None,
+    float32: bool = False,
+    coordinator: Annotated[str | None, typer.Option(metavar="HOST:PORT", rich_help_panel=_ELSEWHERE)] = None,
+    processes: Annotated[int | None, typer.Option(min=1, metavar="N", rich_help_panel=_ELSEWHERE)] = None,
+    process: Annotated[int | None, typer.Option(min=0, metavar="I", rich_help_panel=_ELSEWHERE)] = None,
+    on: Annotated[Literal["ray"] | None, typer.Option(rich_help_panel=_ELSEWHERE)] = None,
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", rich_help_panel=_ELSEWHERE)] = None,
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -75,35 +44,43 @@ def sweep(
 
     CONFIG has the arguments of `rcjax.sweeps.sweep` by their names, logs = ["logs/*.csv"] first of all. Results are
     Parquet files in a folder, a row per point of a frontier. Call it again to go on with what is left.
+
+    Example: `rcjax sweep nightly.toml`
+
+    Args:
+        config: TOML: logs, and what to sweep over.
+        out: Write the results here. [default: CONFIG without .toml]
+        cpu_devices: Devices that JAX makes of a CPU. [default: one for each core]
+        float32: Solve in float32, which is quicker on consumer GPUs.
+        coordinator: Sweep with other processes: where the first one listens, or `auto`.
+        processes: How many processes there are.
+        process: Which of them this one is, from 0.
+        on: Solve on a Ray cluster that exists, a batch on each core or GPU.
+        address: The head of the Ray cluster. [default: RAY_ADDRESS, or the one here]
     """
-    with reported(as_json=json_):
-        from rcjax._core.batching import cores
-        from rcjax.cli.console import HowFar, busy
+    from rcjax._core.batching import cores
 
-        start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
-        if on is None and address is None:
-            _join(coordinator, processes, process)
-        else:
-            _leave_to_ray(on, {"--coordinator": coordinator, "--cpu-devices": cpu_devices})
-        import rcjax
-        from rcjax.sweeps.sweeping import read_sweep
+    start_jax(cpu_devices=cpu_devices or cores(), float64=not float32, long=True)
+    if on is None and address is None:
+        _join(coordinator, processes, process)
+    else:
+        _leave_to_ray(on, {"--coordinator": coordinator, "--cpu-devices": cpu_devices})
+    import rcjax
+    from rcjax.sweeps.sweeping import read_sweep
 
-        settings = read_sweep(config)
-        settings["out"] = str(out or settings["out"])
-        _require_apart(config, settings)
-        require_plausible_prices(settings.get("prices"), really)
-        started = time.perf_counter()
-        far = HowFar()
-        with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
-            done = rcjax.sweeps.sweep(**settings, on="ray" if on else None, address=address, progress=far.note)
-        facts = _facts(done, time.perf_counter() - started)
-        if facts["with_answers"]:
-            which = f"what was answered in {count(facts['with_answers'], 'log')}"
-            warn(f"{which} is not used: a sweep is of confidences alone; rcjax tune compares answers")
-        if json_:
-            print_json(facts)
-        else:
-            _show(facts)
+    settings = read_sweep(config)
+    settings["out"] = str(out or settings["out"])
+    _require_apart(config, settings)
+    require_plausible_prices(settings.get("prices"), really)
+    started = time.perf_counter()
+    far = HowFar()
+    with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # where Ray says which nodes it has lost
+        done = rcjax.sweeps.sweep(**settings, on="ray" if on else None, address=address, progress=far.note)
+    facts = _facts(done, time.perf_counter() - started)
+    if facts["with_answers"]:
+        which = f"what was answered in {count(facts['with_answers'], 'log')}"
+        warn(f"{which} is not used: a sweep is of confidences alone; rcjax tune compares answers")
+    conclude(facts, partial(_show, facts), as_json=json_)
 
 
 def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
@@ -168,8 +145,6 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
 
 @shown
 def _show(facts: dict[str, Any]) -> None:
-    from rcjax.cli.console import Screen
-
     screen = Screen()
     for entry in facts["left_out"][:_MOST_TOLD]:
         warn(f"{entry['log']} is left out: {entry['problem']}")

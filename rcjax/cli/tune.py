@@ -1,33 +1,74 @@
-"""`rcjax tune`: the frontier of a log, and the policy for a target."""
+"""`rcjax tune` and `rcjax report`: the frontier of a log and the policy for a target, in a terminal or as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import dataclasses
+from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.padding import Padding
+from rich.table import Table
 
-from rcjax._base.wording import budget_between
-from rcjax.cli.common import require_distinct, require_writable, start_jax
-from rcjax.cli.failures import attempt, conclude, reported
-from rcjax.cli.inputs import OTHERS_USED, read_file
-from rcjax.cli.option_records import checked, with_options
-from rcjax.cli.options import AsJson, BudgetOrPeriod, LogFile, Queries, Reading, spread
+from rcjax._base.wording import Money, budget_between, choose_unit, describe_cascade, figure, is_chain, percent
+from rcjax.cli.app import start_jax
+from rcjax.cli.console import (
+    LEVEL,
+    TERMINAL,
+    Screen,
+    Steps,
+    cascade_lines,
+    facts_grid,
+    facts_table,
+    hang,
+    make_table,
+    next_step,
+)
+from rcjax.cli.inputs import (
+    echoed,
+    read_log,
+    read_pair,
+    require_libraries,
+    require_outputs,
+    require_plausible_budget,
+    require_plausible_log,
+)
+from rcjax.cli.options import (
+    AsJson,
+    BudgetOrPeriod,
+    CopulaFamily,
+    Fresh,
+    LogFile,
+    Model,
+    Queries,
+    Reading,
+    as_period,
+    spread,
+)
 from rcjax.cli.parsers import models_to_read
-from rcjax.cli.plausible import require_plausible_budget, require_plausible_log
-from rcjax.cli.printing import warn
+from rcjax.cli.printing import attempt, command, conclude, shown, warn
+from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.facts import facts
+from rcjax.policy.following import Period
 from rcjax.policy.spec import OUTPUT, Spec
 from rcjax.policy.targets import Target
 
 if TYPE_CHECKING:
-    from rcjax.logs.log import Log
     from rcjax.tuning.tune import Tuned
 
+_GAP = 3  # between two columns of a table
 
-@with_options
+_LEAST_WIDTH = 20  # columns of a cascade in a table
+
+_POINTS, _MORE_POINTS = 5, 9  # of the frontier, with a target and without
+
+_CERTAIN = 0.5  # of a model's answers at confidence 1, from where it is worth a line
+
+
 def tune(
     *,
     budget: BudgetOrPeriod = None,
@@ -35,88 +76,54 @@ def tune(
     reading: Reading,
     log: LogFile,
     queries: Queries = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the policy to deploy here (JSON); needs a target.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
-    frontier: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the whole frontier here, for rcjax evaluate.", rich_help_panel=OUTPUT),
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", rich_help_panel=OUTPUT)] = None,
+    frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies, cheapest first.
 
     Most need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
+
+    Example: `rcjax tune log.csv --budget 150/M --out policy.json`
+
+    Args:
+        out: Write the policy to deploy here (JSON); needs a target.
+        frontier: Write the whole frontier here, for rcjax evaluate.
     """
     spec = spread(spec, budget, queries, log)
-    how = reading.options()
-    require_distinct([("--out", out), ("--frontier", frontier)], reading.inputs(log))
+    how = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
     target = Target.of(**spec.target) if spec.target else None
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
-    checked(spec)
-    with reported(as_json=json_):
-        require_writable(out)
-        require_writable(frontier)
-        start_jax()  # before JAX is imported
-        reading.require_plausible()
-        from rcjax.cli.console import Steps
-        from rcjax.logs.reading import read_log
-
-        steps = Steps(3)
-        with steps("reading the log"):
-            how |= {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
-            data = read_file(read_log, log, OTHERS_USED, **how)
-        require_plausible_budget(target, data.with_waiting(spec.second_cost), reading.really)
-        require_plausible_log(target, data, reading.really)
-        unused = _unused_answers(data, spec.cascade)
-        if unused is not None:
-            warn(unused)
-        _tune(data, spec, (out, frontier), steps, as_json=json_)
-
-
-def _unused_answers(log: Log, cascade: Any) -> str | None:
-    """Why answers that the log tells are not used, in a line; None if they are, or there are none."""
-    if log.answer is None or cascade is None:
-        return None
-    named = cascade if isinstance(cascade, str) else ",".join(cascade[0])
-    what = f"--cascade {named} does not compare answers, and the default search does"
-    return f"what was answered is not used: {what}: leave out --cascade"
-
-
-def _tune(
-    log: Log,
-    spec: Spec,
-    files: tuple[Path | None, Path | None],
-    steps: Callable[[str], AbstractContextManager[None]],
-    *,
-    as_json: bool,
-) -> None:
-    """Tune, write the policy and the frontier, and show; then raise what went wrong: a target, or a file."""
+    spec.check()
+    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(log))
+    start_jax()  # before JAX is imported
     from rcjax.frontier.hull import InfeasibleError
     from rcjax.tuning.searches import searched_by
     from rcjax.tuning.tune import tune_in_stages
 
+    steps = Steps(3)
+    with steps("reading the log"):
+        data = read_log(log, **how)
+    require_plausible_budget(target, data.with_waiting(spec.second_cost), reading.really)
+    require_plausible_log(target, data, reading.really)
+    if data.answer is not None and spec.cascade is not None:
+        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
+        what = f"--cascade {named} does not compare answers, and the default search does"
+        warn(f"what was answered is not used: {what}: leave out --cascade")
     infeasible = None
     try:
-        tuned = tune_in_stages(log, None, spec, steps, searched_by(spec.search))
+        tuned = tune_in_stages(data, None, spec, steps, searched_by(spec.search))
     except InfeasibleError as problem:
         tuned, infeasible = problem.tuned, problem
-    out, frontier = files
     unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem = unwritten or infeasible
-    written = None if unwritten or tuned.policy is None else out
-    conclude(tuned.to_json(), partial(_show, tuned, written, problem is None), as_json=as_json, problem=problem)
+    conclude(tuned.to_json(), partial(_show, tuned, out, problem is None), as_json=json_, problem=problem)
 
 
-def _show(tuned: Tuned, written: Path | None, done: bool) -> None:
-    """Print the tables, the policy last; `written` is its file, if it is there, `done` says that nothing is wrong."""
-    from rcjax.cli.tables import show_next, show_policy, show_tuning
-
+def _show(tuned: Tuned, out: Path | None, done: bool) -> None:
+    """Print the tables, the policy last; `done` says that nothing is wrong, and the policy is written."""
     document = tuned.to_json()
     target = Target.of(**tuned.target) if tuned.target else None
     heading = tuned.log.describe()
@@ -128,6 +135,223 @@ def _show(tuned: Tuned, written: Path | None, done: bool) -> None:
     show_tuning(heading, rows, document["frontier"], chosen=chosen, noun=tuned.log.counted.noun)
     if tuned.policy and target is not None:
         notes = tuned.remarks[1:] if tuned.verdict else tuned.remarks
-        show_policy(document["policy"], target, rows, tuned.verdict, notes, tuned.log.counted)
+        _show_policy(document["policy"], target, rows, tuned.verdict, notes, tuned.log.counted)
     if done:  # else what is wrong comes last
-        show_next(written, budget_between([row["cost"] for row in rows]) if target is None else None)
+        _show_next(out, budget_between([row["cost"] for row in rows]) if target is None else None)
+
+
+@shown
+def show_tuning(
+    heading: str,
+    rows: Sequence[Mapping[str, Any]],
+    points: Sequence[Mapping[str, Any]],
+    *,
+    chosen: Mapping[str, Any] | None = None,
+    noun: str = ERRORS.noun,
+) -> None:
+    """Print what was read, the models, and some points of the frontier.
+
+    `points` are the entries of its JSON form. `chosen` is the error and cost of the policy for a target, whose row is
+    marked with an asterisk; one between two points has none. Without one, more points are shown. `noun` is what is
+    counted.
+    """
+    screen = Screen()
+    screen.print(heading, style="bold")
+    money = choose_unit([row["cost"] for row in rows])
+    alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
+    heads, cells = facts_grid(alone, money)
+    table = make_table("each model alone", *heads)
+    for name, row in zip(alone, cells, strict=True):
+        table.add_row(name, *row)
+    screen.print(table)
+    for row in rows[:-1]:  # no threshold decides about the last
+        if row["certain"] >= _CERTAIN:
+            what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
+            hang(screen, "note", f"{what}: no threshold parts them")
+    from rcjax.frontier.hull import spread as spread_out
+
+    best = _best(points)
+    costs, errors = ([points[i][name] for i in best] for name in ("cost", "error"))
+    shown = [best[i] for i in spread_out(costs, errors, _MORE_POINTS if chosen is None else _POINTS)]
+    mine = _place(points, chosen)
+    if mine is not None and mine not in shown:  # in place of the point that is nearest to it
+        nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
+        shown = [mine if i == nearest else i for i in shown]
+    words = [f"{len(shown)} of {len(points)}"] * (len(shown) < len(points))
+    words += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
+    words += ["* is that for your target"] * (mine is not None)
+    more = f" ({'; '.join(words)})" if words else ""
+    screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
+    screen.print(_frontier_table([points[i] for i in shown], money, screen.width, [i == mine for i in shown], noun))
+
+
+@shown
+def _show_policy(
+    policy: Mapping[str, Any],
+    target: Target,
+    rows: Sequence[Mapping[str, Any]],
+    verdict: str | None,
+    notes: Sequence[str] = (),
+    counted: Counted = ERRORS,
+) -> None:
+    """Print what to do for a target, what else there is to say, then the policy, given as its JSON form."""
+    screen, money = Screen(), choose_unit([row["cost"] for row in rows])
+    if verdict:
+        screen.print("What to do", style="bold")
+        screen.print(Padding(verdict, (0, 2)))
+    expected = policy["expected"]
+    rival = _best_alone(rows, target)
+    if rival is not None and expected.get("abstention") is None:  # models alone answer everything
+        figures = f"{percent(1 - rival['accuracy'])} {counted.noun} at ${money.show(rival['cost'])}"
+        hang(screen, "alone", f"{rival['model']}: {figures}, the best single model for your target")
+    hang(screen, "note", *notes)
+    period = None if policy.get("period") is None else Period(**policy["period"])
+    aim = target.describe(counted) if period is None else f"at most {period}"
+    screen.print(f"\nPolicy for your target ({aim}):", style="bold")
+    for line in cascade_lines(policy):
+        screen.print(line)
+    screen.print(f"  (> and ≤: the calibrated confidence, the {counted.success} among answers that sure)")
+    level, figures = expected.get("level"), [*facts(expected, money, counted.noun)]
+    head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
+    screen.print(facts_table({"expected": figures}, money, head))
+    for fact in figures:
+        if fact.why:
+            hang(screen, "note", f"{fact.label}: {fact.why}")
+    if period is not None:
+        dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
+        alone = f"{dearest['model']} alone costs ${figure(queries * dearest['cost'])}"
+        hang(screen, "money", f"a service keeps to {period} (UTC); {alone} for the same {figure(queries)} queries")
+
+
+@shown
+def _show_next(policy: Path | None, budget: str | None) -> None:
+    """Print the file of the policy, if it is written, and the command after `rcjax tune`.
+
+    Args:
+        policy: the file of the policy, where it is written.
+        budget: one to try, where there was no target.
+    """
+    screen = Screen()
+    if policy is not None:
+        screen.print_path(f"Policy written to {policy}")
+        words = "is it as good on queries that are not in this log?"
+        next_step(screen, words, command("evaluate", policy, "NEW_LOG.csv"))
+    elif budget is not None:
+        target = f"a target, such as --budget {budget}"
+        next_step(screen, f"the same command with {target}, and --out policy.json, chooses a policy")
+    else:
+        next_step(screen, "the same command with --out policy.json writes this policy")
+
+
+def _best_alone(rows: Sequence[Mapping[str, Any]], target: Target) -> Mapping[str, Any] | None:
+    """The best single model for a target; None where none is within it."""
+    if target.name == "budget":
+        within = [row for row in rows if row["cost"] <= target.value]
+        return max(within, key=lambda row: (row["accuracy"], -row["cost"]), default=None)
+    if target.name == "max_error":
+        within = [row for row in rows if 1 - row["accuracy"] <= target.value]
+        return min(within, key=lambda row: (row["cost"], -row["accuracy"]), default=None)
+    return min(rows, key=lambda row: row["cost"] + (target.error_cost or 0.0) * (1 - row["accuracy"]))
+
+
+def _place(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None) -> int | None:
+    """The position of the point chosen; None where there is none, as between two."""
+    if chosen is None:
+        return None
+    alike = [(point["cost"], point["error"]) == (chosen["cost"], chosen["error"]) for point in points]
+    return alike.index(True) if True in alike else None
+
+
+def _best(points: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Positions of the points that no other one beats as they are printed; all where refusals are a third figure."""
+    if any(point.get("abstention") for point in points):
+        return list(range(len(points)))
+    from rcjax.frontier.hull import best_as_printed
+
+    return best_as_printed(*([point[name] for point in points] for name in ("cost", "error")))
+
+
+def _frontier_table(
+    points: Sequence[Mapping[str, Any]], money: Money, width: int, starred: Sequence[bool], noun: str
+) -> Table:
+    """A row for each point: what it costs, its other figures, and its cascade in the room that is left."""
+    subjects = {}
+    for i, point in enumerate(points):
+        brief = facts({**point, "cost_interval": None, "seconds_p95": None}, money, noun)
+        subjects[str(i)] = sorted(brief, key=lambda fact: fact.unit != "money")
+    labels, cells = facts_grid(subjects, money)
+    heads = [label.replace(", ", ",\n").replace("per ", "per\n") for label in labels]
+    cells = [[f"{'* ' * star}{row[0]}", *row[1:]] for row, star in zip(cells, starred, strict=True)]
+    widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
+    room = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
+    table = make_table(*heads, numbers=len(heads))
+    for column in table.columns:
+        column.no_wrap = True
+    simple = all(map(is_chain, points))
+    what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
+    # Where even one name has no room, it is folded, and no figure is cut.
+    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")
+    for row, point, star in zip(cells, points, starred, strict=True):
+        table.add_row(*row, describe_cascade(point, width=room), style="bold" if star else None)
+    return table
+
+
+def report(
+    *,
+    budget: BudgetOrPeriod = None,
+    spec: Annotated[Spec, "max_error", "error_cost", "second_cost"],
+    reading: Reading,
+    log: LogFile,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
+    test: Fresh = None,
+    queries: Queries = None,
+    baseline: Model = None,
+    copula: CopulaFamily = None,
+    json_: AsJson = False,
+) -> None:
+    """Write one HTML page for your team: the trade-off to click through, how far to trust it, how to deploy it.
+
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. With a target, at most
+    one of `--budget`, `--max-error` and `--error-cost`, the page opens at the policy for it. The page
+    needs no network and no other file.
+
+    Example: `rcjax report log.csv --test fresh_log.csv --out report.html`
+
+    Args:
+        out: Write the page here.
+        baseline: The model in use today. [default: the one that errs least]
+    """
+    spec = spread(spec, budget, queries, log)
+    target = Target.of(**spec.target) if spec.target else None
+    how = reading.options() | {"models": reading.models}
+    require_libraries("a report", "report", "matplotlib", "jinja2")
+    require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
+    start_jax()
+    import rcjax
+
+    Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
+    steps = Steps(3)
+    with steps("reading"):
+        training, fresh = read_pair(log, test, **how)
+    require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)
+    with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
+        options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
+        options |= {"second_cost": spec.second_cost} | spec.target
+        findings = rcjax.make_report(training, draw=True, **options)
+    again = reading.as_options() | {"second-cost": spec.second_cost or None}
+    findings = dataclasses.replace(findings, command=command("tune", log, **again), option=as_period(spec))
+    with steps("writing the page"):
+        problem = attempt(lambda: findings.save(out))
+    document = findings.to_json() | ({} if problem else {"written": str(out)})
+    show = partial(_show_report, findings.headline(), None if problem else out)
+    conclude(document, show, as_json=json_, problem=problem)
+
+
+@shown
+def _show_report(headline: str, written: Path | None) -> None:
+    """Print what a report comes to, and where it is."""
+    screen = Screen()
+    screen.print(headline)
+    if written:
+        screen.print_path(f"Report written to {written}")
+        next_step(screen, "open it in a browser; it needs no network, and can be sent as it is")

@@ -1,7 +1,9 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.plots.confidence_plots import (
+from rcjax.plots.drawings import (
     plot_accuracy_above as plot_accuracy_above,
+    plot_error_cost as plot_error_cost,
+    plot_frontier as plot_frontier,
     plot_marginal as plot_marginal,
     plot_rank_correlations as plot_rank_correlations,
     plot_ranks as plot_ranks,
@@ -12,4 +14,3 @@ from rcjax.plots.figures import (
     diagnosis_figures as diagnosis_figures,
     save_figure as save_figure,
 )
-from rcjax.plots.tradeoffs import plot_error_cost as plot_error_cost, plot_frontier as plot_frontier

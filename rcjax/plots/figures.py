@@ -25,14 +25,14 @@ from rcjax.model.pairs import pairs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-from rcjax.plots.confidence_plots import (
+from rcjax.plots.drawings import (
     plot_accuracy_above,
+    plot_error_cost,
     plot_marginal,
     plot_rank_correlations,
     plot_ranks,
     plot_reliability,
 )
-from rcjax.plots.tradeoffs import plot_error_cost
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -50,19 +50,15 @@ def diagnosis_figures(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> di
     log = log.take(log.complete)
     confidence = np.asarray(model.calibrate(log.logprob))
     names, marginals = model.models, jax.tree.map(np.asarray, model.marginals)
-    success = diagnosis.counted.success
-    figures = {
-        "reliability": _grid(
-            len(names),
-            lambda ax, j: plot_reliability(ax, *_labelled(diagnosis, j), title=names[j], success=success),
-        ),
-        "marginals": _grid(
-            len(names),
-            lambda ax, j: plot_marginal(ax, part(marginals, j), confidence[:, j], title=names[j], legend=j == 0),
-            width=4.2,
-            right=0.7,
-        ),
-    }
+    success, columns = diagnosis.counted.success, min(len(names), 3)
+    figures = {}
+    figures["reliability"], reliability = _panels(-(-len(names) // columns), columns, 3.4, 3.2)
+    figures["marginals"], marginal = _panels(-(-len(names) // columns), columns, 4.2, 3.2, right=0.7)
+    for j, name in enumerate(names):
+        labelled = np.isfinite(diagnosis.correct[:, j])
+        answers = diagnosis.confidence[labelled, j], diagnosis.correct[labelled, j]
+        plot_reliability(reliability(j), *answers, title=name, success=success)
+        plot_marginal(marginal(j), part(marginals, j), confidence[:, j], title=name, legend=j == 0)
     figure, ax = _single()
     plot_accuracy_above(ax, diagnosis.confidence, diagnosis.correct, names, success=success)
     figures["accuracy_above"] = figure
@@ -96,42 +92,21 @@ def _single() -> "tuple[Figure, Axes]":
     return figure, figure.add_subplot()
 
 
-def _labelled(diagnosis: Diagnosis, j: int) -> tuple[np.ndarray, np.ndarray]:
-    """(confidence, correctness) of the answers of a model that have a label."""
-    mask = np.isfinite(diagnosis.correct[:, j])
-    return diagnosis.confidence[mask, j], diagnosis.correct[mask, j]
-
-
-def _grid(count: int, draw: Callable[..., Any], width: float = 3.4, height: float = 3.2, **margins: float) -> Figure:
-    columns = min(count, 3)
-    figure, panel = _panels(-(-count // columns), columns, width, height, **margins)
-    for j in range(count):
-        draw(panel(j), j)
-    return figure
+_LEFT, _BOTTOM, _TOP = 0.65, 0.55, 0.35  # inches about a panel
 
 
 def _panels(
-    rows: int,
-    columns: int,
-    width: float,
-    height: float,
-    left: float = 0.65,
-    right: float = 0.2,
-    bottom: float = 0.55,
-    top: float = 0.35,
-) -> tuple[Figure, Callable[..., Any]]:
-    """(a figure of so many panels, a function that adds the j-th); sizes and the margins of a panel in inches.
+    rows: int, columns: int, width: float, height: float, right: float = 0.2
+) -> tuple[Figure, Callable[[int], Any]]:
+    """(a figure of so many panels, a function that adds the j-th); the size of a panel and its margin in inches.
 
     What stands around a panel is always of the same size: to measure it takes longer than to draw it.
     """
-    figure = Figure(figsize=(width * columns, height * rows))
+    across, up = width * columns, height * rows
+    figure = Figure(figsize=(across, up))
+    figure.subplots_adjust(_LEFT / across, _BOTTOM / up, 1 - right / across, 1 - _TOP / up)
     figure.subplots_adjust(
-        left=left / (width * columns),
-        right=1 - right / (width * columns),
-        bottom=bottom / (height * rows),
-        top=1 - top / (height * rows),
-        wspace=(left + right) / (width - left - right),
-        hspace=(bottom + top) / (height - bottom - top),
+        wspace=(_LEFT + right) / (width - _LEFT - right), hspace=(_BOTTOM + _TOP) / (height - _BOTTOM - _TOP)
     )
     return figure, lambda j: figure.add_subplot(rows, columns, j + 1)
 

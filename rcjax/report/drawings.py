@@ -18,7 +18,7 @@ from rcjax.diagnostics import Diagnosis
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.plots import diagnosis_figures
-from rcjax.plots.tradeoffs import BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.plots.drawings import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 #: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
 VARIABLES: Mapping[str, str] = {

@@ -3,7 +3,7 @@
 import pytest
 from command_line import rows_of, run, succeed, write_log
 
-from rcjax.cli.check_tables import show_check
+from rcjax.cli.checks import show_check
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -18,6 +18,9 @@ FACTS = {
 }
 
 
+VERDICTS = {"f": "fine", "d": "doubtful", "b": "bad"}
+
+
 def one(verdict, figure=0.2, p_value=0.3, name="error"):
     about = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": "see"}
     return about | {"name": name, "figure": figure, "verdict": verdict, "p_value": p_value}
@@ -26,30 +29,15 @@ def one(verdict, figure=0.2, p_value=0.3, name="error"):
 @pytest.mark.parametrize(
     ("verdicts", "unlabelled", "first", "last"),
     [
-        (["fine"] * 3, 0, "fine: none of 3 checks has drifted", "keep the policy"),
-        (
-            ["doubtful", "doubtful", "fine"],
-            0,
-            "too few queries to tell: 2 of 3 checks are unclear (change of error)",
-            "label more q",
-        ),
-        (
-            ["doubtful", "fine"],
-            200,
-            "too few labels to tell: 1 of 2 checks is unclear (change of error)",
-            "label the 200 logged qu",
-        ),
-        (
-            ["doubtful", *["fine"] * 4],
-            0,
-            "none of 5 checks has drifted, but 1 is unclear (change of error)",
-            "label more queries",
-        ),
-        (["bad", "doubtful", "fine"], 0, "1 of 3 checks: DRIFTED; 1 is unclear", "tune again"),
+        ("f f f", 0, "fine: none of 3 checks has drifted", "keep the policy"),
+        ("d d f", 0, "too few queries to tell: 2 of 3 checks are unclear (change of error)", "label more q"),
+        ("d f", 200, "too few labels to tell: 1 of 2 checks is unclear (change of error)", "label the 200 logged qu"),
+        ("d f f f f", 0, "none of 5 checks has drifted, but 1 is unclear (change of error)", "label more queries"),
+        ("b d f", 0, "1 of 3 checks: DRIFTED; 1 is unclear", "tune again"),
     ],
 )
 def test_what_is_known_comes_first(capsys, verdicts, unlabelled, first, last):
-    show_check(FACTS | {"n": 300, "unlabelled": unlabelled, "checks": [one(v) for v in verdicts]})
+    show_check(FACTS | {"n": 300, "unlabelled": unlabelled, "checks": [one(VERDICTS[v]) for v in verdicts.split()]})
     said = " ".join(capsys.readouterr().out.split())
     assert f"small {first} " in said
     assert f"Next: {last}" in said

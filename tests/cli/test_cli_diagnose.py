@@ -4,15 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import NAMES, succeed
 
 import rcjax
-from rcjax.cli.app import app
-from rcjax.cli.check_tables import show_diagnosis
+from rcjax.cli.checks import show_diagnosis
 from rcjax.diagnostics import LIMITS
 from rcjax.diagnostics.verdicts import MODELLED
 
-NAMES = {"llama3.2-1b": "small", "llama3.1-8b": "middle", "llama3.1-70b": "large"}
 #: Those of test_diagnosis, so that its programmes serve here.
 N, REPLICATES = 200, 50
 
@@ -36,41 +34,8 @@ def logs(tmp_path_factory):
     return folder / "train.csv", folder / "test.csv"
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["diagnose", *map(str, arguments)])
-
-
 def judge(log, *arguments):
-    result = run(log, "--task", "choice", "--replicates", REPLICATES, *arguments)
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    assert result.stderr == ""
-    return result.stdout
-
-
-def fail(*arguments):
-    """The one line that says what is wrong."""
-    result = run(*arguments)
-    assert result.exit_code == 1, (result.exit_code, result.stderr, result.exception)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line
-
-
-def test_help():
-    result = run("--help")
-    assert "Example: rcjax diagnose" in result.stdout
-    assert "diagnose" in CliRunner().invoke(app, ["--help"]).stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["log.csv", "--replicates", "19"], "20"), (["log.csv", "--copula", "gumble"], "unknown copula"), ([], "LOG")],
-)
-def test_usage_errors_have_status_2(arguments, message):
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.replace("│", " ").split())
+    return succeed("diagnose", log, "--task", "choice", "--replicates", REPLICATES, *arguments)
 
 
 @pytest.mark.thorough
@@ -97,41 +62,21 @@ def test_another_search_is_held_to_its_own_promise(logs):
     assert pair["promise"]["search"] == [["small", "large"]]
 
 
-VERDICTS = ("fine", "doubtful", "bad", "by")
-
-
-@pytest.fixture
-def diagnosis():
-    """A diagnosis by hand, its checks as (name, subject, figure, verdict)."""
-
-    def make(*checks, **changes):
-        share = {"limits": [0.03, 0.06], "p_value": None, "unit": "share"}
-        share |= {"affects": "every policy"}
-        names = ("name", "subject", "figure", "verdict")
-        rows = [dict(zip(names, check, strict=True)) | share | {"advice": f"advice on {check[1]}"} for check in checks]
-        facts = {
-            "models": ["a", "b"],
-            "source": "x/log.csv",
-            "n": 600,
-            "tested": 500,
-            "held_out": False,
-            "remarks": [],
-            "counted": "error",
-        }
-        return facts | {"checks": rows} | changes
-
-    return make
-
-
-def test_what_is_shown_of_a_diagnosis(diagnosis, capsys, tmp_path):
-    found = diagnosis(
-        ("accuracy", "a", 0.01, "fine"),
-        ("accuracy", "b", 0.04, "doubtful"),
-        ("accuracy", "c", 0.05, "doubtful"),
-        ("accuracy", "d", None, "doubtful"),
-        ("copula", "a & b", 0.5, "bad"),
-        remarks=["a remark"],
-    )
+def test_what_is_shown_of_a_diagnosis(capsys, tmp_path):
+    about = {"limits": [0.03, 0.06], "p_value": None, "unit": "share", "affects": "every policy"}
+    checks = [
+        about
+        | {"name": name, "subject": subject, "figure": figure, "verdict": verdict, "advice": f"advice on {subject}"}
+        for name, subject, figure, verdict in (
+            ("accuracy", "a", 0.01, "fine"),
+            ("accuracy", "b", 0.04, "doubtful"),
+            ("accuracy", "c", 0.05, "doubtful"),
+            ("accuracy", "d", None, "doubtful"),
+            ("copula", "a & b", 0.5, "bad"),
+        )
+    ]
+    found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "tested": 500, "held_out": False}
+    found |= {"remarks": ["a remark"], "counted": "error", "checks": checks}
     show_diagnosis(found, plots=tmp_path)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"

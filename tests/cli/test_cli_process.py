@@ -50,10 +50,20 @@ def process(*arguments, **variables) -> subprocess.CompletedProcess:
     return quiet(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300))
 
 
-def test_the_command_line_imports_lightly():
-    script = "import sys, rcjax.cli; print(sorted({'jax', 'numpy', 'polars', 'rich.table'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+@pytest.mark.parametrize(
+    ("line", "heavy", "shown"),
+    [
+        ("--version", ("typer",), f"rcjax {rcjax.__version__}"),
+        ("--help", ("jax", "numpy", "polars", "scipy", "rcjax.policy", "rcjax.cli.tune"), "For researchers"),
+        ("tune --help", ("jax", "numpy", "polars", "scipy", "rcjax.tuning", "rcjax.cli.replays"), "--budget"),
+    ],
+)
+def test_help_comes_without_what_works(line, heavy, shown):
+    names = f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    code = f"import atexit, sys; atexit.register(lambda: {names}); import rcjax.cli; rcjax.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert shown in done.stdout
 
 
 @pytest.mark.thorough
@@ -61,28 +71,8 @@ def test_a_process_prints_nothing_but_json(folder):
     done = process("tune", folder / "holes.csv", "--no-bands", "--task", "choice", "--json")
     assert done.returncode == 0
     json.loads(done.stdout)
-    assert done.stderr.splitlines()[0].startswith("warning: ")
+    assert done.stderr.splitlines()[0].startswith("warning: holes.csv: 268 of 384 queries have an answer of every")
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.thorough
-def test_an_error_leaves_no_traceback(folder):
-    done = process("tune", folder / "train.csv", "--no-bands", "--budget", "1e-9/M")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
-    assert process("tune").returncode == 2
-
-
-@pytest.mark.thorough
-def test_a_closed_pipe_is_no_error(folder):
-    command = (
-        f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" tune --no-bands {folder / "train.csv"} | head -1'
-    )
-    done = quiet(subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True))
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert len(done.stdout.splitlines()) == 1
 
 
 @needs_data
@@ -114,26 +104,14 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
     assert abs(seen["error"] - seen["predicted"]["error"]) < 0.15
 
 
-def test_the_version_is_told_without_the_commands():
-    script = (
-        "import sys; from rcjax.cli import main; sys.argv[1:] = ['--version']; main(); print('typer' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == f"rcjax {rcjax.__version__}\nFalse\n"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("command", ["--help", "tune --help", "check --help"])
-def test_help_into_a_closed_pipe_is_no_error(command):
-    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {command} | head -1'
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("redirected", "status", "message"),
+    ("line", "status", "message"),
     [
+        ("--help | head -1", 0, ""),
+        ("tune --help | head -1", 0, ""),
+        ("tune --no-bands train.csv | head -1", 0, ""),
+        ("check policy.json test.csv | head -1", 1, ""),
         ("--help >&-", 0, ""),
         ("--version >&-", 0, ""),
         ("--version > /dev/full", 1, "error: standard output: No space left on device\n"),
@@ -144,8 +122,15 @@ def test_help_into_a_closed_pipe_is_no_error(command):
         ("check none.json none.csv --json > /dev/full", 2, "error: none.json: No such file or directory\n"),
     ],
 )
-def test_streams_that_are_closed_or_full(redirected, status, message, tmp_path):
-    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {redirected}'
+def test_streams_that_are_closed_or_full(line, status, message, folder):
+    if "policy.json" in line:  # it promises less error than it has
+        log = rcjax.read_log(folder / "train.csv")
+        rcjax.tune(log, error_cost=0.001, intervals=False).policy.save(folder / "policy.json")
+        document = json.loads((folder / "policy.json").read_text())
+        document["expected"]["error"] /= 4
+        (folder / "policy.json").write_text(json.dumps(document))
+    script = f'{sys.executable} -c "import rcjax.cli; rcjax.cli.main()" {line}'
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    command = ["bash", "-o", "pipefail", "-c", script]
+    done = quiet(subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment))
     assert (done.returncode, done.stderr) == (status, message)

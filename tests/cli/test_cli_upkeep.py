@@ -8,6 +8,8 @@ from command_line import run, write_log
 
 import rcjax
 from rcjax.logs import read_log
+from rcjax.tuning.comparison import Gain
+from rcjax.tuning.retune import RetuningGain
 
 NAMES = ("small", "large")
 N = 200
@@ -28,7 +30,12 @@ def folder(tmp_path_factory):
         for j, name in enumerate(NAMES)
     ]
     dear = [(*row[:4], 2 * row[4], *row[5:]) for row in rows]
-    for name, chosen in (("train", rows[: 2 * N]), ("fresh", rows[2 * N :]), ("dear", dear[2 * N :])):
+    for name, chosen in (
+        ("train", rows[: 2 * N]),
+        ("fresh", rows[2 * N :]),
+        ("fewer", rows[-80:]),
+        ("dear", dear[2 * N :]),
+    ):
         write_log(path / f"{name}.csv", chosen)
     with jax.enable_x64(True):
         frontier = rcjax.tuning.select_frontier(read_log(path / "train.csv", task="choice")).frontier
@@ -148,6 +155,45 @@ def test_retune_as_json(folder, tmp_path):
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_help_tells_the_exit_statuses():
-    assert "exit status 0 fine, 1 drifted, 2 bad input" in " ".join(run("check", "--help").stdout.split())
-    assert "Example: rcjax retune" in run("retune", "--help").stdout
+@pytest.fixture
+def worse(monkeypatch):
+    """Policies tuned again are worse on queries left out, as in the report: by −0.9 ± 18.9 % of the loss."""
+    gain = RetuningGain(loss=0.2, gain=Gain(-0.0018, 0.0378), before=Gain(float("nan"), 0.0), lam=1000.0, n=95)
+    monkeypatch.setattr("rcjax.tuning.retune.held_out_gain", lambda *_, **__: gain)
+
+
+def retune(folder, log, *options):
+    return run("retune", folder / "policy.json", folder / log, "--no-bands", *options)
+
+
+@pytest.mark.thorough
+def test_a_worse_policy_is_shown_and_not_written(folder, worse, tmp_path):
+    out = tmp_path / "new.json"
+    result = retune(folder, "fresh.csv", "--out", out)
+    assert (result.exit_code, out.exists()) == (1, False)
+    assert "tuned again" not in result.stdout  # the error says it, once
+    assert "Policy written" not in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {out}: not written: it is not shown to be better: on queries left out policies")
+    assert "policies tuned again lose what " in line
+    assert "--anyway" in line
+    document = json.loads(retune(folder, "fresh.csv", "--out", out, "--json").stdout)
+    assert (document["error"]["kind"], "written" in document, out.exists()) == ("data", False, False)
+    assert retune(folder, "fresh.csv").exit_code == 0  # nothing was to be written
+
+
+def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
+    out = tmp_path / "new.json"
+    result = retune(folder, "fewer.csv", "--out", out)
+    assert (result.exit_code, out.exists()) == (1, False)
+    assert result.stderr.count("was not tested: fewer than 50 queries have the answers of all models") == 1
+    assert "was not tested" not in result.stdout
+    assert "--anyway" in result.stderr
+    assert retune(folder, "fewer.csv", "--out", out, "--anyway").exit_code == 0
+
+
+def test_better_and_worse_are_what_chance_does_not_explain():
+    before = Gain(float("nan"), 0.0)
+    for mean, told in ((0.017, (True, False)), (0.016, (False, False)), (0.0, (False, False)), (-0.017, (False, True))):
+        gain = RetuningGain(0.2, Gain(mean, 0.01), before, 1.0, 100)
+        assert (gain.better, gain.worse) == told, mean

@@ -2,7 +2,7 @@
 
 import errno
 import json
-import sys
+import signal
 
 import polars as pl
 import pytest
@@ -11,7 +11,8 @@ from command_line import run
 from typer.testing import CliRunner
 
 import rcjax
-from rcjax.cli import failures
+from rcjax.cli import printing
+from rcjax.cli.app import CommandLine
 
 RAISED = [
     (ValueError("log.csv, line 3:\n  no"), "data", "log.csv, line 3: no"),
@@ -33,14 +34,14 @@ RAISED = [
 
 def command_line(body, status=1) -> typer.Typer:
     """A command line of one command in a group, `check`, with this body."""
-    app = typer.Typer(cls=failures.CommandLine, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False)
 
     @app.callback()
     def root() -> None: ...
 
     @app.command()
     def check(json_: bool = typer.Option(False, "--json")) -> None:
-        with failures.reported(as_json=json_, status=status):
+        with printing.reported(as_json=json_, status=status):
             body(json_)
 
     return app
@@ -81,8 +82,8 @@ def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
 
 def test_results_come_before_the_problem():
     def body(as_json):
-        problem = failures.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
-        failures.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)
+        problem = printing.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
+        printing.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)
 
     told = CliRunner().invoke(command_line(body), ["check"])
     assert (told.exit_code, told.stdout) == (1, "cost 1\n")
@@ -96,7 +97,7 @@ def test_check_leaves_with_2_where_something_breaks_outside_of_its_block():
     def broken() -> None:
         raise KeyError("name")
 
-    app = typer.Typer(cls=failures.CommandLine, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False)
     app.callback()(lambda: None)
     for name in ("check", "tune"):
         app.command(name)(broken)
@@ -109,18 +110,37 @@ def test_every_command_reports_whatever_reaches_it(error, monkeypatch, tmp_path)
     def broken(*_, **__):
         raise error("RESOURCE_EXHAUSTED: no memory")
 
-    for name, status in {
-        "tune": 1,
-        "evaluate": 1,
-        "diagnose": 1,
-        "report": 1,
-        "check": 2,
-        "retune": 1,
-        "sweep": 1,
-    }.items():
-        monkeypatch.setattr(sys.modules[f"rcjax.cli.{name}"], "start_jax", broken)
+    for module in ("tune", "replays", "checks", "sweep"):
+        monkeypatch.setattr(f"rcjax.cli.{module}.start_jax", broken)
+    for name in ("tune", "evaluate", "diagnose", "report", "check", "retune", "sweep"):
+        status = 2 if name == "check" else 1
         files = [tmp_path / "a.json"] * (2 if name in ("evaluate", "check", "retune") else 1)
         result = run(name, *files, "--json")
         assert result.exit_code == status, (name, result.exception)
         assert json.loads(result.stdout)["error"]["kind"] == "memory"
         assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def handlers():
+    """Those of this process, as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_second_signal_does_not_kill_a_command_that_ends(handlers):
+    """It would end with the status of the signal, its files half closed."""
+    with pytest.raises(KeyboardInterrupt), printing.terminable():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_command_that_was_not_stopped_leaves_signals_as_they_were(handlers):
+    before = signal.getsignal(signal.SIGTERM)
+    with printing.terminable():
+        pass
+    assert signal.getsignal(signal.SIGTERM) == before

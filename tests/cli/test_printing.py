@@ -72,8 +72,8 @@ def test_streams_that_are_closed_are_the_null_device(tmp_path, closed):
     """No file of ours takes their numbers, and printing to them does no harm."""
     script = """if True:
         import os, sys
-        from rcjax.cli.printing import open_closed_streams
-        open_closed_streams()
+        from rcjax.cli.app import _open_closed_streams
+        _open_closed_streams()
         with open(sys.argv[1], "w") as file:
             print("out"); print("err", file=sys.stderr)
             sys.stdout.flush(); sys.stderr.flush()

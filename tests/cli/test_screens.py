@@ -10,15 +10,11 @@ import pytest
 from command_line import run, succeed, write_folder
 
 from rcjax.cli import console
+from rcjax.cli.app import COMMANDS, load
 
 COLUMNS = "80"
 pytestmark = pytest.mark.usefixtures("own_settings")
 
-RULES = {"up_to": 1.0, "action": "answer"}
-ROWS = [
-    {"model": name, "accuracy": right, "cost": cost, "calibration_error": 0.02, "certain": certain}
-    for name, right, cost, certain in (("small", 0.6, 2e-5, 0.7), ("large", 0.8, 2e-4, 0.9))
-]
 JARGON = ("certain", "separation", "marginal", "copula", "Markov", "τ", "Brier", "luck", "by hand", "errors cost")
 
 
@@ -27,17 +23,14 @@ def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("logs"))
 
 
-def places(text: str, *words: str) -> list[int]:
-    return [text.index(word) for word in words]
-
-
 def test_tune_ends_with_the_policy_and_the_next_command(folder, tmp_path):
     tune = ["tune", folder / "train.csv", "--task", "choice", "--no-bands", "--error-cost", "0.001"]
     out = succeed(*tune, "--out", tmp_path / "policy.json")
-    order = places(
-        out, "train.csv: ", "each model alone", "The frontier", "What to do", "Policy for your target", "Next:"
-    )
+    parts = ("train.csv: ", "each model alone", "The frontier", "What to do", "Policy for your target (one error costs")
+    order = [out.index(words) for words in (*parts, "Next:")]
     assert order == sorted(order)
+    assert max(len(line) for line in out.splitlines() if str(tmp_path) not in line and str(folder) not in line) <= 80
+    assert " → large" in out
     assert out.splitlines()[-1].strip() == f"rcjax evaluate {tmp_path / 'policy.json'} NEW_LOG.csv"
     assert len(out.splitlines()) < 50
     assert not [word for word in JARGON if word in out]
@@ -54,6 +47,17 @@ def test_what_cannot_be_had_is_said_last_and_alone(folder):
 
 
 # -- help and completion
+
+
+def test_every_command_has_its_help_with_an_example():
+    listed = succeed("--help")
+    for name in COMMANDS:
+        assert f"│ {name} " in listed
+        lines = succeed(name, "--help").splitlines()
+        assert f"Example: rcjax {name} " in "\n".join(lines)
+        assert max(map(len, lines)) <= 80
+        for option in load(name).params:
+            assert option.help or option.name == "help", (name, option.name)
 
 
 def test_the_first_screen_of_help_is_enough_for_most():

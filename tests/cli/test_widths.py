@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from rcjax.cli import tables
-from rcjax.frontier.hull import best_as_printed
+from rcjax._base.wording import describe_cascade, figure
+from rcjax.cli import tune
+from rcjax.frontier.hull import best_as_printed, too_dear
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -36,7 +37,7 @@ KINDS = {
 def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
     monkeypatch.setenv("COLUMNS", width)
     points = [point(2e-5 * (i + 1), 0.5 - 0.1 * i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
-    tables.show_tuning("A log.", ROWS, points, noun=noun)
+    tune.show_tuning("A log.", ROWS, points, noun=noun)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(width)
     shown = " ".join(" ".join(lines).split())
@@ -55,7 +56,7 @@ def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
         point(4e-5, 0.31, NAMES[1:]),
         point(5e-5, 0.3099, NAMES),
     ]
-    tables.show_tuning("A log.", ROWS, points, chosen={"cost": 4e-5, "error": 0.31})
+    tune.show_tuning("A log.", ROWS, points, chosen={"cost": 4e-5, "error": 0.31})
     out = capsys.readouterr().out
     table = out[out.index("The frontier") :]
     assert [line.split()[:2] for line in table.splitlines() if "%" in line] == [["20.0", "43.0"], ["*", "40.0"]]
@@ -69,7 +70,7 @@ def test_points_that_are_printed_alike_count_by_the_better():
 
 def test_the_row_for_the_target_stays(capsys):
     points = [point(2.0001e-5, 0.50, NAMES[:1]), point(2.0004e-5, 0.43, NAMES[:2])]
-    tables.show_tuning("A log.", ROWS, points, chosen={"cost": 2.0001e-5, "error": 0.5})
+    tune.show_tuning("A log.", ROWS, points, chosen={"cost": 2.0001e-5, "error": 0.5})
     assert "* 20.0" in capsys.readouterr().out
 
 
@@ -83,10 +84,49 @@ def test_the_brink_of_a_better_price_is_no_best_policy():
 def test_the_row_of_the_policy_chosen_is_starred(capsys):
     points = [point(1e-6 * (i + 1), 0.5 - 0.005 * i, NAMES[:1]) for i in range(60)]  # more than the table has rows for
     for chosen in points[::13]:
-        tables.show_tuning("a log", ROWS, points, chosen=chosen)
+        tune.show_tuning("a log", ROWS, points, chosen=chosen)
         printed = capsys.readouterr().out
         assert "* is that for your target" in " ".join(printed.split())
         (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
-    tables.show_tuning("a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
+    tune.show_tuning("a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4})  # a mixture of two points
     assert "*" not in capsys.readouterr().out
+
+
+LLAMAS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+
+
+@pytest.mark.parametrize("width", range(38, 120, 7))
+def test_lines_of_rules_keep_to_the_width(width):
+    small, middle, large = LLAMAS
+    ends = {small: ((0.4, middle), (0.7, large), (0.85, middle), (1.0, None)), middle: ((1.0, large),)}
+    rules = {
+        name: [{"up_to": end, "action": "ask" if model else "answer", "model": model} for end, model in table]
+        for name, table in (ends | {large: ((1.0, None),)}).items()
+    }
+    text = describe_cascade({"models": LLAMAS, "rules": rules}, width)
+    assert max(map(len, text.split("\n"))) <= width
+    first = "llama3.2-1b: ≤0.40 → llama3.1-8b, ≤0.70 → llama3.1-70b, ≤0.85 → llama3.1-8b, else answer"
+    assert text.replace("\n  ", " ").split("\n") == [first, "llama3.1-8b: → llama3.1-70b", "llama3.1-70b"]
+
+
+@pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
+def test_the_cheapest_cost_told_is_a_budget_that_will_do(cheapest):
+    scale = 1e6 if cheapest < 0.1 else 1e3
+    told = float(too_dear(cheapest / 2, cheapest).rpartition("$")[2])
+    assert cheapest <= told / scale <= cheapest * 1.002
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9.999, "10.0"),
+        (10.04, "10.0"),
+        (999.6, "1,000"),
+        (0.0009999, "0.00100"),
+        (1e-24, "1.00e-24"),
+        (1e100, "1.00e+100"),
+    ],
+)
+def test_a_figure_has_three_digits_once_it_is_rounded(value, text):
+    assert figure(value) == text

@@ -8,7 +8,7 @@ from chat_server import completion
 from collecting_runs import collect, lines
 from models_of_a_test import Models, lot, money, questions
 
-from rcjax.cli.collect_run import how_far
+from rcjax.cli.collect import how_far
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")

@@ -7,10 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
-from rcjax.cli.app import app
+from rcjax.cli.app import load
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "rcjax" / "docs" / "deploy"
@@ -32,7 +31,7 @@ def container_line():
 @pytest.mark.parametrize("line", [unit_line(), container_line()], ids=["systemd", "container"])
 def test_the_command_is_one_that_rcjax_takes(line):
     assert line[:2] == ["/opt/rcjax/bin/rcjax", "serve"]
-    command = typer.main.get_command(app).commands["serve"]
+    command = load("serve")
     told = command.make_context("serve", line[2:]).params
     assert (told["policy"], told["models"]) == (Path("/etc/rcjax/policy.json"), Path("/etc/rcjax/models.toml"))
     assert (told["log"], told["shadow"]) == (Path("/var/log/rcjax/calls.jsonl"), 0.05)

@@ -1,18 +1,29 @@
-"""What the command line shows of checks: those of a diagnosis, and those of a policy in service."""
+"""`rcjax check` and `rcjax diagnose`: is a policy in service still right, and is the promise of a tuning."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.table import Table
 
 from rcjax._base.wording import check_figure, check_meaning, check_name, count
-from rcjax.cli.console import Screen, hang, make_table, next_step
-from rcjax.cli.printing import shown
+from rcjax.cli.app import start_jax
+from rcjax.cli.console import Screen, Steps, hang, make_table, next_step
+from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair, require_libraries, require_outputs
+from rcjax.cli.options import AsJson, CopulaFamily, File, Fresh, LogFile, PolicyFile, Reading, Share
+from rcjax.cli.parsers import cascade as read_cascade, models_to_read
+from rcjax.cli.printing import attempt, command, conclude, shown
+
+if TYPE_CHECKING:
+    from rcjax.diagnostics import Diagnosis
+    from rcjax.logs.log import Log
+    from rcjax.model.cascade_model import CascadeModel
 
 _DRIFT = {"fine": "fine", "doubtful": "unclear", "bad": "drifted"}  # the verdicts of a check, in its own words
 
@@ -21,6 +32,119 @@ _SAMPLE = ("lacking answers", "labels")  # checks of whether the log is a fair s
 _GRADES = ("fine", "doubtful", "bad")
 
 _FEW = 4  # of so many checks one is unclear, from which on a log is too small to tell
+
+
+def check(
+    reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
+    policy: PolicyFile,
+    log: LogFile,
+    tuned_on: File = None,
+    alarm: Share = "5%",
+    retuning: bool = True,
+    explain: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
+
+    Holds the calibration and the confidences of each model, and the error and the cost of the policy, to what they were
+    when it was tuned, and tests whether tuning again would gain. A figure raises an alarm if it is large
+    enough to matter and chance does not explain it. The queries of LOG must be answered by all models of the policy,
+    and labelled.
+
+    Example: `rcjax check policy.json last_week.csv`
+
+    Args:
+        tuned_on: The log that the policy was tuned on. [default: the queries of it that the policy carries]
+        alarm: Probability, at most, of any alarm where nothing has changed.
+        retuning: Test whether tuning again would gain, in some seconds.
+        explain: Say what each figure is.
+    """
+    if not 0 < alarm < 1:
+        raise typer.BadParameter("must lie between 0 and 100%", param_hint="--alarm")
+    how = reading.options()
+    start_jax()
+    import rcjax
+    from rcjax.replaying.figures import tell_beside
+
+    steps = Steps(2)
+    with steps("reading"):
+        subject, followed = at_traffic_of(log, load_tuned(policy))
+        fresh = read_for(subject, log, how)
+        old = read_for(subject, tuned_on, how | {"labels": None, "answers": None}) if tuned_on else None
+    with steps("checking"):
+        outcome = rcjax.check_policy(subject, fresh, tuned_on=old, retuning=retuning, alarm=alarm)
+    document = outcome.to_json()
+    document["remarks"] = [*document["remarks"], *followed, *tell_beside(subject, fresh)]
+    retune = command("retune", policy, log, **reading.as_options(), out=policy)
+    conclude(document, partial(show_check, document, retune, explain=explain), as_json=json_)
+    raise typer.Exit({False: 0, True: 1, None: 2}[outcome.drifted])
+
+
+def diagnose(
+    reading: Reading,
+    log: LogFile,
+    test: Fresh = None,
+    copula: CopulaFamily = None,
+    cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="all|full|adaptive|A,B,…")] = None,
+    replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 1000,
+    plots: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
+    all_: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Does the promise of a tuning hold, and is the model right on a log? And what to do if not.
+
+    Tunes on LOG and holds the error and cost promised against queries that the tuning has not seen; fits the model
+    and checks calibration, marginals, copulas, the Markov property, and its own predictions. Each check is fine,
+    doubtful or bad, says what to do, and which policies it affects.
+
+    Example: `rcjax diagnose log.csv --plots figures`
+
+    Args:
+        cascade: Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]
+        replicates: Bootstrap replicates behind each p-value.
+        plots: Write figures (PNG) into this folder; needs matplotlib.
+        all_: Show every check, not only those to act on.
+    """
+    how = reading.options()
+    if plots:
+        require_libraries("--plots", "plots", "matplotlib")
+        if plots.exists() and not plots.is_dir():
+            raise OSError(f"cannot write figures into {plots}: it is a file: give a folder")
+        figures = sorted(plots.glob("*.png")) or [plots / "figure.png" if plots.is_dir() else plots]
+        for figure in figures:
+            require_outputs({"--plots": figure}, reading.inputs(log) | {"--test": test})
+    start_jax()
+    import rcjax
+
+    steps = Steps(4 if plots else 3)
+    with steps("reading"):
+        how |= {"models": models_to_read(reading.models, cascade)}
+        training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **how)
+    judged = fresh or training
+    with steps("fitting the model"):
+        model = rcjax.fit(training, copula=copula or "gumbel")
+    search = "selected" if cascade is None else cascade
+    with steps(f"testing, with {replicates:,} redrawings of the log"), echoed(rcjax.tuning.OverlapWarning):
+        diagnosis = rcjax.diagnose(model, judged, training=training, replicates=replicates, search=search)
+    written, problem = [], None
+    if plots:
+        with steps("drawing"):
+            problem = attempt(lambda: _save_plots(diagnosis, model, judged, plots, written))
+    document = diagnosis.to_json()
+    show = partial(show_diagnosis, document, every=all_, plots=None if problem else plots)
+    document |= {"plots": [str(path) for path in written]} if plots else {}
+    conclude(document, show, as_json=json_, problem=problem)
+
+
+def _save_plots(diagnosis: Diagnosis, model: CascadeModel, log: Log, folder: Path, written: list[Path]) -> None:
+    """Draw every figure of a diagnosis into a folder, made if need be, and add each file to those `written`."""
+    from rcjax.plots import diagnosis_figures, save_figure
+
+    folder.mkdir(exist_ok=True)
+    for name, figure in diagnosis_figures(diagnosis, model, log).items():
+        path = folder / f"{name}.png"
+        save_figure(figure, path)
+        written.append(path)
 
 
 @shown
@@ -53,8 +177,7 @@ def show_diagnosis(document: Mapping[str, Any], *, every: bool = False, plots: P
     remarks = list(document["remarks"])
     if document["tested"] < document["n"] and len(checks) == len(whole):
         remarks.append(f"p-values of the fit are from {document['tested']:,} of the queries, at random")
-    for remark in remarks:
-        hang(screen, "note", remark)
+    hang(screen, "note", *remarks)
     if plots:
         screen.print(f"figures: {plots}")
     more = "" if every else f"--all shows all {len(whole)} checks, and says what their figures are; "
@@ -100,8 +223,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
         _explain(screen, checks, noun, chance)
     else:
         screen.print("(--explain says what the figures are)")
-    for remark in facts["remarks"]:
-        hang(screen, "note", remark)
+    hang(screen, "note", *facts["remarks"])
     if alarms:
         next_step(screen, "tune again, where what is said above does not mend it", retune)
     elif any(check["verdict"] == "doubtful" for check in checks):

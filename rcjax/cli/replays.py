@@ -1,0 +1,350 @@
+"""`rcjax evaluate`, `retune` and `demo`: policies on logged queries, beside what was promised and one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rcjax._base.wording import Money, choose_unit, count, percent
+from rcjax.cli.app import start_jax
+from rcjax.cli.console import (
+    LEVEL,
+    Screen,
+    Steps,
+    cascade_lines,
+    facts_table,
+    hang,
+    make_table,
+    next_step,
+)
+from rcjax.cli.inputs import at_traffic_of, load_tuned, policy_or_frontier_of, read_for, require_outputs
+from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
+from rcjax.cli.printing import attempt, command, conclude, shown
+from rcjax.policy.facts import Fact, facts
+from rcjax.policy.policy import AnyPolicy
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rcjax.frontier.frontier import Frontier
+    from rcjax.logs.log import Log
+
+#: Of the cost of always asking the largest model: what the demo may spend.
+SHARE = 0.4
+_FRESH = 10_000
+_QUERIES_A_MONTH = 3_000_000  # 100,000 a day
+
+
+def evaluate(
+    reading: Annotated[Reading, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
+    policy_or_frontier: Annotated[Path, typer.Argument(metavar="POLICY_OR_FRONTIER")],
+    log: LogFile,
+    json_: AsJson = False,
+) -> None:
+    """Answer the queries of a log by a policy or a frontier: the error and cost seen, beside those predicted.
+
+    For a policy that follows its bill also what following it does with these queries, in their order. Use
+    queries that were not in the log for tuning. Models of the log that the policy does not know are ignored;
+    without `--prices`, token counts are priced as when tuning.
+
+    Example: `rcjax evaluate policy.json fresh_log.csv`
+
+    Args:
+        policy_or_frontier: What `rcjax tune` wrote, with --out or --frontier.
+    """
+    how = reading.options()
+    start_jax()
+    from rcjax.replaying.figures import beside_reference
+    from rcjax.tuning.certify import overlap
+
+    steps = Steps(2)
+    with steps("reading"):
+        tuned, notes = load_tuned(policy_or_frontier, policy_or_frontier_of), list[str]()
+        if isinstance(tuned, AnyPolicy):
+            tuned, notes = at_traffic_of(log, tuned)
+        data = read_for(tuned, log, how)
+    with steps("replaying"):
+        shared = overlap(data, tuned)
+        beside = beside_reference(tuned, data) if isinstance(tuned, AnyPolicy) else None
+        document = replay_on(tuned, data) | {"predicted": _predicted(tuned), "queries_tuned_on": shared.queries}
+    document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
+    notes += [] if beside is None else [f"on these queries it {beside.describe()}"]
+    if shared:
+        which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
+        notes.append(f"{which}, where it looks better than it is: evaluate it on others")
+    # The reference is the policy's own.
+    check = command("check", policy_or_frontier, log, **reading.as_options() | {"reference": None, "same": None})
+    then, rungs = ("serve it (rcjax serve --help), or is a difference more than chance?", check), []
+    if not isinstance(tuned, AnyPolicy):
+        then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+        rungs = tuned.rungs.tolist()
+        document["search"] = tuned.search
+    show = partial(_show_replay, data.describe(), document, notes, data.counted.noun, then, rungs)
+    conclude(document, show, as_json=json_)
+
+
+def _predicted(tuned: AnyPolicy | Frontier) -> dict[str, Any]:
+    """What was expected when it was tuned, as JSON values: of a policy figures, of a frontier lists of them."""
+    from rcjax._core.json_values import plain
+
+    if isinstance(tuned, AnyPolicy):
+        return dict(tuned.expected)
+    figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
+    return {name: plain(values) for name, values in figures.items() if values is not None}
+
+
+def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+    """What a policy does on a log as JSON values, with 90 % intervals for the true error and cost.
+
+    Of a frontier, figures are lists with a value for each point. Of a ladder that follows its bill, `followed` is what
+    following it does with these queries, in their order.
+    """
+    import numpy as np
+
+    from rcjax._core.json_values import plain
+    from rcjax.replaying.figures import error_interval
+    from rcjax.replaying.replay import follow, replay as replay_
+
+    replay = replay_(tuned, log)
+    names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
+    figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
+    spread = np.array([-1, 1]) * NormalDist().inv_cdf((1 + LEVEL) / 2)
+    intervals = {"error_interval": error_interval(replay, log, LEVEL)}
+    for name in ("cost", "spent"):
+        mean, se = (np.asarray(figures[part])[..., None] for part in (name, f"{name}_se"))
+        intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
+    seconds = {} if replay.seconds is None else replay.seconds.to_json()
+    followed = {}
+    if isinstance(tuned, AnyPolicy) and (stream := follow(tuned, log)) is not None:
+        followed = {"followed": stream.to_json() | {"tuned": tuned.position}}
+    return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
+
+
+def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str, list[Fact]]:
+    """What a policy did on a log, as `replay_on` gives it: at its position as tuned, and following its bill."""
+    refused, followed = replayed["abstention"] > 0, replayed.get("followed")
+    as_tuned = {name: replayed[name] for name in replayed if refused or name not in ("abstention", "error_answered")}
+    as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
+    shares = dict(zip(replayed["models"], replayed["share"], strict=True))
+    by_model = [Fact(f"by {name}", share, "share") for name, share in shares.items() if share]
+    if followed is None:
+        return {"observed": [*facts(as_tuned, money, noun), *by_model]}
+    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refused else None}
+    return {
+        "observed": [*facts(as_tuned | {"position": followed["tuned"]}, money, noun), *by_model],
+        "following\nits bill": [*facts(as_followed, money, noun)],
+    }
+
+
+@shown
+def _show_replay(
+    heading: str, document: Mapping[str, Any], notes: Sequence[str], noun: str, then: tuple[str, str], rungs: Any
+) -> None:
+    """Print what a policy, or those points of a frontier, did with the queries of a log, beside the promise."""
+    screen, money = Screen(), choose_unit(document["cost"] if rungs else [document["spent"]])
+    screen.print(heading, style="bold")
+    screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
+    if rungs:
+        expected, interval = document["predicted"], document["error_interval"]
+        table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed", numbers=4)
+        paid = "spent" if document["search"] == "selected" else "cost"  # as was promised: bills, or mean costs
+        for i in rungs:
+            costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
+            observed = Fact(noun, document["error"][i], "share", tuple(interval[i])).show(money)
+            table.add_row(*costs, percent(expected["error"][i]), observed)
+    else:
+        expected = {"predicted": [*facts(document["predicted"], money, noun)]}
+        table = facts_table(expected | _replayed(document, money, noun), money)
+    screen.print(table)
+    hang(screen, "note", *notes)
+    next_step(screen, *then)
+
+
+def retune(
+    reading: Annotated[Reading, "prices", "labels", "answers", "score_max", "really"],
+    policy: PolicyFile,
+    log: LogFile,
+    out: Output = None,
+    bands: bool | None = None,
+    anyway: bool = False,
+    json_: AsJson = False,
+) -> None:
+    """Tune a policy again on a fresh log, for the same target and with the same options, and show what changes.
+
+    The new policy is written if it does better than POLICY on queries that it was not tuned on, and keeps its promise
+    on those that POLICY carries, too. Otherwise, and if LOG is no fair sample (answers are missing for over 5 % of the
+    queries, or labels are not drawn at random), the exit status is 1.
+
+    Example: `rcjax retune policy.json last_month.csv --out policy.json`
+
+    Args:
+        out: Write the new policy here; it may be POLICY.
+        bands: Intervals by the bootstrap. [default: as before]
+        anyway: Write it even where it is not shown to be better, or the log is biased.
+    """
+    how = reading.options()
+    require_outputs({"--out": out}, reading.inputs(log))  # it may be the file of POLICY
+    start_jax()
+    import rcjax
+    from rcjax._core.json_values import plain
+    from rcjax.diagnostics.replacement import why_not
+    from rcjax.tuning.retune import held_out_gain, why_untested
+
+    steps = Steps(3)
+    with steps("reading"):
+        old = load_tuned(policy)
+        fresh = read_for(old, log, how)
+    with steps("tuning again"):
+        retuned = rcjax.retune(old, fresh, bands=bands)
+        new = retuned.policy
+        assert new is not None  # as there is a target
+    with steps("replaying both"):
+        gain = held_out_gain(old, fresh)
+        comparable = set(old.models) <= set(fresh.models)
+        replays = {"before": replay_on(old, fresh) if comparable else None, "after": replay_on(new, fresh)}
+    reasons = why_not(old, new, fresh, gain)
+    if gain is None:
+        tested = f"whether it gains was not tested: {why_untested(old, fresh)[0]}"
+    else:
+        tested = f"on queries left out, policies tuned again {gain.describe(fresh.counted.noun)}"
+    refused = bool(out and reasons and not anyway)
+    if refused:
+        advice = "keep the policy in service, or write it all the same with --anyway"
+        problem: Exception | None = ValueError(f"{out}: not written: {'; '.join(reasons)}: {advice}")
+    else:
+        problem = attempt(partial(new.save, out)) if out else None
+    document = {
+        "before": old.to_json(),
+        "policy": new.to_json(),
+        "replayed": replays,
+        "gain": None if gain is None else plain(gain.to_json()),
+        "reasons_against": reasons,
+        "remarks": [*retuned.remarks, *([] if refused else reasons or [tested])],
+    }
+    document |= {"written": str(out)} if out and not problem else {}
+    show = partial(_show_retuning, fresh.describe(), document, fresh.counted.noun, done=problem is None)
+    conclude(document, show, as_json=json_, problem=problem)
+
+
+@shown
+def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, *, done: bool) -> None:
+    """Print a policy tuned again beside the one before; `done` says that nothing is wrong."""
+    screen = Screen()
+    screen.print(heading, style="bold")
+    policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
+    for name, policy in policies.items():
+        for line in cascade_lines(policy, name):
+            screen.print(line)
+    money = choose_unit([replay["spent"] for replay in replays.values() if replay])
+    columns: dict[str, list[Fact]] = {}
+    for name, policy in policies.items():
+        columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
+        did = _replayed(replays[name], money, noun) if replays[name] else {"": []}
+        *_, columns[f"{name},\non these"] = did.values()
+    brief = {  # rungs of two ladders do not compare, and intervals have no room
+        name: [fact._replace(interval=None) for fact in column if fact.unit != "rung"]
+        for name, column in columns.items()
+    }
+    screen.print(facts_table(brief, money))
+    screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
+    hang(screen, "note", *document["remarks"])
+    if "written" in document:
+        screen.print_path(f"Policy written to {document['written']}")
+        next_step(screen, "rcjax serve takes it within seconds where it serves this file; else deploy it")
+    elif done:
+        next_step(screen, "the same command with --out writes the new policy")
+
+
+def demo(
+    queries: Annotated[int, typer.Option(min=50, max=1_000_000)] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2)] = 0,
+    json_: AsJson = False,
+) -> None:
+    """Tune a cascade of five models on a synthetic log, and follow its budget over fresh queries: no data, no network.
+
+    The log is sampled from a model that was fitted to what five Llama models answered to real questions. The budget is
+    40 % of what asking the largest one for everything costs.
+
+    Example: `rcjax demo --queries 300 --seed 7`
+
+    Args:
+        queries: Queries of the log to tune on.
+        seed: Another seed samples other queries.
+    """
+    start_jax()
+    import numpy as np
+
+    import rcjax
+
+    steps = Steps(3)
+    with steps("sampling queries"):
+        log, fresh = logs_of_demo(queries, seed)
+    with steps("tuning"):
+        tuned = rcjax.tune(log, budget=budget_of_demo(log))
+    assert tuned.policy is not None
+    with steps("following the budget over fresh queries"):
+        replayed = replay_on(tuned.policy, fresh)
+    wrong = 1 - np.asarray(fresh.correct).mean(axis=0)
+    figures = zip(log.models, wrong.tolist(), np.asarray(fresh.cost).tolist(), strict=True)
+    single = {name: {"error": error, "cost": cost} for name, error, cost in figures}
+    document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
+    document |= {"policy": tuned.policy.to_json(), "observed": replayed}
+    document |= {"single_models": single, "queries_a_month": _QUERIES_A_MONTH}
+    alone = {model.model: (1 - model.accuracy, model.cost) for model in tuned.alone}
+    conclude(document, partial(_show_demo, document, alone), as_json=json_)
+
+
+def logs_of_demo(queries: int = 1000, seed: int = 0) -> tuple[Log, Log]:
+    """The log that the demo tunes on, and fresh queries, sampled at once."""
+    import rcjax
+
+    sample = rcjax.sample_log(queries + _FRESH, seed)
+    return sample.take(slice(queries)), sample.take(slice(queries, None))
+
+
+def budget_of_demo(log: Log) -> float:
+    """Money per query that the demo may spend."""
+    return SHARE * float(log.cost[-1])
+
+
+@shown
+def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, float]]) -> None:
+    """Print the demo in 24 lines: its log, with the error and cost of each model alone, its policy, and what came."""
+    screen, policy, month = Screen(), document["policy"], document["queries_a_month"]
+    money = choose_unit([cost for _, cost in alone.values()])
+    screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
+    rows = [(name, percent(error), money.show(cost)) for name, (error, cost) in alone.items()]
+    screen.print(_plain_table(("each model alone", "error", f"$ per {money.name}"), rows))
+    largest = document["models"][-1]
+    budget = f"${money.show(policy['budget'])} per {money.name}"
+    screen.print(f"\nWith {percent(SHARE, 0)} of the money of {largest}, {budget}, rcjax tune finds:")
+    for line in cascade_lines(policy):
+        screen.print(line)
+    error, *_ = facts(policy["expected"], money)
+    screen.print(f"  {error.show(money)} error expected, in brackets the 90 % interval\n")
+    models, followed, n = document["single_models"], document["observed"]["followed"], document["observed"]["n"]
+    served = {f"{name} alone": (of["error"], of["cost"]) for name, of in list(models.items())[-2:]}
+    served["the policy, following its budget"] = followed["error"], followed["bill"]
+    rows = [(name, percent(error), f"{month * cost:,.0f}") for name, (error, cost) in served.items()]
+    heads = f"on {n:,} fresh queries", "error", f"$ a month, {month / 30:,.0f} queries a day"
+    screen.print(_plain_table(heads, rows))
+    before, now = round(month * models[largest]["cost"]), round(month * followed["bill"])
+    more = followed["error"] - models[largest]["error"]
+    points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
+    screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
+    doors = "rcjax collect --help, with questions; rcjax serve --help, with an endpoint; with a log"
+    next_step(screen, doors, "rcjax tune log.csv --prices prices.toml")
+
+
+def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table without lines."""
+    table = make_table(*heads)
+    table.box = None
+    for row in rows:
+        table.add_row(*row)
+    return table
