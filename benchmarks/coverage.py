@@ -30,7 +30,7 @@ from benchmarks.report import machine, markdown
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Target
 
 POPULATION, SIZES, PRICES = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9

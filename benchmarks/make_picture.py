@@ -24,7 +24,7 @@ from rcjax._base.wording import Money, choose_unit
 from rcjax.cli.replays import budget_of_demo, logs_of_demo
 from rcjax.plots import plot_frontier
 from rcjax.plots.drawings import BLACK, ORANGE
-from rcjax.report.drawings import style, to_svg
+from rcjax.report.page import style, to_svg
 
 DOCS = Path(rcjax.__file__).parent / "docs"
 SIZE = 7.2, 3.6  # inches

@@ -8,7 +8,7 @@ What most programs need is here; the rest is in the packages, such as `rcjax.cop
 Names are imported when they are first used, so that `rcjax.policy` needs nothing but the standard library.
 """
 
-from rcjax._base.exports import exports
+from rcjax._base.extras import exports
 
 # No module bears the name of anything that its package exports: importing a submodule sets the package's attribute.
 _look_up, __dir__, __all__ = exports(__name__, __file__)

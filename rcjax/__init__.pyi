@@ -35,7 +35,7 @@ from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
 from rcjax.policy.policy import Policy as Policy
 from rcjax.policy.spec import Spec as Spec
 from rcjax.replaying.replay import replay as replay
-from rcjax.report.contents import make_report as make_report
+from rcjax.report.page import make_report as make_report
 from rcjax.serving.call_log import CallLog as CallLog
 from rcjax.serving.cascade import Cascade as Cascade, CascadeError as CascadeError
 from rcjax.solving.frontiers import solve_frontier as solve_frontier

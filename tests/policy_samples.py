@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from rcjax.policy import Agreement, Calibration, Ladder, Policy, Rule
-from rcjax.policy.answers import COMPARISONS
+from rcjax.policy.decisions import COMPARISONS
 
 GENERATION = Calibration("generation", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
 CHOICE = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.125, largest=10.0)

@@ -42,9 +42,13 @@ from numbers import Integral, Real
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rcjax._base.json_checks import HUGE, SCHEMA_VERSION, TINY, choice, flag, inside, name, number, require, whole
+from rcjax._base.checks import SCHEMA_VERSION, inside, require
 
 T = TypeVar("T")
+
+HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
+
+TINY = 1 / HUGE
 
 _DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
 
@@ -239,13 +243,46 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
     return _mapping(deeper, value, where)
 
 
+def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
+    """A number from `low` to `high`, as float; no boolean, no NaN."""
+    if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
+        return value
+    require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
+    exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
+    require(low <= exact <= high, where, f"must be between {low:g} and {high:g}", value)  # NaN is not
+    return float(value)
+
+
+def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
+    """One of the words allowed."""
+    if type(value) is not str or value not in allowed:
+        require(_text(value, where) in allowed, where, f"this rcjax knows {', '.join(allowed)} only", value)
+    return value
+
+
+def _whole(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
+    require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
+    require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
+    return int(value)
+
+
+def _flag(value: Any, where: str) -> bool:
+    require(isinstance(value, bool), where, "must be true or false", value)
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    require(isinstance(value, str) and value != "", where, "must be a text that is not empty", value)
+    return value
+
+
 def _held_to(kind: Any, checks: tuple[Any, ...]) -> Codec:
     """A type whose values are held to more."""
     base = codec(kind)
     reader, more = base.read, {}
     for check in checks:
         if isinstance(check, Between):
-            reader = partial(number if kind is float else whole, low=check.low, high=check.high)
+            reader = partial(number if kind is float else _whole, low=check.low, high=check.high)
             more |= {"minimum": check.low, "maximum": check.high}
         else:
             reader = partial(_then, reader, check.check)
@@ -283,7 +320,7 @@ def list_of(entry: Codec, length: int | None) -> Codec:
 
 def _mapping(read_entry: Callable[[Any, str], Any], value: Any, where: str) -> Mapping[str, Any]:
     require(isinstance(value, Mapping), where, "must be an object", value)
-    return MappingProxyType({name(key, where): read_entry(one, f"{where}[{key!r}]") for key, one in value.items()})
+    return MappingProxyType({_text(key, where): read_entry(one, f"{where}[{key!r}]") for key, one in value.items()})
 
 
 @cache
@@ -315,7 +352,7 @@ _LEAVES = {
     Any: Codec(frozen, dict),
     object: Codec(lambda value, where: value, dict),
     float: Codec(number, lambda: {"type": "number", "minimum": -HUGE, "maximum": HUGE}),
-    int: Codec(whole, lambda: {"type": "integer", "minimum": 0, "maximum": 10**15}),
-    bool: Codec(flag, lambda: {"type": "boolean"}),
-    str: Codec(name, lambda: {"type": "string", "minLength": 1}),
+    int: Codec(_whole, lambda: {"type": "integer", "minimum": 0, "maximum": 10**15}),
+    bool: Codec(_flag, lambda: {"type": "boolean"}),
+    str: Codec(_text, lambda: {"type": "string", "minLength": 1}),
 }

@@ -1,9 +1,13 @@
-"""What is installed: the version, modules that not every installation has, and the command for them. Standard library
-only.
+"""What is imported when it is used: public names of packages, and modules that not every installation has.
+
+Standard library only.
 """
 
+import ast
 import importlib
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 
@@ -40,3 +44,38 @@ def how_to_install(extra: str) -> str:
     "pip install 'rcjax[report]'"
     """
     return f"pip install 'rcjax[{extra}]'"
+
+
+def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """(`__getattr__`, `__dir__`, `__all__`) of a package, by the imports of its stub, which type checkers read too.
+
+    Args:
+        package: its `__name__`.
+        file: its `__file__`; the stub is `__init__.pyi` beside it, of lines `from module import name as name`.
+
+    Submodules are attributes too, as they would be had they been imported; the stub may list some for type checkers.
+
+    >>> look_up, _, names = exports("rcjax", __import__("rcjax").__file__)
+    >>> look_up("Policy").__name__, "Policy" in names
+    ('Policy', True)
+    """
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8"))
+    sources = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module not in (None, package)]
+    homes = {alias.name: str(node.module) for node in sources for alias in node.names}
+
+    def look_up(name: str) -> object:
+        if home := homes.get(name):
+            value = getattr(importlib.import_module(home), name)
+            vars(importlib.import_module(package))[name] = value
+            return value
+        try:
+            return importlib.import_module(f"{package}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{package}.{name}":
+                raise
+            raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
+
+    def names() -> list[str]:
+        return sorted({*vars(importlib.import_module(package)), *homes})
+
+    return look_up, names, sorted(homes)

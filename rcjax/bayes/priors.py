@@ -6,7 +6,7 @@ from numbers import Real
 
 import jax
 
-from rcjax._base.arguments import instance
+from rcjax._base.checks import instance
 
 #: Fields that may be any number; all others are scales, counts and a mean, which are above 0.
 _ANY = ("slope_center", "tau_center")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcjax._base.wording import Money, describe_cascade, percent
-from rcjax.policy.facts import Fact
+from rcjax.policy.counted import Fact
 
 LEVEL = 0.9  # of the intervals that are shown
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from rcjax._base.checks import load
 from rcjax._base.extras import how_to_install
 from rcjax._base.files import is_stream
-from rcjax._base.json_checks import load
 from rcjax._base.wording import budget_between, choose_unit, figure
 from rcjax.cli.printing import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rcjax._base.tokens import Price
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
-    from rcjax.policy.targets import Target
+    from rcjax.policy.spec import Target
 
 T = TypeVar("T")
 

@@ -96,7 +96,7 @@ def size(text: str) -> int:
 
 def seconds_limit(text: str) -> Any:
     """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
-    from rcjax.policy.targets import SecondsLimit
+    from rcjax.policy.spec import SecondsLimit
 
     try:
         return SecondsLimit.of(text)

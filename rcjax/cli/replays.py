@@ -25,7 +25,7 @@ from rcjax.cli.console import (
 from rcjax.cli.inputs import at_traffic_of, load_tuned, policy_or_frontier_of, read_for, require_outputs
 from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
-from rcjax.policy.facts import Fact, facts
+from rcjax.policy.counted import Fact, facts
 from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def retune(
     start_jax()
     import rcjax
     from rcjax._core.json_values import plain
-    from rcjax.diagnostics.replacement import why_not
+    from rcjax.diagnostics.policy_verdicts import why_not
     from rcjax.tuning.retune import held_out_gain, why_untested
 
     steps = Steps(3)

@@ -51,11 +51,9 @@ from rcjax.cli.options import (
 )
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
-from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.facts import facts
+from rcjax.policy.counted import ERRORS, Counted, facts
 from rcjax.policy.following import Period
-from rcjax.policy.spec import OUTPUT, Spec
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import OUTPUT, Spec, Target
 
 if TYPE_CHECKING:
     from rcjax.tuning.tune import Tuned

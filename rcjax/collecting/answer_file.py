@@ -17,9 +17,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.files import is_stream, write_atomically
-from rcjax._base.json_checks import object_in
-from rcjax._base.line_file import LineFile
+from rcjax._base.checks import object_in
+from rcjax._base.files import LineFile, is_stream, write_atomically
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TextFile, sound_calls
 from rcjax.serving.call_log import VERSION, has_failed

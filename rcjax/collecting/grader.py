@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar, Protocol
 
-from rcjax._base.arguments import what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._base.extras import required
 from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
-from rcjax.signals.checks import without_rounding
+from rcjax.signals.records import without_rounding
 
 
 class GraderError(ValueError):

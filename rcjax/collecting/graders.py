@@ -19,7 +19,7 @@ from rcjax.collecting.judge import Ask, Judge
 from rcjax.collecting.questions import Question
 from rcjax.collecting.text_graders import ComparisonGrader, NumberGrader, contains, exact, is_number, right_choice
 from rcjax.policy.counted import BY_ANSWER
-from rcjax.signals.chosen import chosen_choice
+from rcjax.signals.final_answer import chosen_choice
 
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Attempt], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}

@@ -30,7 +30,7 @@ from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.running_checks import Checks, prepared, without_schemas
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Choice, Reply, SignalError
-from rcjax.signals.checks import is_check
+from rcjax.signals.records import is_check
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 

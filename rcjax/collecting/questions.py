@@ -13,10 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.hashing import draw_lot
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
+from rcjax.policy.any_policy import draw_lot
 from rcjax.serving.call_log import Call
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade")

@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rcjax._base.checks import object_in
 from rcjax._base.files import is_stream
-from rcjax._base.json_checks import object_in
 from rcjax.collecting.answer_file import AnswerFile, require_call
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError

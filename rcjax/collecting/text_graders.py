@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rcjax.collecting.grader import Attempt, Beside
-from rcjax.signals.chosen import chosen_choice
-from rcjax.signals.final_answer import final_answer, is_denied, last_box, tidied, without_thoughts
+from rcjax.signals.final_answer import chosen_choice, final_answer, is_denied, last_box, tidied, without_thoughts
 
 _WRAPPING = " \t\r\n*_`\"'“”‘’«»„()[]{}$.,;:!?。、！？「」"
 

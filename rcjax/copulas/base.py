@@ -17,7 +17,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._core.numerics import bisection, implicit_root, open_unit
 from rcjax.copulas.unit import Unit, unit
 

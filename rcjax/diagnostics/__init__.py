@@ -2,6 +2,6 @@
 
 Takes a policy or a model, and a `Log`; gives a `PolicyCheck` or a `Diagnosis`, with what to do."""
 
-from rcjax._base.exports import exports
+from rcjax._base.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

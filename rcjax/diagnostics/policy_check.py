@@ -21,13 +21,14 @@ from rcjax._base.wording import count
 from rcjax._core.json_values import plain
 from rcjax.diagnostics.policy_verdicts import (
     judge_all,
+    judge_answers,
+    judge_labels,
     judge_models,
     judge_policy,
     tell_cheaper,
     tell_followed,
     tell_seconds,
 )
-from rcjax.diagnostics.replacement import judge_answers, judge_labels
 from rcjax.diagnostics.verdicts import Check, Verdict, worst
 from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base import json_checks as check
+from rcjax._base.checks import header, inside, load, require
 from rcjax._base.codec import (
     Amount,
     Between,
@@ -22,12 +22,11 @@ from rcjax._base.codec import (
     check_fields,
     read,
 )
-from rcjax._base.json_checks import require
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
 from rcjax.frontier.points import Bands, Outcomes, Points, PointStatus, Seconds
 from rcjax.frontier.policies import Chain, as_cascades, cascade_at, policies_of
 from rcjax.model.cascade_model import fitted_from_json
-from rcjax.policy.rules import Agreement, Table, check_agreements, check_rules
+from rcjax.policy.decisions import Agreement, Table, check_agreements, check_rules
 from rcjax.policy.spec import read_search
 
 _LOOSE = 1e-4  # by which sums over nodes may put a share of the queries outside [0, 1]
@@ -109,16 +108,16 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
     Raises ValueError (file, place, problem) where it is not valid, OSError where it cannot be read.
     """
-    return check.load(path, frontier_from_json)
+    return load(path, frontier_from_json)
 
 
 def frontier_from_json(data: Any) -> Frontier:
     """A frontier from the object of `Frontier.to_json`; unknown keys are ignored, problems a ValueError."""
-    check.header(data, FORMAT)
+    header(data, FORMAT)
     file: FrontierFile = read(FrontierFile, data, "")
-    with check.inside("model"):
+    with inside("model"):
         model = fitted_from_json(data.get("model"))
-    check.require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
+    require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
     frontier = make_frontier(
         model,
         _points(model.models, file),

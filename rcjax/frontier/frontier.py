@@ -10,23 +10,22 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from rcjax._base.checks import SCHEMA_VERSION
 from rcjax._base.codec import written
 from rcjax._base.files import write_atomically
-from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.frontier.points import Bands, Points, Seconds, bands_to_json
 from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, cascade_at
 from rcjax.model.calibrated import Fitted
-from rcjax.policy.answers import Comparison
 from rcjax.policy.counted import Counted, recorded_counted
+from rcjax.policy.decisions import Comparison
 from rcjax.policy.following import position_at
 from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_waiting
-from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Spec, Target
 
 #: How far inside of its limit a ladder stands, so that no rounding lifts it above.
 _INSIDE = 1e-13

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._core.json_values import Status
 from rcjax.frontier.policies import Policies
 

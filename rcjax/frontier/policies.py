@@ -13,8 +13,7 @@ import jax
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.policy.answers import Comparison
-from rcjax.policy.rules import Agreement, Rule
+from rcjax.policy.decisions import Agreement, Comparison, Rule
 
 Chain = Literal["exact", "paper"]
 Search = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]

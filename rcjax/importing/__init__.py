@@ -2,6 +2,6 @@
 
 Takes their files; gives answers of one kind (`answers.Answer`), and of these the table that `read_log` takes."""
 
-from rcjax._base.exports import exports
+from rcjax._base.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -9,14 +9,13 @@ from typing import Any
 
 from rcjax.importing.lines import DamageError, Line, unread
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.policy.answers import comparable
+from rcjax.policy.decisions import comparable
 from rcjax.serving.completions import choice_text
 from rcjax.serving.usage import told_tokens
 from rcjax.signals import SignalError, Token, mean_logprob
-from rcjax.signals.chosen import chosen_choice
-from rcjax.signals.measures import read_choice
-from rcjax.signals.replies import logprob_of
-from rcjax.signals.tokens import NO_LOGPROB, TokensError, read_tokens
+from rcjax.signals.final_answer import chosen_choice
+from rcjax.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
+from rcjax.signals.signal import read_choice
 
 
 def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:

@@ -23,7 +23,7 @@ from rcjax.importing.lines import CHARACTERS, How, Line, unread
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, brief, listed
 from rcjax.logs.prices import mend_all, price_for, priced_by, priced_words, read_prices, tell_lost
-from rcjax.policy.answers import comparable
+from rcjax.policy.decisions import comparable
 from rcjax.serving.call_log import has_failed
 
 #: Where the confidence of an answer may come from, in words.

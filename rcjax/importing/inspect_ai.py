@@ -17,8 +17,8 @@ from rcjax.importing.lines import DamageError, How, Line, amount_of, document_of
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
-from rcjax.signals.chosen import chosen_choice
-from rcjax.signals.tokens import TokensError, read_tokens
+from rcjax.signals.final_answer import chosen_choice
+from rcjax.signals.replies import TokensError, read_tokens
 
 try:  # with Zstandard, which newer versions of Inspect compress by, and Python itself reads from 3.14 on
     from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]

@@ -16,9 +16,8 @@ from typing import Any
 
 from rcjax.importing.chats import taken
 from rcjax.importing.lines import DamageError, How, Line, lines_of, require, require_sound, tokens_of, unread
-from rcjax.policy.answers import comparable
-from rcjax.signals.replies import logprob_of
-from rcjax.signals.tokens import NO_LOGPROB
+from rcjax.policy.decisions import comparable
+from rcjax.signals.replies import NO_LOGPROB, logprob_of
 
 name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
 

@@ -16,7 +16,7 @@ from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typ
 from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, Scoring, column_of, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.sources import load
-from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.policy.decisions import NO_CONFIDENCE
 
 name, files = "table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)"
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._base.arguments import instance
+from rcjax._base.checks import instance
 from rcjax._base.extras import required
 from rcjax.copulas import Copula, OneOf
 from rcjax.interop.pair import Uniform, pair

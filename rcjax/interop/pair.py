@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rcjax._base.arguments import instance, what_it_is
+from rcjax._base.checks import instance, what_it_is
 from rcjax.copulas import Copula
 from rcjax.model import chain
 from rcjax.model.marginals import Marginal

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.arguments import instance
+from rcjax._base.checks import instance
 from rcjax._base.extras import how_to_install, required
 from rcjax.copulas import Copula
 from rcjax.interop.pair import Uniform, check_pair, pair

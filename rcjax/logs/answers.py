@@ -1,7 +1,7 @@
 """The answers of a log as one frame of numbers, a row for each query and model, and as matrices (n queries, k models).
 
-Which answers to a query are equal is told by hashes of what is left of them for comparing (`rcjax.policy.answers`), and
-in the end by a small number that the equal answers share. Where a model has several answers, they vote. Where a
+Which answers to a query are equal is told by hashes of what is left of them for comparing (`rcjax.policy.decisions`),
+and in the end by a small number that the equal answers share. Where a model has several answers, they vote. Where a
 reference model's answers take the place of right ones, what is counted is whether an answer differs; where there are
 labels besides, that it is the reference's is what a judge says, named `judged_same`, and the labels correct it.
 """
@@ -26,8 +26,8 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed, near
 from rcjax.logs.log import NO_ANSWER, FailedCalls
-from rcjax.policy.answers import Comparison, comparable
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
+from rcjax.policy.decisions import Comparison, comparable
 
 #: Hash of no answer.
 UNKNOWN = 0

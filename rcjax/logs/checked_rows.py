@@ -25,7 +25,7 @@ from rcjax.logs.columns import (
 )
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.sources import Table, TextFile, csv_line
-from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.policy.decisions import NO_CONFIDENCE
 
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
 #: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).

@@ -28,7 +28,7 @@ from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import lost_answers
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_all, tell_lost
 from rcjax.logs.sources import Table, load, name_of
-from rcjax.policy.answers import Comparison
+from rcjax.policy.decisions import Comparison
 from rcjax.serving.call_log import ASKED_ANEW
 
 #: Why no row of a model can be used.

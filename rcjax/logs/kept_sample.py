@@ -15,13 +15,13 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 
-from rcjax._base import json_checks as check
-from rcjax._base.codec import Names, Object, read
+from rcjax._base.checks import require
+from rcjax._base.codec import Between, Names, Object, read
 from rcjax.logs.cells import HandLabels
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.policy.counted import Scores
@@ -104,12 +104,12 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     """What `describe_reference` kept, as a log, its queries named by hashes; ValueError where it is damaged."""
     try:
         held = read(Object, data, _WHERE)
-        size = check.whole(held.get("queries"), f"{_WHERE}.queries", 1)
+        size = read(Annotated[int, Between(1, 10**15)], held.get("queries"), f"{_WHERE}.queries")
         models = read(Names, held.get("models"), f"{_WHERE}.models")
         columns = _unpacked(held.get("columns"), f"{_WHERE}.columns", {"n": size, "k": len(models)})
         segment = held.get("segment")
         told = segment is None or (isinstance(segment, tuple) and len(segment) == size)
-        check.require(told, f"{_WHERE}.segment", f"must be {size} names", segment)
+        require(told, f"{_WHERE}.segment", f"must be {size} names", segment)
     except ValueError as problem:
         raise ValueError(f"the policy: the queries that it was tuned on are damaged: {problem}") from None
     logprob, correct = columns["logprob"], columns["correct"]
@@ -147,15 +147,15 @@ def _unpacked(value: Any, where: str, sizes: dict[str, int]) -> dict[str, np.nda
     """
     columns: dict[str, np.ndarray] = {}
     try:
-        with np.load(io.BytesIO(base64.b64decode(check.name(value, where), validate=True))) as archive:
+        with np.load(io.BytesIO(base64.b64decode(read(str, value, where), validate=True))) as archive:
             columns = {name: archive[name] for name in _COLUMNS if name in archive}
     except (ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        check.require(False, where, "must be columns as rcjax writes them", value)
+        require(False, where, "must be columns as rcjax writes them", value)
     for name in _NEEDED:
-        check.require(name in columns, where, f"must have a column {name}", list(columns))
+        require(name in columns, where, f"must have a column {name}", list(columns))
     for name, column in columns.items():
         kinds, axes, low, high = _COLUMNS[name]
         shape = tuple(sizes[axis] for axis in axes)
         fits = column.dtype.kind in kinds and column.shape == shape and not ((column < low) | (column > high)).any()
-        check.require(fits, where, f"must hold a {name} for each query and model, as rcjax writes them", column.shape)
+        require(fits, where, f"must hold a {name} for each query and model, as rcjax writes them", column.shape)
     return columns

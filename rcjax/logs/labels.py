@@ -22,7 +22,7 @@ from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, listed, unlike
 from rcjax.logs.sources import load
-from rcjax.policy.answers import Comparison
+from rcjax.policy.decisions import Comparison
 from rcjax.signals import normalise_answer
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from rcjax._base.tokens import Price
 from rcjax._base.wording import count, no_confidence
 from rcjax.logs.cells import CELL, MODEL, QUERY, Axis, Cells, HandLabels, label_counts
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.policy.answers import Comparison
-from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
+from rcjax.policy.decisions import NO_CONFIDENCE, Comparison
 
 #: Code of a query that a model gave no answer to, or none that is known (`Log.answer`).
 NO_ANSWER = -1
@@ -69,7 +68,7 @@ class Log(Cells):
     answer: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) whole numbers: equal ones in a row are equal answers, −1 is none. None if the log tells no answers."""
     compare: Comparison | None = None
-    """How answers were compared, as `rcjax.policy.answers.comparable` says, or None."""
+    """How answers were compared, as `rcjax.policy.decisions.comparable` says, or None."""
     hand: HandLabels | None = None
     """Which answers a person has labelled, and what judges say; None if all answers are labelled and none is judged.
     `correct` is False where an answer has no label."""

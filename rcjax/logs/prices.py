@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.json_checks import parsed
+from rcjax._base.checks import parsed
 from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from rcjax._base.arguments import what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._base.wording import count
 from rcjax.logs.answers import (
     UNKNOWN,
@@ -47,8 +47,8 @@ from rcjax.logs.gathering import UNUSABLE, How, gather
 from rcjax.logs.log import Log, mean_cost
 from rcjax.logs.prices import price_for, priced_words, read_prices
 from rcjax.logs.sources import load
-from rcjax.policy.calibrations import NO_CONFIDENCE
 from rcjax.policy.counted import Reference, Scores
+from rcjax.policy.decisions import NO_CONFIDENCE
 
 
 def read_log(

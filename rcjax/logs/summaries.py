@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.policy.decisions import NO_CONFIDENCE
 
 
 def summarise(frame: pl.DataFrame) -> dict[str, Any]:

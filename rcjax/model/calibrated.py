@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._base.checks import SCHEMA_VERSION
 from rcjax._base.files import write_atomically
-from rcjax._base.json_checks import SCHEMA_VERSION
 from rcjax._core.batching import fill_up, map_entries
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError, spelt_otherwise

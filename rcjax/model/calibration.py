@@ -21,7 +21,7 @@ from rcjax._core.compilation import compiled, in_full
 from rcjax._core.json_values import Status
 from rcjax._core.numerics import divide, extremes, log1mexp
 from rcjax.model.stated import StatedValues, estimate
-from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration, Transform
+from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
 
 class CalibrationStatus(Status):

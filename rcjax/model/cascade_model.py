@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._base.checks import header, inside, load, require
 from rcjax._base.codec import Between, Object, codec, list_of, read
-from rcjax._base.json_checks import header, inside, load, require
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family

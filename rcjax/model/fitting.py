@@ -26,7 +26,7 @@ from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
 from rcjax.model.marginals import Marginal
 from rcjax.model.pairs import pairs, pairs_by_likelihood
 from rcjax.model.provenance import Details
-from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.policy.decisions import NO_CONFIDENCE
 
 
 def fit_marginals(

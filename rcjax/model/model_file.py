@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._base.checks import inside, require
 from rcjax._base.codec import Amount, Between, Checked, Names, Object, Positive, Record, Share, check_fields, read
-from rcjax._base.json_checks import inside, require
 from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.stated import SIZES, StatedValues, padded, size_for
-from rcjax.policy.calibrations import NO_CONFIDENCE, Transform
+from rcjax.policy.decisions import NO_CONFIDENCE, Transform
 from rcjax.policy.record import recorded_count
 from rcjax.policy.spec import read_fit
 

@@ -25,7 +25,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide
-from rcjax.policy.calibrations import ABOVE, NEAR, NO_CONFIDENCE
+from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
 #: The most values of a model is the last; programs are made for arrays of these sizes.
 SIZES = (4, 8, 16, 32)

@@ -28,7 +28,7 @@ from rcjax.model.marginal_fitting import REFIT_STEPS, climb_on, columns_of
 from rcjax.model.marginals import Atoms, Marginal, at_value, log_components
 from rcjax.model.pairs import pairs
 from rcjax.model.stated import estimate
-from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.policy.decisions import NO_CONFIDENCE
 
 _STEPS = 8
 #: Curvatures below this share of the largest are none: what they belong to stays where it is.

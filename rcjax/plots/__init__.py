@@ -4,6 +4,6 @@ Needs matplotlib (`pip install 'rcjax[plots]'`). Colours are those of Okabe & It
 apart; what matters differs in shape or line too. `diagnosis_figures` arranges all of them for `rcjax diagnose --plots`.
 """
 
-from rcjax._base.exports import exports
+from rcjax._base.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

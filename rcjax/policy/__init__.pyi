@@ -1,7 +1,7 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.policy.calibrations import Transform as Transform
 from rcjax.policy.counted import Reference as Reference, Scores as Scores
+from rcjax.policy.decisions import Action as Action, Agreement as Agreement, Transform as Transform
 from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
 from rcjax.policy.policy import (
     Abstain as Abstain,
@@ -13,5 +13,4 @@ from rcjax.policy.policy import (
     Policy as Policy,
     Rule as Rule,
 )
-from rcjax.policy.rules import Action as Action, Agreement as Agreement
 from rcjax.policy.spec import Spec as Spec

@@ -10,13 +10,13 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, ClassVar, Self
 
+from rcjax._base.checks import SCHEMA_VERSION, header, load
 from rcjax._base.codec import Amount, description, file_schema, read
 from rcjax._base.files import write_atomically
-from rcjax._base.hashing import draw_lot
-from rcjax._base.json_checks import SCHEMA_VERSION, header, load
-from rcjax.policy.calibrations import Transform
+from rcjax.policy.decisions import Transform
 from rcjax.policy.following import Bill, Following, Period, PeriodBill
 
 
@@ -168,3 +168,16 @@ class AnyPolicy:
     def _schema(cls) -> dict[str, Any]:
         """That of the object, apart from what all files have."""
         raise NotImplementedError
+
+
+def draw_lot(purpose: str, query: int | str) -> float:
+    """A number in [0, 1), uniform over queries, that a query always draws for a purpose.
+
+    It is the first eight bytes of the SHA-256 of `purpose:query` (UTF-8), as a whole number with its high byte
+    first, over 2^64, rounded to 53 bits. Lots for different purposes are independent; 7 and "7" are one query.
+
+    >>> f"{draw_lot('rung', 'q1'):.6f}", draw_lot("rung", 7) == draw_lot("rung", "7")
+    ('0.092301', True)
+    """
+    digest = sha256(f"{purpose}:{query}".encode("utf-8", "surrogatepass")).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53  # rounded down: never 1

@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Self
 
-from rcjax._base.codec import Checked, Positive, Record, read
-from rcjax._base.json_checks import choice, require
+from rcjax._base.checks import require
+from rcjax._base.codec import Checked, Positive, Record, choice, read
 
 #: Queries within which a balance is to be brought back: fewer follow more closely, and wander more on the ladder.
 WINDOW = 400.0

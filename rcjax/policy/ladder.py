@@ -17,10 +17,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from rcjax._base.codec import Amount, Filled, Object, Positive, check_fields, read, schema_of_fields, written
-from rcjax._base.json_checks import header, load, number, require
+from rcjax._base.checks import header, load, require
+from rcjax._base.codec import Amount, Filled, Object, Positive, check_fields, number, read, schema_of_fields, written
 from rcjax.policy.any_policy import AnyPolicy
-from rcjax.policy.calibrations import Calibration
+from rcjax.policy.decisions import Calibration
 from rcjax.policy.following import Period
 from rcjax.policy.policy import SHARED, Decision, Policy, own_schema, policy_of
 

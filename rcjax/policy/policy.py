@@ -23,7 +23,7 @@ from numbers import Real
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from rcjax._base.arguments import instance
+from rcjax._base.checks import instance, require
 from rcjax._base.codec import (
     Amount,
     Names,
@@ -34,10 +34,17 @@ from rcjax._base.codec import (
     schema_of_fields,
     written,
 )
-from rcjax._base.json_checks import require
 from rcjax.policy.any_policy import AnyPolicy
-from rcjax.policy.calibrations import NO_CONFIDENCE, Calibration
-from rcjax.policy.rules import Agreement, Rule, Table, check_agreements, check_rules, threshold_of
+from rcjax.policy.decisions import (
+    NO_CONFIDENCE,
+    Agreement,
+    Calibration,
+    Rule,
+    Table,
+    check_agreements,
+    check_rules,
+    threshold_of,
+)
 
 #: What the policy of a segment has of its own, and what all policies of a file share.
 OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")

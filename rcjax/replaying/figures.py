@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.arguments import what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._base.wording import percent
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log, is_whole

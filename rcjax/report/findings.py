@@ -1,4 +1,4 @@
-"""What a report says: the policies of a log beside single models, in words, and how far to trust them."""
+"""A report: the frontier of a log with its intervals beside single models, in words, and how far to trust them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.policy.targets import Target, TargetName
+from rcjax.policy.spec import Target, TargetName
 from rcjax.replaying.figures import beside_reference
 from rcjax.replaying.replay import Replay
 from rcjax.tuning.select import Selection
@@ -67,8 +67,8 @@ class Findings:
     """The frontier's policies on fresh queries, where there are any."""
     target: Target | None
     """The target that a policy was chosen for, where there is one."""
-    drawn: list[dict[str, Any]] | None = None
-    """The figures of the diagnosis, where they were drawn meanwhile."""
+    drawn: list[dict[str, Any]]
+    """The figures of the diagnosis, as the template of the page takes them."""
     command: str | None = None
     """`rcjax tune` with the log and the options by which it was read and tuned here, all but the target; None if no
     command made the report."""

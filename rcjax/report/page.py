@@ -1,15 +1,29 @@
-"""A report as one HTML page: its figures in words, its drawings, and the template that they go into."""
+"""A report as one HTML page: its figures in words, the template that they go into, and its drawings.
 
+Drawings are SVG inside the page: text stays text, colours are the page's, by day and night.
+"""
+
+import dataclasses
+import html
+import io
+import os
+import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import PurePath
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from rcjax._base.files import write_atomically
 from rcjax._base.wording import (
     between,
     check_figure,
@@ -19,13 +33,128 @@ from rcjax._base.wording import (
     percent,
     threshold,
 )
+from rcjax._core.batching import as_here
+from rcjax.diagnostics import Diagnosis, diagnose
 from rcjax.diagnostics.verdicts import AFFECTS, MODELLED, describe_gaps
 from rcjax.frontier.hull import best_as_printed, spread
-from rcjax.plots import plot_frontier
+from rcjax.logs.log import Log
+from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.fitting import fit
+from rcjax.plots import diagnosis_figures, plot_frontier
+from rcjax.plots.drawings import BLUE, GREEN, GREY, ORANGE, PURPLE
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.targets import Target
-from rcjax.report.drawings import draw_checks, positions, style, to_svg
-from rcjax.report.findings import Findings
+from rcjax.policy.spec import Spec, Target
+from rcjax.replaying.replay import replay
+from rcjax.report.findings import Findings, compare
+from rcjax.tuning.searches import bootstrap
+from rcjax.tuning.select import select_frontier
+from rcjax.tuning.tune import count_waiting, describe_models, with_seconds
+
+#: Colours of `rcjax.plots` by the variable of the page's style that stands for them.
+VARIABLES: Mapping[str, str] = {
+    "#000000": "--ink",
+    "#ffffff": "--paper",
+    "#dddddd": "--line",
+    "#cccccc": "--line",
+    GREY: "--muted",
+    BLUE: "--blue",
+    ORANGE: "--orange",
+    GREEN: "--green",
+    PURPLE: "--purple",
+}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """The context to make figures in: `with style(): …`."""
+    return mpl.rc_context(_STYLE)
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """An `<svg>` element that a screen reader reads as its description; `name` keeps its ids apart from others'."""
+    content = io.StringIO()
+    with style():
+        # Not by `savefig`, which goes through everything twice.
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
+    text = content.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    for colour, variable in VARIABLES.items():
+        text = re.sub(re.escape(colour) + r"\b", f"var({variable})", text, flags=re.IGNORECASE)
+    # The page sizes it, and its fonts: only families are replaced, so that no label grows.
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # which would hold for all of the page
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
+
+
+def positions(figure: Figure, ax: Axes, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(n, 2) where points lie in the units of a figure's SVG, from its upper left.
+
+    Args:
+        figure: the figure.
+        ax: the axes that the points are drawn in.
+        x, y: (n,) the points, as the axes have them.
+    """
+    figure.draw_without_rendering()
+    pixels = ax.transData.transform(np.column_stack([x, y]))
+    height = figure.get_size_inches()[1] * 72
+    scaled = pixels * 72 / figure.dpi
+    return np.column_stack([scaled[:, 0], height - scaled[:, 1]])
+
+
+_PIXELS = 84  # of an inch of figures with several panels, on a wide screen
+
+#: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
+_ONE, _ONE_PIXELS = (4.6, 3.6), 120
+
+
+_CAPTIONS = {
+    "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
+    "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
+    "copulas": "How the confidences of neighbouring models go together: above in the log, below in the fitted model. "
+    "They should look alike.",
+    "correlations": "Rank correlations of the confidences.",
+    "frontier": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
+    "tuning left out.",
+}
+
+
+_FOLDED = ("marginals", "copulas", "correlations")  # what statisticians look at
+
+
+def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dict[str, Any]]:
+    """The figures of a diagnosis of a model on a log, as the template takes them."""
+    with style():
+        drawn = diagnosis_figures(diagnosis, model, log)
+    words = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
+    captions = {name: caption.format(**words) for name, caption in _CAPTIONS.items()}
+    single = {name for name, figure in drawn.items() if len(figure.axes) == 1}
+    for name in single:
+        drawn[name].set_size_inches(*_ONE)
+    return [
+        {
+            "name": name,
+            "caption": caption,
+            "folded": name in _FOLDED,
+            "svg": Markup(to_svg(drawn[name], name, caption)),
+            "width": f"{drawn[name].get_size_inches()[0] * (_ONE_PIXELS if name in single else _PIXELS):.0f}",
+            "single": name in single,
+        }
+        for name, caption in captions.items()
+        if name in drawn
+    ]
+
 
 _WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
@@ -79,7 +208,7 @@ def context(report: Findings) -> dict[str, Any]:
         "trust": next(check.verdict for check in checks if AFFECTS[check.name] != MODELLED),
         "judged": _judged(report),
         "tried": _tried(report),
-        "figures": report.drawn or draw_checks(report.diagnosis, report.model, report.judged),
+        "figures": report.drawn,
     }
 
 
@@ -211,3 +340,91 @@ def _judged(report: Findings) -> str:
     if diagnosis.held_out:
         return f"{PurePath(report.judged.source).name}, {diagnosis.n:,} queries that the tuning has not seen"
     return f"{diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report(Findings):
+    """What `make_report` came to: the findings, and the page that shows them."""
+
+    def to_html(self) -> str:
+        """The report as one HTML page that needs nothing else."""
+        return render(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file; never leaves a half-written one."""
+        write_atomically(path, self.to_html())
+
+
+def make_report(
+    log: Log,
+    *,
+    test: Log | None = None,
+    copula: str = "gumbel",
+    baseline: str | None = None,
+    replicates: int = 200,
+    budget: float | None = None,
+    max_error: float | None = None,
+    error_cost: float | None = None,
+    lam: float | None = None,
+    second_cost: float = 0.0,
+) -> Report:
+    """Tune on a log as `rcjax tune` does by default, look at how sure that is, and compare with single models.
+
+    Args:
+        log: the log to learn from.
+        test: fresh queries to judge by; without them, the diagnosis is by five folds.
+        copula: as `fit` takes it.
+        baseline: the model that is in use today; by default the one that errs least.
+        replicates: of the bootstraps, of intervals and tests alike.
+        budget, max_error, error_cost, lam: at most one target, as `Frontier.policy` takes it; the page opens at its
+            policy.
+        second_cost: what a second of waiting is worth, in money, as `tune` takes it.
+
+    Raises ValueError for a baseline that is not a model of the log or several targets, InfeasibleError for a target
+    that no policy meets, LogError as `fit`, `select_frontier` and `diagnose` do.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(200, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
+    >>> report = make_report(log, replicates=50)
+    >>> print(report.headline())
+    Asking llama3.1-70b for everything errs on 21.0 %, at $168 per million queries. ...
+    """
+    log, test = count_waiting(log, second_cost), None if test is None else test.with_waiting(second_cost)
+    if baseline is not None and baseline not in log.models:
+        raise ValueError(f"the baseline {baseline!r} is not a model of the log; they are {', '.join(log.models)}")
+    aim = Spec(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam).target
+    target = Target.of(**aim) if aim else None
+    judged = log if test is None else test.select(log.models)
+    model = fit(log, copula=copula)
+    selection = select_frontier(log, model=model, target="budget" if target is None else target.name)
+    if target is not None:
+        selection.frontier.policy(**aim)  # refuses what cannot be met
+
+    def checked() -> tuple[Diagnosis, list[dict[str, Any]]]:
+        diagnosis = diagnose(model, judged, training=log, replicates=replicates, frontier=selection.frontier)
+        return diagnosis, draw_checks(diagnosis, model, judged)
+
+    # Side by side, as both spend most of their first run in XLA's compiler.
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(as_here(checked))
+        bands = bootstrap(selection.frontier, log, replicates=replicates)
+        frontier = with_seconds(selection.frontier.with_bands(bands), log)
+        replayed = None if test is None else replay(frontier, judged)
+        shares = (replayed or replay(frontier, log)).share
+        alone = describe_models(log, model)
+        comparisons = tuple(compare(frontier, j, 1 - one.accuracy) for j, one in enumerate(alone))
+        diagnosis, drawn = checks.result()
+    return Report(
+        log=log,
+        model=model,
+        frontier=frontier,
+        selection=selection,
+        shares=np.asarray(shares, float),
+        comparisons=comparisons,
+        baseline=baseline or min(comparisons, key=lambda one: one.error).model,
+        diagnosis=diagnosis,
+        judged=judged,
+        seen=replayed,
+        target=target,
+        drawn=drawn,
+    )

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from rcjax._base.arguments import what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._base.wording import visible
 from rcjax.policy.policy import Policy
 from rcjax.serving.asking import Endpoint

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, cast
 
-from rcjax._base.arguments import instance, what_it_is
+from rcjax._base.checks import instance, what_it_is
 from rcjax._base.tokens import PRICES, Price, Tokens
-from rcjax.policy.answers import COMPARISONS, Comparison, comparable
+from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.call_log import Call, CascadeWarning
@@ -22,8 +22,7 @@ from rcjax.serving.endpoint import openai
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Signal, Votes
-from rcjax.signals.checks import is_check
-from rcjax.signals.records import another_check, contradiction, signal_from_record
+from rcjax.signals.records import another_check, contradiction, is_check, signal_from_record
 
 #: What to do about keys that nothing makes.
 _NO_KEY = "give rcjax.Cascade the function that makes one of an answer; a service needs a log with a column answer"

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import Any
 
-from rcjax._base.arguments import instance
-from rcjax._base.line_file import LineFile
+from rcjax._base.checks import instance
+from rcjax._base.files import LineFile
 from rcjax._base.wording import count
 
 #: Tokens of the input that came from a cache, and that were put into one; a line tells them where there are some.

@@ -20,10 +20,10 @@ from numbers import Integral
 from types import NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.arguments import instance, what_it_is, whole
-from rcjax._base.hashing import draw_lot
-from rcjax._base.json_checks import number
+from rcjax._base.checks import instance, what_it_is, whole
+from rcjax._base.codec import number
 from rcjax._base.wording import visible
+from rcjax.policy.any_policy import draw_lot
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
 from rcjax.serving.asking import Asking, Comparing, checked_options, known_endpoints

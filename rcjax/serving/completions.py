@@ -21,7 +21,7 @@ from rcjax.serving.call_log import Call
 from rcjax.serving.usage import Usage
 from rcjax.serving.workers import in_short
 from rcjax.signals import Reply, SignalError
-from rcjax.signals.tokens import TokensError, read_tokens
+from rcjax.signals.replies import TokensError, read_tokens
 
 _MOST_PARTS = 4_000_000  # of one reply: log-probabilities of 16,000 tokens, each with twenty others, have 3 million
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.json_checks import parsed, shown
+from rcjax._base.checks import parsed, shown
 from rcjax._base.tokens import PRICES, Price
 from rcjax.signals.records import record_signal, require_signal_name
 

@@ -29,7 +29,7 @@ from rcjax.serving.workers import (
     version,
 )
 from rcjax.signals import Check, Reading, Reply, SignalError
-from rcjax.signals.checks import Verdict, read_verdict
+from rcjax.signals.records import Verdict, read_verdict
 
 
 class CheckError(SignalError):

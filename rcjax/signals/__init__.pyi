@@ -1,14 +1,7 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.signals.checks import Check as Check
-from rcjax.signals.measures import (
-    choice_logprob as choice_logprob,
-    mean_logprob as mean_logprob,
-    normalise_answer as normalise_answer,
-    stated_confidence as stated_confidence,
-    verification_logprob as verification_logprob,
-    vote_share as vote_share,
-)
+from rcjax.signals.final_answer import normalise_answer as normalise_answer
+from rcjax.signals.records import Check as Check
 from rcjax.signals.replies import Reading as Reading, Reply as Reply, SignalError as SignalError, Token as Token
 from rcjax.signals.signal import (
     Choice as Choice,
@@ -17,4 +10,9 @@ from rcjax.signals.signal import (
     Stated as Stated,
     Verification as Verification,
     Votes as Votes,
+    choice_logprob as choice_logprob,
+    mean_logprob as mean_logprob,
+    stated_confidence as stated_confidence,
+    verification_logprob as verification_logprob,
+    vote_share as vote_share,
 )

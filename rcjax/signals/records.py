@@ -1,17 +1,231 @@
-"""Signals by name, and as JSON: what a log and a policy keep of how confidences were read."""
+"""Signals by name and as JSON, as a log and a policy keep how confidences were read; and those that check a reply.
+
+A check gives a verdict in place of a probability: tests that pass, a schema, a validator's score.
+
+| name | gives | runs |
+|---|---|---|
+| `json` | 1 for valid JSON, by the schema of the request where it has one, else 0 | beside this process |
+| `regex:PATTERN` | 1 where the pattern is found in the reply, else 0 | beside this process |
+| `length`, `length:20-2000` | 1 for a reply that came to its end, of so many characters, else 0 | here |
+| `python:module:function` | what the function returns | beside this process |
+| `command:./check` | what the program prints | beside this process |
+
+Here is what a check is asked and what its verdict means; `rcjax.serving.running_checks` runs it. Standard library only.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rcjax._base.codec import written
-from rcjax.signals.checks import FORMS, Check, is_check
-from rcjax.signals.chosen import chosen_choice
-from rcjax.signals.measures import normalise_answer
-from rcjax.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
+from rcjax.signals.final_answer import chosen_choice, normalise_answer
+from rcjax.signals.replies import Reading, Reply, SignalError
+from rcjax.signals.signal import (
+    Choice,
+    MeanLogprob,
+    OneReply,
+    Signal,
+    Stated,
+    Verification,
+    Votes,
+    last_question,
+)
+
+#: Checks as people write them.
+FORMS = ("json", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
+
+#: Money that a check may say one verdict cost; whatever says more does not count money.
+MOST_COST = 1e6
+
+_CUT = ("length", "max_tokens")  # reasons to finish that leave a reply without its end
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check says of a reply."""
+
+    value: float
+    """Its confidence, from 0 to 1."""
+    cost: float = 0.0
+    """Money that the check says it cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check(OneReply):
+    """A check of the user's own, or one that is built in, as a signal; `rcjax.Cascade` and the commands run it.
+
+    Args:
+        name: `json`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
+        version: what tells it from another of its name: a digest of its file, or of `json` what it checks by. It is
+            found out where the check is to be run, and recorded in logs and policies.
+
+    Raises ValueError for a name of another form.
+
+    >>> Check("length:1-3").read(Reply(("four",))).logprob
+    -inf
+    """
+
+    name: str
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not is_check(self.name):
+            raise ValueError(f"{self.name!r} is no check: give {', '.join(FORMS)}")
+        _FORM[self.kind](self.name, self.rest)
+
+    @property
+    def kind(self) -> str:
+        """The first word of its name."""
+        return self.name.partition(":")[0]
+
+    @property
+    def rest(self) -> str:
+        """What its name says behind the first word."""
+        return self.name.partition(":")[2]
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether it runs code of the user's: such a check is named by who starts it, never by a file of a policy."""
+        return self.kind in ("python", "command")
+
+    @property
+    def judges(self) -> frozenset[str]:
+        """Fields of a request that other signals judge no answer to: those of tools are for checks that see calls."""
+        return frozenset({"response_format"} | ({"tools", "tool_choice"} if self.runs_code else set()))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Nothing special."""
+        return {}
+
+    def document(
+        self, messages: Sequence[Mapping[str, Any]], reply: Reply, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What the check is told, as JSON values: the question, the reply, and what was asked of the reply's form."""
+        return {
+            "question": last_question(messages),
+            "messages": list(messages),
+            "answer": reply.text,
+            "finish_reason": reply.finish_reason,
+            "tool_calls": list(reply.tool_calls),
+            "response_format": options.get("response_format"),
+        }
+
+    def read(self, reply: Reply, second: Reply | None = None) -> Reading:
+        """The verdict where no process is needed for it, as of `length`; SignalError for other checks."""
+        if self.kind != "length":
+            raise SignalError("the check runs in a process of its own: rcjax.Cascade, collect and serve run it")
+        least, most = _bounds(self.name, self.rest)
+        return self.reading(reply, float(reply.finish_reason not in _CUT and least <= len(reply.text) <= most))
+
+    def reading(self, reply: Reply, value: float) -> Reading:
+        """The answer, the reply as it is, and the log of a verdict from 0 to 1."""
+        return Reading(reply.text, math.log(value) if value > 0 else -math.inf)
+
+
+def is_check(name: str) -> bool:
+    """Whether a signal's name begins as that of a check does.
+
+    >>> is_check("json"), is_check("command:./check"), is_check("choice")
+    (True, True, False)
+    """
+    return name.partition(":")[0] in _FORM
+
+
+def read_verdict(said: Any) -> Verdict | None:
+    """What a check returned, as a verdict: a number from 0 to 1, true or false, or an object; None for nothing.
+
+    The object has `confidence`, such a number, and may have `cost`, money. Raises ValueError for anything else, whose
+    message does not quote it.
+
+    >>> read_verdict(True), read_verdict({"confidence": 0.5, "cost": 0.001}), read_verdict(None)
+    (Verdict(value=1.0, cost=0.0), Verdict(value=0.5, cost=0.001), None)
+    """
+    cost: Any = 0.0
+    if isinstance(said, Mapping):
+        if "confidence" not in said:
+            raise ValueError("an object without confidence")
+        said, cost = said["confidence"], said.get("cost", 0.0)
+    if said is None:
+        return None
+    said = without_rounding(said) if isinstance(said, float) else said
+    if not _is_number(said, 1.0):
+        raise ValueError("what is no number from 0 to 1")
+    if isinstance(cost, bool) or not _is_number(cost, MOST_COST):
+        raise ValueError("a cost that is no money")
+    return Verdict(float(said), float(cost))
+
+
+_ROUNDING = 1e-9  # of a sum or a mean
+
+
+def without_rounding(share: float) -> float:
+    """A number that is to be from 0 to 1, where rounding may have put it a little beyond.
+
+    >>> without_rounding(1.0000000000001), without_rounding(-1e-17), without_rounding(1.5)
+    (1.0, 0.0, 1.5)
+    """
+    return min(max(share, 0.0), 1.0) if -_ROUNDING <= share <= 1.0 + _ROUNDING else share
+
+
+def _is_number(value: Any, most: float) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= most  # NaN is not
+
+
+def _bare(name: str, rest: str) -> None:
+    if rest or name != "json":
+        raise ValueError(f"{name!r}: json takes nothing behind it: the schema is that of the request")
+
+
+def _pattern(name: str, rest: str) -> None:
+    try:
+        re.compile(rest)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{name!r}: no regular expression: {error}") from None
+    if not rest or "{answer}" in rest:
+        raise ValueError(f"{name!r}: give a pattern, without {{answer}}: a check knows no right answer")
+
+
+def _function(name: str, rest: str) -> None:
+    module, _, function = rest.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), function]):
+        raise ValueError(f"{name!r}: give python:module:function")
+
+
+def _command(name: str, rest: str) -> None:
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise ValueError(f"{name!r}: {error}") from None
+    if not words or "\0" in rest:
+        raise ValueError(f"{name!r} gives no program: give command:./check, or the like")
+
+
+def _bounds(name: str, rest: str) -> tuple[float, float]:
+    """The least and the most characters of a reply; an empty one is never long enough."""
+    match = re.fullmatch(r"(\d{0,9})-(\d{0,9})", rest or "-", re.ASCII)
+    if match is None or (name.endswith(":") and not rest):
+        raise ValueError(f"{name!r}: give length, length:20-2000, length:20- or length:-2000, in characters")
+    least, most = max(1.0, float(match[1] or 1)), float(match[2] or math.inf)
+    if least > most:
+        raise ValueError(f"{name!r}: no reply is so long: give the smaller number first")
+    return least, most
+
+
+_FORM: dict[str, Any] = {
+    "json": _bare,
+    "regex": _pattern,
+    "length": _bounds,
+    "python": _function,
+    "command": _command,
+}
+
 
 #: Signals as they are named on the command line and in files.
 NAMES = ("choice", "verification", "votes", "stated", "mean")

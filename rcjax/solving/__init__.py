@@ -2,6 +2,6 @@
 
 Takes a `CascadeModel`; gives a `Frontier`."""
 
-from rcjax._base.exports import exports
+from rcjax._base.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

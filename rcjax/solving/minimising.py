@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcjax._base.arguments import what_it_is, whole
+from rcjax._base.checks import what_it_is, whole
 from rcjax._base.extras import required
 from rcjax._core.batching import in_pieces, part, stack
 from rcjax.frontier.frontier import Frontier, make_frontier

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rcjax._base.arguments import whole
+from rcjax._base.checks import whole
 from rcjax.copulas.families import as_family
 from rcjax.frontier.points import check_lam
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning

@@ -34,12 +34,10 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from rcjax._base import json_checks as check
-from rcjax._base.arguments import instance
-from rcjax._base.codec import frozen
+from rcjax._base.checks import SCHEMA_VERSION, header, instance, shown
+from rcjax._base.codec import choice, frozen
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._base.json_checks import choice
 from rcjax._core.batching import as_here
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import near
@@ -95,7 +93,7 @@ def _difference(old: Any, new: Any) -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
         return f"of {key} {_difference(old.get(key), new.get(key))}"
-    return f"was {check.shown(old)} and is {check.shown(new)}"
+    return f"was {shown(old)} and is {shown(new)}"
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -107,7 +105,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged: {error}") from None
     try:
-        check.header(record, FORMAT)
+        header(record, FORMAT)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return record
@@ -317,7 +315,7 @@ def _prepare(target: Path, settings: SweepSettings, library: Library, batches: l
         raise ValueError(f"no log can be swept over; of {name}: {entry.problem}")
     wanted = {
         "format": FORMAT,
-        "schema_version": check.SCHEMA_VERSION,
+        "schema_version": SCHEMA_VERSION,
         "rcjax": version(),
         "dtype": str(jnp.result_type(float)),
         "settings": dataclasses.asdict(settings),

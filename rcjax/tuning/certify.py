@@ -33,8 +33,7 @@ from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_provenance, with_spec
-from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.walk import outcomes_on_log, require_answers
 from rcjax.tuning.betting import last_shown, queries_needed, refuted, upper_limit
 

@@ -14,7 +14,7 @@ import numpy as np
 from rcjax._base.wording import choose_unit, percent
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import log_lam
-from rcjax.policy.targets import TargetName
+from rcjax.policy.spec import TargetName
 
 _LEAST, _CONTRADICTION = 0.002, 3.0  # of error + λ·cost over all prices together, as a share of it; standard errors
 

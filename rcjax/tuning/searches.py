@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.arguments import instance
+from rcjax._base.checks import instance
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import Bands, refusal_at
 from rcjax.frontier.policies import Policies

@@ -20,11 +20,10 @@ from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
-from rcjax.policy.rules import Rule
-from rcjax.policy.spec import Spec
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.replay import Rungs, replay
 from rcjax.tuning.bootstrapping import for_money
 from rcjax.tuning.select import select_frontier

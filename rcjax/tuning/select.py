@@ -28,8 +28,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.spec import Spec
-from rcjax.policy.targets import SecondsLimit, Target, TargetName
+from rcjax.policy.spec import SecondsLimit, Spec, Target, TargetName
 from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, pack_policies, walk
 from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together

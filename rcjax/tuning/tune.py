@@ -20,9 +20,9 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted
 from rcjax.model.calibration import calibration_error
 from rcjax.model.label_outcomes import expected_log
+from rcjax.policy.decisions import tell_need
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_spec
-from rcjax.policy.rules import tell_need
 from rcjax.policy.spec import Spec
 from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import replay

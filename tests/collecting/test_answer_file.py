@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from rcjax._base.line_file import LineFile
+from rcjax._base.files import LineFile
 from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file
 
 

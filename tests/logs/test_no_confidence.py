@@ -15,7 +15,7 @@ from rcjax.logs.kept_sample import describe_reference, read_reference
 from rcjax.model.calibrated import calibrated
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy import load_policy
-from rcjax.policy.calibrations import NO_CONFIDENCE
+from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.policy.policy import Answer, Defer
 
 N = 384

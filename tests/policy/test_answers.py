@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.policy.answers import COMPARISONS, comparable
+from rcjax.policy.decisions import COMPARISONS, comparable
 
 SAME = {
     "text": [

@@ -15,9 +15,9 @@ from policy_samples import make_ladder, make_policy, policies
 from tiers import examples
 
 import rcjax
-from rcjax._base.hashing import draw_lot
 from rcjax.frontier.hull import lower_hull, thinned
 from rcjax.policy import Ladder, Policy, Rule, load_policy
+from rcjax.policy.any_policy import draw_lot
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(

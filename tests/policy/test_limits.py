@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rcjax.policy.targets import SecondsLimit
+from rcjax.policy.spec import SecondsLimit
 
 
 @pytest.mark.parametrize(

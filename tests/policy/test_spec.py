@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from rcjax.policy.spec import Spec, SpecError
-from rcjax.policy.targets import TARGETS, SecondsLimit
+from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
 MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)

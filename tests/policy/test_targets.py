@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Target
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from timed_logs import timed_log, timed_table, waited
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.policy.rules import Agreement
+from rcjax.policy.decisions import Agreement
 from rcjax.replaying.replay import walk_log
 
 pytestmark = pytest.mark.usefixtures("float64")

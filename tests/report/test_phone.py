@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from page_samples import in_a_browser
 
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Target
 
 pytestmark = pytest.mark.usefixtures("float64")
 

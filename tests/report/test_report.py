@@ -12,7 +12,7 @@ from command_line import fail, run, succeed, write_folder
 from page_samples import MODELS, embedded, policy_for
 
 import rcjax
-from rcjax.policy.targets import Target
+from rcjax.policy.spec import Target
 from rcjax.report.findings import compare
 from rcjax.report.page import _policies, context
 

@@ -11,7 +11,7 @@ from server_replies import FAMILIES, QUESTION, token, total
 from rcjax.collecting.grader import Attempt
 from rcjax.collecting.text_graders import right_choice
 from rcjax.policy import Rule
-from rcjax.policy.answers import comparable
+from rcjax.policy.decisions import comparable
 from rcjax.serving.completions import read_reply
 from rcjax.signals import Choice, MeanLogprob, SignalError
 

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rcjax.policy.targets import TargetName
+from rcjax.policy.spec import TargetName
 from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.comparison import Comparison, Gain, Gains, Luck
 from rcjax.tuning.select import raised_by_luck

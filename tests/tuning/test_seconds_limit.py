@@ -11,7 +11,7 @@ import rcjax
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.frontier.policies import Policies
 from rcjax.logs import LogError, read_log
-from rcjax.policy.targets import SecondsLimit
+from rcjax.policy.spec import SecondsLimit
 from rcjax.tuning.select import SecondsFilter
 from rcjax.tuning.tune import count_waiting
 

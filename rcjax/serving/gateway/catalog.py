@@ -18,11 +18,11 @@ from typing import Any
 
 from rcjax._base.wording import visible
 from rcjax.policy.counted import recorded_reference
+from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
-from rcjax.policy.rules import Rule
 from rcjax.serving.asker import Caller, Observe
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog

@@ -1,34 +1,85 @@
-"""JSON files and their values, checked: what is wrong is one line, with its place. Standard library only.
+"""Values checked where they enter: arguments and JSON files. What is wrong is one line, with its place.
 
-A check takes a value and its place in the file, and returns the value as it is kept: immutable, of one type.
+An argument of another kind is a TypeError that says what was wanted; a value of a file, a ValueError.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import os
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
-
-from rcjax._base.arguments import instance
 
 T = TypeVar("T")
 
 SCHEMA_VERSION = 1  # of all files of ours
 
-HUGE = 1e100  # no sum of money or coefficient comes near it, and products of two or three still are finite
-
-TINY = 1 / HUGE
+_WORDS = {
+    NoneType: "None",
+    bool: "True or False",
+    Real: "a number",
+    int: "a whole number",
+    str: "a text",
+    os.PathLike: "a path",
+    Mapping: "a mapping",
+}
 
 _LONGEST = 200  # characters of a value in a message
 
 _short = reprlib.Repr()
 
 _short.maxstring = _short.maxother = 80
+
+
+def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
+    """Raise TypeError unless an argument is of a class, or of one of several.
+
+    >>> instance("x", (str, Mapping), "prices")
+    >>> instance(None, (str, Mapping), "prices")
+    Traceback (most recent call last):
+    TypeError: prices must be a text or a mapping, not None
+    """
+    if not isinstance(value, kinds):
+        several = kinds if isinstance(kinds, tuple) else (kinds,)
+        wanted = [_WORDS.get(kind) or _with_article(kind.__name__) for kind in several]
+        raise TypeError(f"{argument} must be {' or '.join(wanted)}, not {what_it_is(value)}")
+
+
+def whole(value: Any, argument: str, low: int | None = None) -> int:
+    """A whole number, at least `low`, as int; TypeError or ValueError for anything else, a boolean too.
+
+    >>> whole(1.5, "retries", 0)
+    Traceback (most recent call last):
+    TypeError: retries must be a whole number, not a float
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{argument} must be a whole number, not {what_it_is(value)}")
+    if low is not None and value < low:
+        raise ValueError(f"{argument} must be at least {low}, not {value}")
+    return operator.index(value)
+
+
+def what_it_is(value: object) -> str:
+    """What kind of thing a value is, in words.
+
+    >>> what_it_is(None), what_it_is(int), what_it_is([1]), what_it_is("1.5")
+    ('None', 'the class int', 'a list', 'a text')
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "a text" if type(value) is str else _with_article(type(value).__name__)
+
+
+def _with_article(name: str) -> str:
+    return f"an {name}" if name[0] in "aeiouAEIO" else f"a {name}"
 
 
 def shown(value: object) -> str:
@@ -51,52 +102,13 @@ def require(condition: bool, where: str, what: str, value: object) -> None:
         raise ValueError(f"{where}: {what}, but {problem}")
 
 
-def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
-    """A number, as float; no boolean, no NaN.
-
-    Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        low, high: the least and the greatest that it may be.
-    """
-    if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
-        return value
-    require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
-    exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
-    require(low <= exact <= high, where, f"must be between {low:g} and {high:g}", value)  # NaN is not
-    return float(value)
-
-
-def whole(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
-    """A whole number; no boolean.
-
-    Args:
-        value: what the file holds there.
-        where: the place, for the message.
-        low, high: the least and the greatest that it may be.
-    """
-    require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
-    require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
-    return int(value)
-
-
-def flag(value: Any, where: str) -> bool:
-    """True or false."""
-    require(isinstance(value, bool), where, "must be true or false", value)
-    return value
-
-
-def name(value: Any, where: str) -> str:
-    """A text that is not empty."""
-    require(isinstance(value, str) and value != "", where, "must be a text that is not empty", value)
-    return value
-
-
-def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
-    """One of the words allowed."""
-    if type(value) is not str or value not in allowed:
-        require(name(value, where) in allowed, where, f"this rcjax knows {', '.join(allowed)} only", value)
-    return value
+@contextmanager
+def inside(where: str) -> Iterator[None]:
+    """Errors inside tell their place from there on: put the place of the whole before it."""
+    try:
+        yield
+    except ValueError as problem:
+        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
 
 
 def header(data: Any, kind: str) -> None:
@@ -106,15 +118,6 @@ def header(data: Any, kind: str) -> None:
     require(form == kind, "format", f"must be {kind!r}, as in every {kind.removeprefix('rcjax-')}", form)
     if version != SCHEMA_VERSION or type(version) is not int:
         raise ValueError(f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}")
-
-
-@contextmanager
-def inside(where: str) -> Iterator[None]:
-    """Errors inside tell their place from there on: put the place of the whole before it."""
-    try:
-        yield
-    except ValueError as problem:
-        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
 
 
 def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:

@@ -1,0 +1,325 @@
+"""From a model's answer to a decision: calibrated confidence, rules by its intervals, agreement with an earlier answer.
+
+A policy that compares answers records how those of its log were compared (`Agreement.compare`), so that a service
+compares in the same way. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from rcjax._base.checks import require, what_it_is
+from rcjax._base.codec import Checked, Filled, Record, Share, check_fields, keyed, read
+
+Transform = Literal["choice", "generation", "none"]
+
+TRANSFORMS = get_args(Transform)
+
+#: A raw probability as near as this to a value that a model states is the value, written with other digits.
+NEAR = 5e-4
+
+#: The raw log-probability of an answer without a confidence, in logs and to calibrate: exact in single precision.
+NO_CONFIDENCE = -(2.0**100)
+
+#: How far above that of answers without a confidence all others lie, as a multiple.
+ABOVE = 1.001
+
+_LOG_2 = math.log(2.0)
+
+
+def _in_order(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
+    """Pairs of a raw and a calibrated confidence: the raw ones rise, the calibrated ones rise or fall."""
+    raw, calibrated = zip(*pairs, strict=True)
+    require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
+    monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
+    require(monotone, where, "must have calibrated confidences that rise, or that fall", calibrated)
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Raw log-probability → calibrated confidence, the estimated probability of being right.
+
+    A logistic regression on a transformed probability (the paper's section on calibration):
+    Φ = 1 / (1 + exp(−(intercept + slope · ξ))), where, with p = exp(logprob), ξ is
+
+    - `"choice"`: log 1/(1−p);
+    - `"generation"`: log 1/(1−p) − log 2 for p ≥ ½, and log p + log 2 for p < ½ (antisymmetric, monotone);
+    - `"none"`: log p itself.
+
+    `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
+
+    Values that a model states again and again may have estimates of their own: `stated` holds pairs (p, Φ), p rising.
+    A probability within 0.0005 of one has its Φ; between two of them Φ stays between theirs. `unread` is the Φ of an
+    answer without a confidence (`NO_CONFIDENCE`), just above which all others lie at the least; None: that of p = 0.
+    Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or stated values out of
+    order.
+
+    Example:
+        >>> calibrate = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
+        >>> print(f"{calibrate(-0.01):.4f} {calibrate(0.0):.4f}")
+        0.7867 0.9820
+        >>> calibrate = Calibration("choice", -1.0, 0.5, 0.0, 10.0, stated=((0.8, 0.4), (0.9, 0.7)))
+        >>> print(f"{calibrate(math.log(0.9)):.4f} {calibrate(math.log(0.99)):.4f}")
+        0.7000 0.7863
+    """
+
+    transform: Transform
+    intercept: float
+    slope: float
+    smallest: float
+    largest: float
+    stated: Annotated[tuple[tuple[Share, Share], ...], Filled, Checked(_in_order)] | None = None
+    unread: Share | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stated", self.stated or None)
+        check_fields(self)
+        require(self.smallest <= self.largest, "smallest", "must be at most `largest`", self.smallest)
+
+    def __call__(self, logprob: float) -> float:
+        """Return the calibrated confidence in [0, 1] of a log-probability (NaN, above 0: ValueError)."""
+        try:
+            sound = logprob <= 0  # NaN is not
+        except TypeError:
+            raise TypeError(f"logprob must be a number, not {what_it_is(logprob)}") from None
+        if not sound:
+            raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
+        if logprob == NO_CONFIDENCE:
+            if self.unread is not None:
+                return self.unread
+            logprob = -math.inf
+        curve = self._curve(float(logprob))
+        amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
+        return amended if self.unread is None else max(amended, min(ABOVE * self.unread, 1.0))
+
+    def _curve(self, logprob: float) -> float:
+        xi = _transformed(self.transform, logprob)
+        if math.isinf(xi):
+            xi = self.largest if xi > 0 else self.smallest
+        return _logistic(self.intercept + self.slope * xi)
+
+
+def _transformed(transform: Transform, logprob: float) -> float:
+    if transform == "none":
+        return logprob
+    if transform == "generation" and logprob < -_LOG_2:
+        return logprob + _LOG_2
+    wrong = -math.expm1(logprob)  # 1 − p, exact even where p has rounded to 1
+    xi = -math.log(wrong) if wrong > 0 else math.inf
+    return xi - _LOG_2 if transform == "generation" else xi
+
+
+def _logistic(x: float) -> float:
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    odds = math.exp(x)  # only ever of a number below 0, which cannot overflow
+    return odds / (1.0 + odds)
+
+
+def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
+    """The confidence of a stated value; elsewhere the curve's, between those of its neighbours."""
+    index = bisect_left(stated, (raw,))
+    beside = stated[max(index - 1, 0) : index + 1]
+    distance, confidence = min((abs(value - raw), confidence) for value, confidence in beside)
+    if distance <= NEAR:
+        return confidence
+    rising = stated[0][1] <= stated[-1][1]
+    before = stated[index - 1][1] if index > 0 else (0.0 if rising else 1.0)
+    after = stated[index][1] if index < len(stated) else (1.0 if rising else 0.0)
+    return min(max(curve, min(before, after)), max(before, after))
+
+
+Comparison = Literal["text", "choice", "key"]
+
+#: How answers can be compared.
+COMPARISONS: tuple[str, ...] = get_args(Comparison)
+
+#: What programs write where they found no answer in a reply, in small letters: two models do not agree by it.
+NO_ANSWERS = ("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]")
+
+# A number, with commas between thousands or without; not a part of a word, a date or a version.
+_WHOLE = r"(\d{1,3}(?:,\d{3})+|\d+)"
+
+_NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_WHOLE}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
+
+_NOUN = r"(?:answer|choice|option|letter)"
+
+
+_LETTERS = (
+    re.compile(r"\W*([a-z])\W*"),  # alone: "b", "(b)", "b."
+    re.compile(rf"\W*(?:the\s+)?(?:\w+\s+)?{_NOUN}\W*(?:is\W*)?(?:{_NOUN}\W*)?([a-z])(?:\W.*)?"),  # "answer: b"
+    re.compile(r"\W*([a-z])[).:\]](?:\W.*)?"),  # "b) jupiter"
+)
+
+
+@lru_cache(maxsize=4096)
+def comparable(answer: str | None, how: Comparison) -> str | None:
+    """What is left of an answer for comparing it with another; None for none.
+
+    - `"text"`: without regard to case, the amount of white space, punctuation around it, and how numbers are written.
+    - `"choice"`: the letter of the choice that it names; where it names none, as a text.
+    - `"key"`: as a text, of answers that a function took out of replies: a service needs that function.
+
+    >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
+    ['the seine', '1000', '1000', '18', '-0.5']
+    >>> comparable("  ", "text"), comparable("[invalid]", "text")
+    (None, None)
+    >>> [comparable(answer, "choice") for answer in ("B", "(b)", "B) Jupiter", "The answer is B.", "Jupiter")]
+    ['b', 'b', 'b', 'b', 'jupiter']
+    """
+    if answer is None or answer.strip().casefold() in ("", *NO_ANSWERS):
+        return None
+    text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").casefold().split())
+    bare = _bare(text)
+    if how == "choice":
+        match = next(filter(None, (letter.fullmatch(bare) for letter in _LETTERS)), None)
+        if match:
+            return match[1]
+    return _NUMBER.sub(_plain_number, bare) or text
+
+
+def _bare(text: str) -> str:
+    """Without the punctuation and signs around it, apart from the sign and the point of a number."""
+    start, end = 0, len(text)
+    while end and _surrounds(text[end - 1]):
+        end -= 1
+    while start < end and _surrounds(text[start]) and not re.match(r"[+-]?\.?\d", text[start:]):
+        start += 1
+    return text[start:end]
+
+
+def _surrounds(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PSZ"
+
+
+def _plain_number(match: re.Match[str]) -> str:
+    """One spelling for a number: 1,000.50 is 1000.5, and -0 is 0."""
+    sign, whole, *parts = match.groups(default="")
+    whole, part = whole.replace(",", "").lstrip("0") or "0", "".join(parts).rstrip("0")
+    number = f"{whole}.{part}" if part else whole
+    return f"-{number}" if sign == "-" and number != "0" else number
+
+
+Action = Literal["answer", "ask", "abstain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What to do in one interval of calibrated confidence.
+
+    The interval is closed on the right: from just above the `up_to` of the rule before (for the first rule,
+    from 0) to this `up_to`, included. The action is to keep the `"answer"`, to `"ask"` the model `model`, or to
+    `"abstain"`: give no answer, and ask nobody else.
+    Raises ValueError for an `up_to` outside [0, 1], an unknown action, or a model that does not go with it.
+
+    Example:
+        >>> Rule(0.8, "ask", "large")
+        Rule(up_to=0.8, action='ask', model='large')
+    """
+
+    up_to: Share
+    action: Action
+    model: str | None = None
+
+    ALSO: ClassVar = {  # in its schema
+        "if": {"properties": {"action": {"const": "ask"}}},
+        "then": {"required": ["model"], "properties": {"model": {"type": "string"}}},
+        "else": {"properties": {"model": {"type": "null"}}},
+    }
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.action == "ask":
+            read(str, self.model, "model")
+        elif self.model is not None:
+            require(False, "model", "is for the action 'ask' only", self.model)
+
+
+def _whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
+    ends = [rule.up_to for rule in table]
+    require(all(low < high for low, high in pairwise(ends)), where, "must have its up_to in increasing order", ends)
+    require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
+    return table
+
+
+#: The rules of a model, for all of its confidences.
+Table = Annotated[tuple[Rule, ...], Filled, Checked(_whole_range)]
+
+
+def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
+    """The rules of each model of a cascade, in its order; asks must go to a later model."""
+    for position, model in enumerate(models):
+        later = tuple(models[position + 1 :])
+        what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
+        for i, rule in enumerate(rules.get(model, ())):
+            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", what, rule.model)
+    return keyed(rules, where, models)
+
+
+def threshold_of(table: tuple[Rule, ...]) -> float | None:
+    """The φ of a model whose rules ask one model up to φ and answer above; None for others."""
+    asks = table[0].action == "ask"
+    return table[0].up_to if asks and [rule.action for rule in table[1:]] in ([], ["answer"]) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement(Record):
+    """What a model does by whether its answer is that of an earlier model.
+
+    Where the two are equal, its answer is kept. Where they differ, another model is asked. Where one of them is not
+    known, the model's rules by confidence hold.
+
+    Args:
+        earlier: the model whose answer is compared.
+        model: the one to ask where the answers differ.
+        compare: how answers are compared, as `rcjax.policy.decisions.comparable` says: `"text"`, `"choice"` or `"key"`.
+
+    Raises ValueError for an unknown comparison.
+
+    Example:
+        >>> agreement = Agreement("small", "large")
+        >>> agreement.equal("1,000", "1000.0"), agreement.equal("Paris", "Lyon"), agreement.equal("Paris", None)
+        (True, False, None)
+    """
+
+    earlier: str
+    model: str
+    compare: Comparison = "text"
+
+    def equal(self, answer: str | None, earlier: str | None) -> bool | None:
+        """Whether two answers are equal; None if one of them is not known."""
+        text, earlier_text = (comparable(said, self.compare) for said in (answer, earlier))
+        return None if text is None or earlier_text is None else text == earlier_text
+
+
+def tell_need(policies: Iterable[Any]) -> tuple[str, ...]:
+    """That policies need answers, in a line, where one of them compares some.
+
+    Args:
+        policies: each a `rcjax.Policy`.
+    """
+    pairs = dict.fromkeys((one.earlier, model) for policy in policies for model, one in policy.agreements.items())
+    if not pairs:
+        return ()
+    which = ", ".join(f"{model} with {earlier}" for earlier, model in pairs)
+    what = f"the policy compares answers ({which}): policy.step needs answer= and answers="
+    return (f"{what}, which rcjax.Cascade and rcjax serve give by themselves",)
+
+
+def check_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
+    """ValueError unless each of a cascade's agreements is with an earlier model, and asks a later one."""
+    for model, agreement in agreements.items():
+        require(model in models, where, f"must be of models of the policy, {tuple(models)}", model)
+        before, later = tuple(models[: models.index(model)]), tuple(models[models.index(model) + 1 :])
+        asked = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
+        for field, other, right, which in asked:
+            require(other in right, f"{where}[{model!r}].{field}", f"must be {which} model, one of {right}", other)
