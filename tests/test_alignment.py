@@ -41,7 +41,9 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
         rcjax.diagnose(the.model, log, training=turned(the.train, log), replicates=20).to_json(),
         rcjax.diagnose(the.model, turned(the.train, log), replicates=20).held_out,
     ],
-    "plots.diagnosis_figures": lambda the, log: figure_data(rcjax.plots.diagnosis_figures(the.found, the.model, log)),
+    "plots.diagnosis_figures": lambda the, log: figure_data(
+        rcjax.plots.diagnosis_figures(rcjax.diagnose(the.model, the.fresh, replicates=20), the.model, log)
+    ),
     "replay": lambda the, log: [figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.ladder)],
     "retune": lambda the, log: [
         undated(rcjax.retune(each, log, bands=False).policy.to_json()) for each in (the.policy, the.ladder)
@@ -85,8 +87,7 @@ def the(float64) -> SimpleNamespace:
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
     budget = float(frontier.cost.mean())
     things = {"policy": frontier.policy(error_cost=0.01), "ladder": frontier.policy(budget=budget)}
-    found = rcjax.diagnose(model, fresh, replicates=20)
-    return SimpleNamespace(train=train, fresh=fresh, model=model, frontier=frontier, found=found, **things)
+    return SimpleNamespace(train=train, fresh=fresh, model=model, frontier=frontier, **things)
 
 
 def takes_both(function: Any) -> bool:
@@ -128,6 +129,7 @@ def test_the_order_of_the_columns_changes_nothing(name, the):
             assert one == other or (isinstance(one, float) and np.isclose(one, other, rtol=1e-12, equal_nan=True))
 
 
+@pytest.mark.thorough
 def test_a_report_finds_the_models_of_its_test_log(the):
     wanted = rcjax.make_report(the.train, test=the.fresh, replicates=20).to_json()
     found = rcjax.make_report(the.train, test=the.fresh.select(MODELS[::-1]), replicates=20).to_json()
