@@ -99,7 +99,8 @@ def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -
         yield _check("Brier score", name, abs(excess), row["excess_p"], advice)
         off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} when tuned"
         advice = f"the calibration error of {name} is {off}: {means}; {_RETUNE}"
-        yield _check("calibration error", name, error, row["curve_p"], advice)
+        worse = error > row["calibration_error_tuned"]  # a curve that is better is no alarm
+        yield _check("calibration error", name, error, row["curve_p"] if worse else 1.0, advice)
         median, tuned = figure(row["median"]), figure(row["median_tuned"])
         advice = (
             f"the raw confidences of {name} have moved by {row['distance']:.3f} (their median is {median}, {tuned} "

@@ -197,7 +197,12 @@ class Tuned:
         else:
             expected, unit = self.policy.expected, choose_unit(np.asarray(self.model.cost, float).tolist())
             figures = f"{percent(expected['error'])} {self.log.counted.noun} at {unit.full(expected['cost'])}"
-            chosen = f"of which this one is for the target: {' → '.join(self.policy.models)}, {figures}"
+            shares: dict[str, float] = {}
+            for weight, rung in zip(self.policy.weights, self.policy.policies, strict=True):
+                names = " → ".join(rung.models)
+                shares[names] = shares.get(names, 0.0) + weight
+            ways = ", ".join(f"{percent(share)} by {names}" for names, share in shares.items())
+            chosen = f"for the target {ways if len(shares) > 1 else next(iter(shares))}: {figures}"
         return "\n".join((self.log.describe(), f"{len(self.frontier.lam):,} policies, {chosen}", *self.remarks))
 
     __repr__ = describe

@@ -47,6 +47,11 @@ def test_every_alarm_names_the_model_and_the_figures(sign):
     assert "moved by 0.200 (their median is 0.700, 0.900 when tuned)" in found["confidences"].advice
 
 
+def test_a_calibration_that_is_better_than_when_tuned_is_no_alarm():
+    found = judged(judge_models([ROW | {"calibration_error": 0.06, "calibration_error_tuned": 0.11}]))
+    assert found["calibration error"].verdict == "fine"
+
+
 def test_error_and_cost_tell_what_was_expected():
     error = {"seen": 0.3, "expected": 0.2, "interval": [0.18, 0.22], "p_value": 1e-6}
     cost = {"seen": 2e-4, "expected": 1e-4, "interval": None, "p_value": 1e-6}
