@@ -112,6 +112,7 @@ def test_between_knots_the_tabulated_likelihood_is_exact_to_a_few_thousandths(lo
     np.testing.assert_allclose(ours, exact, atol=5e-3)
 
 
+@pytest.mark.thorough
 def test_the_masses_are_conjugate(drawn, evidence):
     found, _ = evidence
     counts = np.stack([(np.asarray(found.side) == side).sum(1) for side in (LOWEST, SMOOTH, HIGHEST)], 1)
@@ -145,6 +146,7 @@ def bent(name):
     return keep(log, np.random.default_rng(0).uniform(size=(200, 3)) < 0.6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [
@@ -182,12 +184,14 @@ def test_two_queries_leave_the_prior():
     assert finite((drawn.sites, drawn.model.marginals, drawn.model.copulas))
 
 
+@pytest.mark.thorough
 def test_a_seed_is_a_posterior(log, drawn):
     again, other = (sample(log, seed=seed) for seed in (0, 1))
     jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
 
 
+@pytest.mark.thorough
 def test_a_posterior_is_a_pytree(drawn):
     leaves, structure = jax.tree.flatten(drawn)
     again = jax.tree.unflatten(structure, leaves)
@@ -209,6 +213,7 @@ def test_what_cannot_be_is_refused(log):
             sample_posterior(log, **wrong)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["numpyro", "arviz"])
 def test_a_missing_library_is_named_with_its_extra(log, drawn, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
@@ -221,6 +226,7 @@ def test_numpyro_is_imported_when_it_is_needed():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.thorough
 def test_arviz_names_models_and_pairs(drawn):
     pytest.importorskip("arviz")
     found = drawn.to_arviz()["posterior"]

@@ -125,6 +125,7 @@ def test_what_tunes_again_and_a_page(kind):
     assert recorded.items() <= load_policy(folder / "again.json").provenance.items()
 
 
+@pytest.mark.thorough
 def test_what_does_not_go_together_is_refused_in_a_line(kind):
     noun, folder, _ = kind
     tune, large = ("tune", folder / "log.csv"), ("--reference", "large", "--max-error", "3%")

@@ -259,6 +259,7 @@ def off(method, point, got, truth):
     return lines
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name, row in FAMILIES.items() if row[-1]])
 def test_values_and_slopes_at_the_limits_are_right(name):
     with jax.enable_x64(True):
@@ -266,6 +267,7 @@ def test_values_and_slopes_at_the_limits_are_right(name):
     assert not misses, "\n".join(misses)
 
 
+@pytest.mark.thorough
 def test_survival_claytons_slopes_at_independence_are_right_in_float32():
     with jax.enable_x64(False):
         misses = misses_of("survival clayton", FEW, 60)

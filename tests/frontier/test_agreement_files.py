@@ -25,12 +25,14 @@ def frontier():
     return dataclasses.replace(solved, policies=policies, compare="choice")
 
 
+@pytest.mark.thorough
 def test_a_point_is_a_policy_that_compares(frontier):
     small, middle, large = frontier.models
     assert frontier.point(0).agreements == frontier.point(2).agreements == {}
     assert frontier.point(1).agreements == {middle: Agreement(small, large, "choice")}
 
 
+@pytest.mark.thorough
 def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
     frontier.save(tmp_path / "frontier.json")
     data = json.loads((tmp_path / "frontier.json").read_text())
@@ -43,6 +45,7 @@ def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
     assert read.to_json() == frontier.to_json()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "message"),
     [

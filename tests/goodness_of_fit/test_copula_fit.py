@@ -90,6 +90,7 @@ def plain_copula(u, v):
     return ((u[:, None] <= u) & (v[:, None] <= v)).mean(0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tied", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_the_process_is_a_plain_sum(measure, sample, tied):
     x, y = (np.where(each < 0.2, 0.1, np.where(each > 0.9, 0.95, each)) if tied else each for each in sample)

@@ -69,6 +69,7 @@ def test_its_own_law_is_accepted_and_others_are_rejected(found):
     assert found.refitted_p[2] > 0.05  # two betas, but not those learnt
 
 
+@pytest.mark.thorough
 def test_a_log_beyond_the_ends_of_stated_values_is_no_misfit_of_its_own_marginal():
     """What was the lowest value, or the highest, lies between others there: a mass again, not a beta's spike."""
     values = jnp.array([[0.2, 0.4, 0.6, 0.8, 0.9]])

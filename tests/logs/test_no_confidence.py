@@ -130,6 +130,7 @@ def test_a_policy_steps_as_it_is_replayed_and_passes_them_on(log, tmp_path):
     assert any(len(rung.models) == 2 for rung in policy.rungs)
 
 
+@pytest.mark.thorough
 def test_neither_nor_both_are_refused_still(log):
     policy = rcjax.tune(log, budget=1e-4).policy.rungs[0]
     for told in ({}, {"logprob": -1.0, "confidence": 0.3}):

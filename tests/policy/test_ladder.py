@@ -196,6 +196,7 @@ def test_a_budget_is_met_with_equality_and_error_is_the_hulls(frontier, share):
     assert (ladder.budget, again.budget) == (budget, None)
 
 
+@pytest.mark.thorough
 def test_beyond_the_ends_it_stands_on_the_last_rung(frontier):
     best = frontier.policy(budget=1.0)
     assert best.position == len(best.rungs) - 1

@@ -44,12 +44,14 @@ def test_few_labels_are_less_than_all_and_more_than_none(kind, frontier):
     assert (high - low < most).all()
 
 
+@pytest.mark.thorough
 def test_labels_without_an_error_do_not_say_that_there_is_none(frontier):
     log = judged_log(N, LABELS, "none", by_answer=True)
     log = dataclasses.replace(log, correct=log.labelled)
     assert (ends(frontier, log)[:, 1] > 0.1).all()  # Wilson's of 16 labels, all right, reaches to 0.14
 
 
+@pytest.mark.thorough
 def test_errors_beside_differences_have_one(frontier):
     few = judged_log(N, LABELS, "fair", by_answer=True)
     reference = rcjax.policy.Reference(MODELS[-1], counts="differences")
@@ -62,6 +64,7 @@ def test_errors_beside_differences_have_one(frontier):
     assert beside.to_json()["errs_interval"] == [low, high]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("known", [1.0, 0.5])
 def test_differences_are_what_is_not_the_same_whatever_the_labels_say(known, frontier):
     few = judged_log(N, LABELS, "fair", by_answer=True)

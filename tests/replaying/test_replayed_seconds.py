@@ -38,6 +38,7 @@ def told(subject, log):
     return np.array([seconds.mean, seconds.p95])
 
 
+@pytest.mark.thorough
 def test_policies_and_a_frontier_wait_as_the_steps_do(log, frontier):
     whole = told(frontier, log)
     for index in (0, 4, 8):
@@ -56,6 +57,7 @@ def test_policies_that_compare_answers_wait_as_their_steps_do():
     np.testing.assert_allclose(told(policy, log), figures(waited(policy, log)), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_mixture_is_the_weighted_sum_of_its_policies(log, frontier):
     parts = frontier.point(1), frontier.point(7)
     few, many = (waited(part, log) for part in parts)
@@ -63,6 +65,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_policies(log, frontier):
     np.testing.assert_allclose(told(make_ladder(parts, 0.75), log), expected, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_queries_whose_seconds_are_unknown_are_left_out(frontier):
     log, policy = timed_log(230, seed=3, unknown=0.15), frontier.point(4)
     waits = np.array(waited(policy, log))
@@ -73,6 +76,7 @@ def test_queries_whose_seconds_are_unknown_are_left_out(frontier):
     assert rcjax.replay(policy, dataclasses.replace(log, seconds=None)).seconds is None
 
 
+@pytest.mark.thorough
 def test_a_policy_counts_waiting_as_when_it_was_tuned(log):
     policy = rcjax.solve_frontier(rcjax.fit(log.with_waiting(0.001)), lam=[30.0, 300.0]).point(1)
     plain = rcjax.replay(dataclasses.replace(policy, provenance={}), log)

@@ -13,6 +13,7 @@ from rcjax.policy.spec import Target
 pytestmark = pytest.mark.usefixtures("float64")
 
 
+@pytest.mark.thorough
 def test_the_page_starts_with_no_point_that_is_worse_than_it_need_be(report):
     """The cheapest as good as today's model; where each errs more, that which errs least."""
     error = np.asarray(report.frontier.error, float)
@@ -21,6 +22,7 @@ def test_the_page_starts_with_no_point_that_is_worse_than_it_need_be(report):
     assert worse.start == worse.target_of(int(error.argmin()))
 
 
+@pytest.mark.thorough
 def test_the_headline_tells_of_the_target_with_its_interval(report):
     bands = report.frontier.bands
     budget = 0.5 * float(np.asarray(report.log.cost)[-1])
@@ -43,6 +45,7 @@ def test_what_statisticians_look_at_is_folded_away(page):
     assert not re.findall(r"separation|[Cc]opula|Markov|τ|Brier|marginal", words)
 
 
+@pytest.mark.thorough
 def test_the_code_to_deploy_is_python(page):
     code = re.search(r"<code>(from rcjax\.policy.*?)</code>", page, re.DOTALL)
     assert code is not None

@@ -20,6 +20,7 @@ def refusing(demo, demo_lam):
     return {search: solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3) for search in SEARCHES}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("search", thorough(SEARCHES, lambda search: search != "adaptive"))
 def test_frontiers_survive_files(refusing, search, tmp_path):
     frontier = refusing[search]
@@ -32,6 +33,7 @@ def test_frontiers_survive_files(refusing, search, tmp_path):
         assert loaded.point(row) == frontier.point(row)
 
 
+@pytest.mark.thorough
 def test_steps_of_a_policy_that_abstains():
     rules = {
         "small": (Rule(0.2, "abstain"), Rule(0.6, "ask", "large"), Rule(1.0, "answer")),

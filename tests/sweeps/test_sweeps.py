@@ -79,6 +79,7 @@ def test_policies_do_on_the_queries_held_out_as_told(points, swept, logs, search
     np.testing.assert_allclose(found["held_out_cost"].to_numpy()[same], np.asarray(seen.cost)[same], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_replicate_is_judged_by_the_queries_it_has_not_drawn(points, logs):
     log = logs["other"]
     found = of(points, log="other", replicate=1, cascades="all", copula="Gumbel")
@@ -89,6 +90,7 @@ def test_a_replicate_is_judged_by_the_queries_it_has_not_drawn(points, logs):
     )
 
 
+@pytest.mark.thorough
 def test_a_frontier_of_a_sweep_can_be_deployed(swept, logs, tmp_path):
     frontier = swept.frontier("small")
     policy = frontier.policy(max_error=float(frontier.error[0]) + 1e-6)
@@ -99,6 +101,7 @@ def test_a_frontier_of_a_sweep_can_be_deployed(swept, logs, tmp_path):
     assert rcjax.replay(loaded, logs["small"]).n == logs["small"].n_queries
 
 
+@pytest.mark.thorough
 def test_a_frontier_that_there_is_not(swept):
     with pytest.raises(ValueError, match="no frontier of 'large'"):
         swept.frontier("large")
@@ -120,6 +123,7 @@ def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
     assert told[-1] == (len(SIZES) * 2,) * 2
 
 
+@pytest.mark.thorough
 def test_another_sweep_does_not_go_into_the_folder(swept, logs, settings):
     with pytest.raises(ValueError, match=r"holds another sweep: settings of lam was 4 and is 5"):
         rcjax.sweeps.sweep(logs, swept.path, **settings | {"lam": 5})
@@ -143,6 +147,7 @@ def test_a_bad_log_is_told_of_and_the_others_are_swept(logs, tmp_path):
         swept.frontier("bad")
 
 
+@pytest.mark.thorough
 def test_a_log_without_all_labels_is_told_of(logs, tmp_path):
     labelled = np.arange(logs["small"].n_queries)[:, None] < 20
     shape = logs["small"].logprob.shape

@@ -53,6 +53,7 @@ def test_intervals_hold_what_fresh_queries_show(frontier, log, fresh, refit):
         rcjax.tuning.bootstrap(frontier, mute(log), replicates=20, refit=refit)
 
 
+@pytest.mark.thorough
 def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     policy = frontier.point(int(compares(frontier).argmax()), {"error_cost": 0.002})
     other = make_log(300, 0.0, seed=9)
@@ -65,6 +66,7 @@ def test_a_policy_is_tuned_again_with_answers_and_without(frontier, log):
     assert not any("policy.step" in remark for remark in plain.remarks)
 
 
+@pytest.mark.thorough
 def test_a_ladder_of_policies_that_compare(frontier, fresh):
     ladder = frontier.policy(budget=1.4e-4)
     assert any(rung.agreements for rung in ladder.policies)

@@ -138,6 +138,7 @@ def test_a_draw_without_a_complete_query_says_nothing(two):
     np.testing.assert_allclose(bands.error, np.tile([limit, 1.0], (len(bands.error), 1)), rtol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", thorough([2, 3, 5], lambda n: n > 2))
 def test_few_queries(n, two):
     """A draw may hold all queries: it has nothing out of its bag, and says nothing of luck."""

@@ -81,6 +81,7 @@ def assert_is(policies, place, best):
         assert float(policies.bounds[place, best.first, 0]) == pytest.approx(best.threshold, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_an_interval_at_a_budget_is_of_replicates_each_at_its_own_position(log):
     """By hand: where the rungs of the frontier cost the money on the draw, and out of it, less where on the log."""
     frontier = rcjax.tuning.select_frontier(log).frontier
@@ -98,6 +99,7 @@ def test_an_interval_at_a_budget_is_of_replicates_each_at_its_own_position(log):
     np.testing.assert_allclose(np.diff(np.asarray(bands.error))[inner, 0], width[inner], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_what_cross_validation_tells_of_luck_moves_intervals_by_half(log, selected):
     frontier, bands = selected
     worse = dataclasses.replace(frontier, error=frontier.error + 0.02)
@@ -106,6 +108,7 @@ def test_what_cross_validation_tells_of_luck_moves_intervals_by_half(log, select
     np.testing.assert_array_equal(*kept)
 
 
+@pytest.mark.thorough
 def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, selected, monkeypatch):
     frontier, bands = selected
     monkeypatch.setattr(resampling, "_MOST_QUERIES", N)
@@ -116,6 +119,7 @@ def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, sele
     assert (np.asarray(kept.error) != np.asarray(bands.error)).any()
 
 
+@pytest.mark.thorough
 def test_a_second_bootstrap_of_tuned_policies_compiles_nothing(selected, compilations):
     frontier, _ = selected
     other = make_log(N, 2, seed=3)

@@ -68,6 +68,7 @@ def test_where_there_is_nothing_to_correct_nothing_is_said(log, model):
 POINTS = [(0.10, 8e-3), (0.19, 4e-3), (0.20, 2e-3), (0.40, 1e-3)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -63,6 +63,7 @@ def test_a_second_comparison_compiles_nothing(two, compilations):
     assert not compiled
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [

@@ -160,6 +160,7 @@ def test_no_guarantee_rests_on_what_was_tuned_on(splits, frontier):
         rcjax.certify(frontier, train.select(train.models[::-1]), max_error=0.4)
 
 
+@pytest.mark.thorough
 def test_a_check_counts_them_and_refuses_the_whole(splits, policy):
     train, test = splits
     found = rcjax.check_policy(policy, with_copies(test, train, 20), retuning=False)

@@ -105,6 +105,7 @@ def test_a_target_out_of_reach_is_an_error(policy, logs):
         rcjax.retune(dataclasses.replace(policy, provenance={"tuning": tuning}), logs[1])
 
 
+@pytest.mark.thorough
 def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, logs):
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
     log = logs[1].take(np.random.default_rng(0).permutation(N))

@@ -62,6 +62,7 @@ def test_the_score_equations_hold_on_fractions(log):
         assert abs((features * gap[:, j]).sum()) < 1e-6 * N
 
 
+@pytest.mark.thorough
 def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
     held_out = rcjax.read_log(scored_frame(192, 1))
     certificate = rcjax.certify(frontier, held_out, max_error=0.45, confidence=0.9)
@@ -75,6 +76,7 @@ def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
         rcjax.certify(frontier, held_out, max_error=0.05)
 
 
+@pytest.mark.thorough
 def test_diagnostics_take_a_fraction_for_that_much_of_a_right_answer():
     rng = np.random.default_rng(0)
     confidence = rng.random(60).round(1)
@@ -89,6 +91,7 @@ def test_diagnostics_take_a_fraction_for_that_much_of_a_right_answer():
     assert float(test.by_chance) < 0.02
 
 
+@pytest.mark.thorough
 def test_the_model_of_right_and_wrong_refuses_scores(log):
     with pytest.raises(rcjax.LogError, match=r"have scores.*--right-from"):
         rcjax.bayes.sample_posterior(log, method="laplace", draws=10)

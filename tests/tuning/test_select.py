@@ -133,6 +133,7 @@ def test_a_frontier_of_one_free_model_can_be_used(cost, compared, log):
     assert frontier.policy(budget=1.0).expected["error"] == pytest.approx(10 / N)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [

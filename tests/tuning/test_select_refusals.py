@@ -47,6 +47,7 @@ def test_the_figures_are_those_of_the_log(log, selection, whole):
     assert (np.asarray(whole.refusals) <= np.asarray(whole.thresholds)).all()
 
 
+@pytest.mark.thorough
 def test_the_frontier_trades_cost_for_errors_and_refusals(whole):
     penalty, cost = np.asarray(whole.penalty), np.asarray(whole.cost)
     assert (np.diff(cost) <= 0).all()
@@ -67,6 +68,7 @@ def test_too_dear_a_refusal_changes_nothing(log, model, price):
     assert (found.abstention is None) if price == np.inf else not np.asarray(found.abstention).any()
 
 
+@pytest.mark.thorough
 def test_a_negative_price_is_refused(log, model):
     with pytest.raises(ValueError, match="abstain_price is -1"):
         rcjax.tuning.select_frontier(log, model=model, abstain_price=-1)
@@ -75,6 +77,7 @@ def test_a_negative_price_is_refused(log, model):
 # -- intervals
 
 
+@pytest.mark.thorough
 def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
     frontier = selection.frontier
     again = tune_again(again_by_labels(frontier, log, np.arange(len(LAM))), log, np.arange(N)[None]).policies
