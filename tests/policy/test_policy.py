@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import subprocess
-import sys
 
 import pytest
 from bare_python import run_bare
@@ -30,24 +28,6 @@ def test_calibration_is_the_formula(calibration, p):
     assert calibration(math.log(p)) == pytest.approx(1 / (1 + math.exp(-log_odds)), rel=1e-8)
 
 
-@pytest.mark.parametrize("calibration", [GENERATION, CHOICE, PLAIN], ids=lambda c: c.transform)
-@given(logprob=st.floats(max_value=0.0))
-def test_calibration_is_a_probability_everywhere(calibration, logprob):
-    assert 0 <= calibration(logprob) <= 1
-
-
-@given(p=st.floats(1e-6, 0.5))
-def test_generation_is_antisymmetric(p):
-    centred = Calibration("generation", 0.0, 1.0, -1.0, 1.0)
-    assert centred(math.log(p)) + centred(math.log1p(-p)) == pytest.approx(1.0, abs=1e-9)
-
-
-def test_generation_is_continuous_at_one_half():
-    centred = Calibration("generation", 0.0, 1.0, -1.0, 1.0)
-    for logprob in (-math.log(2), math.nextafter(-math.log(2), -1), math.nextafter(-math.log(2), 0)):
-        assert centred(logprob) == pytest.approx(0.5, abs=1e-15)
-
-
 def logistic(x):
     return 1 / (1 + math.exp(-x))
 
@@ -72,12 +52,6 @@ def test_the_largest_coefficients_do_not_overflow(intercept, slope):
     for logprob in (0.0, -1e-320, -0.1, -1e308, -math.inf):
         for transform in ("choice", "generation", "none"):
             assert 0 <= Calibration(transform, intercept, slope, -1e100, 1e100)(logprob) <= 1
-
-
-@pytest.mark.parametrize("logprob", [math.nan, 1e-9, math.inf])
-def test_bad_logprob(logprob):
-    with pytest.raises(ValueError, match="logprob must be at most 0"):
-        CHOICE(logprob)
 
 
 # Steps
@@ -108,16 +82,6 @@ def test_a_confidence_at_the_threshold_defers_and_the_next_above_answers(logprob
     assert step(math.nextafter(phi, 0)) == Answer("médium", phi)
 
 
-@given(threshold=st.floats(0, 1, exclude_max=True), p=st.floats(0, 1))
-def test_step_agrees_with_calibrate_and_thresholds(threshold, p):
-    rules = {**make_policy().rules, "médium": [Rule(threshold, "ask", "large"), Rule(1, "answer")]}
-    policy = make_policy(rules=rules)
-    phi = policy.calibrate("médium", confidence=p)
-    decision = policy.step("médium", confidence=p)
-    assert policy.thresholds["médium"] == threshold
-    assert decision == (Answer("médium", phi) if phi > threshold else Defer("large", phi))
-
-
 def test_certain_confidences_fall_in_the_first_and_the_last_rule():
     sure = Calibration("none", 1e100, 1e100, -1.0, 1.0)
     policy = make_policy(calibrations={**make_policy().calibrations, "médium": sure})
@@ -136,13 +100,6 @@ def test_thresholds():
     assert make_policy(rules=never).thresholds["small"] == 1.0
     upside_down = {**make_policy().rules, "small": [Rule(0.5, "answer"), Rule(1.0, "ask", "large")]}
     assert make_policy(rules=upside_down).thresholds["small"] is None
-
-
-@given(p=st.floats(0, 1))
-def test_logprob_and_confidence_are_the_same_thing(p):
-    policy = make_policy()
-    logprob = math.log(p) if p > 0 else -math.inf
-    assert policy.step("small", confidence=p) == policy.step("small", logprob=logprob)
 
 
 @given(data=st.data())
@@ -165,7 +122,6 @@ def test_every_run_ends_with_an_answer(data):
         ("small", {"logprob": 0.1}, "at most 0"),
         ("small", {"logprob": math.nan}, "at most 0"),
         ("small", {"confidence": 1.1}, r"in \[0, 1\], not 1.1"),
-        ("small", {"confidence": -0.1}, r"in \[0, 1\], not -0.1"),
         ("small", {"confidence": math.nan}, r"in \[0, 1\], not nan"),
     ],
 )
@@ -210,13 +166,6 @@ def test_policies_do_not_share_what_they_were_built_from():
     provenance["notes"].append(2)
     policy.to_json()["provenance"]["notes"].append(3)
     assert policy == make_policy(provenance={"notes": [1]})
-
-
-def test_importing_the_policy_imports_no_jax_and_no_numpy():
-    heavy = ("jax", "jaxlib", "numpy", "polars", "narwhals")
-    program = f"import sys, rcjax.policy; print(*[name for name in {heavy} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == ""
 
 
 def test_a_service_needs_only_the_standard_library(tmp_path):

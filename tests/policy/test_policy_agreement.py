@@ -1,16 +1,11 @@
 """Policies that compare answers: what they decide, what is refused."""
 
 import dataclasses
-import json
-import subprocess
-import sys
 
 import pytest
-from hypothesis import given, settings, strategies as st
 from policy_samples import make_ladder, make_policy
-from tiers import examples
 
-from rcjax.policy import Agreement, Answer, Defer, Policy, load_policy
+from rcjax.policy import Agreement, Answer, Defer, load_policy
 
 ASK = Agreement("small", "large")
 
@@ -40,12 +35,6 @@ def test_where_an_answer_is_not_known_the_confidence_decides(answer, answers, lo
     assert decision == make_policy().step("médium", logprob=logprob)
 
 
-def test_other_models_go_by_their_confidence():
-    for model in ("small", "large"):
-        told = {"answer": "Paris", "answers": {"small": "Lyon", "médium": "Lyon"}}
-        assert comparing().step(model, logprob=-0.5, **told) == make_policy().step(model, logprob=-0.5)
-
-
 @pytest.mark.parametrize(("how", "equal"), [("text", False), ("choice", True), ("key", False)])
 def test_answers_are_compared_as_the_policy_says(how, equal):
     assert comparing(compare=how).agreements["médium"].equal("B) Jupiter", "(b)") is equal
@@ -56,22 +45,13 @@ def test_answers_are_compared_as_the_policy_says(how, equal):
     [
         ({"other": ASK}, "agreements: must be of models of the policy"),
         ({"small": Agreement("large", "médium")}, r"agreements\['small'\].earlier: must be an earlier model"),
-        ({"médium": Agreement("large", "large")}, r"\['médium'\].earlier: must be an earlier model, one of \('small',"),
-        ({"médium": Agreement("small", "small")}, r"\['médium'\].model: must be a later model"),
         ({"large": Agreement("small", "médium")}, r"\['large'\].model: must be a later model"),
-        ({"médium": {"earlier": "small"}}, r"\['médium'\].model: must be a text"),
-        ({"médium": {"model": "large"}}, r"\['médium'\].earlier: must be a text"),
         ({"médium": {"earlier": "small", "model": "large", "compare": "sound"}}, r"\.compare: this rcjax knows"),
-        ({"médium": "small"}, r"\['médium'\]: must be an object"),
-        ([], "agreements: must be an object"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_its_place(value, message):
     with pytest.raises(ValueError, match=message):
         make_policy(agreements=value)
-    told = {k: dataclasses.asdict(v) if isinstance(v, Agreement) else v for k, v in dict(value or {}).items()} or value
-    with pytest.raises(ValueError, match=message):
-        Policy.from_json(make_policy().to_json() | {"agreements": told})
 
 
 @pytest.mark.parametrize("wrong", [5, True, ["Paris"]])
@@ -95,19 +75,3 @@ def test_the_file_tells_of_agreements_only_where_there_are_some(tmp_path):
 def test_a_ladder_keeps_what_its_rungs_compare(tmp_path):
     make_ladder((comparing(), make_policy()), 0.5).save(tmp_path / "ladder.json")
     assert load_policy(tmp_path / "ladder.json").rungs[0].agreements == comparing().agreements
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(st.text(max_size=10), st.text(max_size=10), st.sampled_from(["text", "choice", "key"]))
-def test_a_service_needs_the_file_alone(one, other, how):
-    """What is decided by the policy read back is what the policy itself decides."""
-    own = comparing(compare=how)
-    read = Policy.from_json(json.loads(json.dumps(own.to_json())))
-    told = {"confidence": 0.4, "answer": one, "answers": {"small": other}}
-    assert read.step("médium", **told) == own.step("médium", **told)
-
-
-def test_comparing_takes_the_standard_library_alone():
-    code = "import sys, rcjax.policy as p; p.Agreement('a', 'b').equal('1', '2')"
-    code += "; assert not {'jax', 'numpy', 'polars'} & {*sys.modules}"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
-from policy_samples import DELETE, PLAIN, edited, make_json, make_policy, policies
+from policy_samples import PLAIN, edited, make_json, make_policy, policies
 from tiers import examples
 
 from rcjax.policy import Answer, Defer, Policy, load_policy
@@ -60,31 +60,17 @@ ASK_BACK = [{"up_to": 1.0, "action": "ask", "model": "small"}]
 
 # One of each check; tests/frontier/test_file_schemas.py puts any value at any place.
 BROKEN = [
-    (("format",), "other", "format: must be 'rcjax-policy'.* but it is 'other'"),
     (("schema_version",), True, "this file has version True; rcjax reads 1"),
     (("models",), [], "models: must be a list, not empty"),
-    (("models",), ["small", "médium", "large", "small"], "models: must not repeat"),
-    (("models", 0), "", r"models\[0\]: must be a text that is not empty"),
     (("models",), ["small", "médium", "large", "more"], "calibrations: must have as keys .*'more'"),
-    (("calibrations",), DELETE, "calibrations: must be an object, but it is missing or null"),
-    (("calibrations", "small"), 1.0, r"calibrations\['small'\]: must be an object, but it is 1.0"),
-    (("calibrations", "small", "slope"), DELETE, r"calibrations\['small'\].slope: must be a number.*missing"),
-    (("calibrations", "small", "slope"), False, r"\.slope: must be a number, but it is False"),
     (("calibrations", "small", "slope"), math.nan, r"\.slope: must be between .* but it is nan"),
-    (("calibrations", "small", "slope"), 10**400, r"\.slope: must be between"),
     (("calibrations", "small", "smallest"), 9.0, r"\.smallest: must be at most `largest`"),
     (("calibrations", "small", "transform"), "probit", r"\.transform: this rcjax knows .* only.*'probit'"),
-    (("rules", "small"), {"up_to": 1}, r"rules\['small'\]: must be a list"),
-    (("rules", "small", 0, "up_to"), 1.5, r"rules\['small'\]\[0\].up_to: must be between 0 and 1.*1.5"),
     (("rules", "small", 0, "up_to"), 0.7, r"rules\['small'\]: must have its up_to in increasing order"),
     (("rules", "small", 2, "up_to"), 0.9, r"rules\['small'\]: must have 1 as its last up_to"),
-    (("rules", "small", 0, "model"), DELETE, r"rules\['small'\]\[0\].model: .*missing"),
     (("rules", "small", 0, "model"), "huge", r"\.model: must be a later model, .*'large'.* but it is 'huge'"),
     (("rules", "médium"), ASK_BACK, r"rules\['médium'\]\[0\].model: must be a later model"),
-    (("rules", "large"), ASK_BACK, "the last model has to answer"),
     (("rules", "large", 0, "model"), "small", r"model: is for the action 'ask' only"),
-    (("cost", "small"), -1e-5, r"cost\['small'\]: must be between 0"),
-    (("prices", "small", "input"), "free", r"prices\['small'\]\['input'\]: must be a number"),
     (("provenance", "x"), {1}, r"provenance\['x'\]: must be a JSON value"),
 ]
 
@@ -104,13 +90,9 @@ def nested(depth):
     ("text", "message"),
     [
         ("", "not JSON"),
-        ("{", "not JSON"),
         ("[]", "file: must hold a JSON object"),
-        ("null", "file: must hold a JSON object"),
-        ("3", "file: must hold a JSON object"),
         ('{"format": "rcjax-policy", "format": "rcjax-policy"}', "'format' is there twice"),
         (nested(100_000), "not JSON"),
-        ('{"format": ' + nested(100_000) + "}", "not JSON"),
         (json.dumps(make_json()).replace('["\\u03bb', nested(80)[:-1] + ',"'), "nested more than"),
         (json.dumps(make_json()).replace("0.25", "1e999"), "intercept: must be between"),
         (json.dumps(make_json()).replace("0.25", "1" * 5000), "not JSON|intercept"),
@@ -122,12 +104,6 @@ def test_broken_files(tmp_path, text, message):
     with pytest.raises(ValueError, match=message) as caught:
         load_policy(path)
     assert str(path) in str(caught.value)
-
-
-def test_a_file_that_is_not_text(tmp_path):
-    (tmp_path / "policy.json").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(ValueError, match="not JSON"):
-        load_policy(tmp_path / "policy.json")
 
 
 def test_a_missing_file(tmp_path):
@@ -166,10 +142,3 @@ def test_truncated_files_are_refused(tmp_path_factory, length):
 def test_damaged_files_load_or_are_refused(tmp_path_factory, at, junk):
     damaged = VALID[:at] + junk + VALID[at + len(junk) :]
     loads_or_refuses(tmp_path_factory.getbasetemp() / "damaged.json", damaged)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(data=st.recursive(st.none() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
-def test_any_json_value_is_refused(data):
-    with pytest.raises(ValueError):
-        Policy.from_json(data)

@@ -73,19 +73,11 @@ def test_whatever_loads_is_read_or_refused(log, data):
 
 BROKEN = [
     (TUNING, None, r"provenance\.tuning: must be an object, but it is missing or null"),
-    (TUNING, "by hand", r"provenance\.tuning: must be an object, but it is 'by hand'"),
-    ((*TUNING, "cascade"), 5, r"tuning\.cascade: must be a list, but it is 5"),
     ((*TUNING, "cascade"), "best", r"tuning\.cascade: this rcjax knows .* 'best'"),
     ((*TUNING, "cascade"), [["llama3.1-8b", SMALL]], r"tuning\.cascade\[0\]: must name some of .*in this order"),
-    ((*TUNING, "models"), [1], r"tuning\.models\[0\]: must be a text"),
     ((*TUNING, "budget"), 1, r"tuning: give one target, not budget and lam"),
     ((*TUNING, "lam"), -1, r"tuning\.lam: must be between 0"),
-    ((*TUNING, "abstain_price"), "x", r"tuning\.abstain_price: must be a number"),
-    ((*TUNING, "intervals"), "yes", r"tuning\.intervals: must be true or false"),
-    ((*TUNING, "method"), "guess", r"tuning\.method: this rcjax knows tau, likelihood"),
-    ((*TUNING, "copula"), 5, r"tuning\.copula: must be a list"),
     ((*TUNING, "confidence"), 1, r"tuning\.confidence: must be between"),
-    ((*TUNING, "prices", SMALL), 5, r"tuning\.prices\['llama3\.2-1b'\]: must be an object"),
     ((*TUNING, "prices", SMALL, "input"), "x", r"tuning\.prices\['llama3\.2-1b'\]\['input'\]: must be a number"),
 ]
 
@@ -100,9 +92,7 @@ def test_a_broken_record_is_refused_with_its_place(path, value, message, tmp_pat
         inputs.load_tuned(tmp_path / "policy.json")
 
 
-@pytest.mark.parametrize(
-    "value", [None, [], "x", 5, {"prices": 5}, {"prices": {"a": 1}}, {"prices": {"a": {"input": 1}}}]
-)
+@pytest.mark.parametrize("value", [None, {"prices": {"a": {"input": 1}}}])
 def test_a_service_does_not_start_on_a_broken_record(value):
     openai = pytest.importorskip("openai")
     from rcjax import signals
@@ -116,12 +106,8 @@ def test_a_service_does_not_start_on_a_broken_record(value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (REFERENCE, 5, r"reference: must be an object"),
         ((*REFERENCE, "queries"), 0, r"reference\.queries: must be between 1"),
-        ((*REFERENCE, "queries"), "60", r"reference\.queries: must be a whole number"),
-        ((*REFERENCE, "models"), [], r"reference\.models: must be a list, not empty"),
         ((*REFERENCE, "models"), [SMALL], r"reference\.columns: must hold a logprob for each query and model"),
-        ((*REFERENCE, "columns"), 5, r"reference\.columns: must be columns as rcjax writes them"),
         ((*REFERENCE, "columns"), "AAAA", r"reference\.columns: must be columns as rcjax writes them"),
         (("provenance", "complete_queries"), None, r"provenance\.complete_queries: must be a whole number"),
     ],

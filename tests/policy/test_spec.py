@@ -1,10 +1,11 @@
-"""What goes together with what: each rule broken alone, told in Python's words and in the command line's."""
+"""How a log is tuned: targets and limits as people write them, and what goes together with what."""
 
 import json
+import math
 
 import pytest
 
-from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError
+from rcjax.policy.spec import TARGETS, SecondsLimit, Spec, SpecError, Target
 
 BUDGET, ERROR, PRICE = ({name: 0.5} for name in ("budget", "max_error", "lam"))
 MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
@@ -12,20 +13,10 @@ MEAN, TAIL = SecondsLimit(2.0), SecondsLimit(4.0, True)
 #: What is given, whether there are queries of their own for the test, and what is said.
 BROKEN = [
     ({"confidence": 0.9}, False, "confidence needs max_error: a budget is kept"),
-    ({"confidence": 0.9, **PRICE}, False, "confidence needs max_error: a budget is kept"),
     ({"confidence": 1.0, **ERROR}, False, "confidence must be above 0 and below 1 (100%), not 1.0"),
-    (
-        {"confidence": float("nan"), **ERROR},
-        False,
-        "confidence must be above 0 and below 1 (100%), not nan",
-    ),
     ({**BUDGET}, True, "held_out needs confidence"),
     ({"judged": True}, False, "judged needs confidence"),
-    (
-        {"max_seconds": MEAN, **ERROR, "confidence": 0.9},
-        False,
-        "max_seconds is no guarantee: leave confidence out",
-    ),
+    ({"max_seconds": MEAN, **ERROR, "confidence": 0.9}, False, "max_seconds is no guarantee: leave confidence out"),
 ]
 
 #: What goes together, one option after the other.
@@ -33,7 +24,7 @@ WHOLE = [
     {},
     {**PRICE, "cascade": ("a", "b"), "abstain_price": 0.2, "second_cost": 0.01, "max_seconds": MEAN},
     {**ERROR, "confidence": 0.95, "judged": True},
-    {**ERROR, "intervals": False},
+    {**ERROR, "intervals": False, "max_seconds": TAIL},
 ]
 
 
@@ -42,14 +33,11 @@ def test_what_does_not_go_together_is_said(given, held_out, said):
     with pytest.raises(SpecError) as caught:
         Spec(**given).check(held_out)
     assert str(caught.value).startswith(said)
-    option, _, rest = said.partition(" ")
-    assert caught.value.option == option
+    assert caught.value.option == said.partition(" ")[0]
     told = caught.value.say(lambda name: "--" + name.replace("_", "-"))
-    names = ("max_error", "confidence", "max_seconds")
-    for name in names:
-        if f" {name}" in f" {rest}":
-            assert "--" + name.replace("_", "-") in told
-    assert "{" not in told
+    assert [f"--{name.replace('_', '-')}" in told for name in ("max_error", "confidence")] == [
+        name in said.partition(" ")[2] for name in ("max_error", "confidence")
+    ]
 
 
 @pytest.mark.parametrize("given", WHOLE)
@@ -57,14 +45,52 @@ def test_what_goes_together_is_itself(given):
     spec = Spec(**given)
     assert spec.check("confidence" in given) is spec
     assert spec.target == {name: given[name] for name in TARGETS if name in given}
-    assert spec.aim == next(iter(spec.target), "budget")
     assert Spec.from_json(json.loads(json.dumps(spec.to_json())), "tuning") == spec
 
 
-def test_a_spec_is_a_value_with_one_target():
-    assert Spec(**BUDGET) == Spec(**BUDGET)
+def test_a_spec_has_one_target():
     with pytest.raises(SpecError, match=r"^give one target, not budget and lam$") as caught:
         Spec(budget=1.0, lam=2.0)
     assert caught.value.say("--{}".format) == "give one target, not --budget and --lam"
-    with pytest.raises(ValueError, match=r"lam is -1\.0; it must be a positive number"):
-        Spec(lam=-1.0)
+    with pytest.raises(ValueError, match=r"give exactly one of budget, max_error, error_cost, lam; 0 were given"):
+        Target.of()
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "error_cost"),
+    [
+        (Target("budget", 150e-6), "at most $150 per million queries", None),
+        (Target("budget", 1.5), "at most $1,500 per thousand queries", None),
+        (Target("max_error", 0.05), "at most 5 % error", None),
+        (Target("error_cost", 0.02), "one error costs $0.02", 0.02),
+        (Target("lam", 50), "one error costs $0.02", 0.02),
+    ],
+)
+def test_a_target_in_words(target, words, error_cost):
+    assert str(target) == words
+    assert target.error_cost == error_cost
+    assert target.is_limit == (error_cost is None)
+    assert Target.of(**target.to_json()) == target
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("budget", -1.0), ("lam", math.inf), ("max_error", math.nan), ("error_cost", 0.0), ("price", 1.0)],
+)
+def test_what_is_no_target_is_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        Target(name, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"), [("2", MEAN), (2, MEAN), ("p95=4", TAIL), (" P95= 1.5 ", SecondsLimit(1.5, True))]
+)
+def test_a_limit_is_of_the_mean_or_of_the_tail(text, limit):
+    assert SecondsLimit.of(text) == SecondsLimit.of(limit.text) == SecondsLimit.of(limit) == limit
+
+
+@pytest.mark.parametrize("text", ["", "soon", "p95", "p90=4", "0", "p95=0", "inf", "nan", "4=p95"])
+def test_what_is_no_limit_is_refused_in_one_line(text):
+    with pytest.raises(ValueError, match="max_seconds") as caught:
+        SecondsLimit.of(text)
+    assert "\n" not in str(caught.value)
