@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rcjax._base.codec import Object, read
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.frontier.hull import InfeasibleError, position_weights
@@ -73,7 +74,8 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     if isinstance(of, Log):
         digest, models, old, names = of.digest, of.models, of, hash_names(of.queries)
     else:
-        digest, models = of.provenance.get("digest"), tuple(of.provenance.get("answers") or ())
+        digest = of.provenance.get("digest")
+        models = tuple(read(Object, of.provenance.get("answers") or {}, "provenance.answers"))
         kept = of.provenance.get("reference") if isinstance(tuned, AnyPolicy) else of.reference
         old = None if kept is None else read_reference(kept, log.task)
         names = None if old is None else np.array(old.queries)
