@@ -14,9 +14,9 @@ from rich.table import Table
 
 from rcjax._base.wording import check_figure, check_meaning, check_name, count
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, Steps, hang, make_table, next_step
+from rcjax.cli.console import Screen, Steps, make_table
 from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair, require_libraries, require_outputs
-from rcjax.cli.options import AsJson, CopulaFamily, File, Fresh, LogFile, PolicyFile, Reading, Share
+from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, Reading, Share
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown
 
@@ -83,7 +83,7 @@ def check(
 def diagnose(
     reading: Reading,
     log: LogFile,
-    test: Fresh = None,
+    test: File = None,
     copula: CopulaFamily = None,
     cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="all|full|adaptive|A,B,…")] = None,
     replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 1000,
@@ -100,6 +100,9 @@ def diagnose(
     Example: `rcjax diagnose log.csv --plots figures`
 
     Args:
+        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
+        copula: How the confidences of two models depend on each other; **auto**: the best family for each pair.
+            [default: gumbel]
         cascade: Judge what `rcjax tune` promises with this `--cascade`. [default: what it promises without]
         replicates: Bootstrap replicates behind each p-value.
         plots: Write figures (PNG) into this folder; needs matplotlib.
@@ -170,18 +173,18 @@ def show_diagnosis(document: Mapping[str, Any], *, every: bool = False, plots: P
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
         others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
         likewise = f"; likewise {', '.join(others)}" if others else ""
-        hang(screen, f"{verdict:<9}", f"{first['advice']}{likewise} (affects {first['affects']})")
+        screen.hang(f"{verdict:<9}", f"{first['advice']}{likewise} (affects {first['affects']})")
     screen.print(_checks_table(checks, noun) if every else _summary_table(checks, noun))
     if every:
         _explain(screen, checks, noun)
     remarks = list(document["remarks"])
     if document["tested"] < document["n"] and len(checks) == len(whole):
         remarks.append(f"p-values of the fit are from {document['tested']:,} of the queries, at random")
-    hang(screen, "note", *remarks)
+    screen.hang("note", *remarks)
     if plots:
         screen.print(f"figures: {plots}")
     more = "" if every else f"--all shows all {len(whole)} checks, and says what their figures are; "
-    next_step(screen, f"{more}rcjax report writes a page for your team")
+    screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
 def _explain(screen: Screen, checks: Sequence[Mapping[str, Any]], noun: str, chance: str = "") -> None:
@@ -215,7 +218,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
     for verdict in ("bad", "doubtful"):
         for check in checks:
             if check["verdict"] == verdict:
-                hang(screen, f"{_word(check):<9}", check["advice"])
+                screen.hang(f"{_word(check):<9}", check["advice"])
     screen.print(_checks_table(checks, noun, _word))
     if explain:
         level = f"{100 * facts['alarm']:.4g} %"
@@ -223,15 +226,15 @@ def show_check(facts: Mapping[str, Any], retune: str = "", *, explain: bool = Fa
         _explain(screen, checks, noun, chance)
     else:
         screen.print("(--explain says what the figures are)")
-    hang(screen, "note", *facts["remarks"])
+    screen.hang("note", *facts["remarks"])
     if alarms:
-        next_step(screen, "tune again, where what is said above does not mend it", retune)
+        screen.next_step("tune again, where what is said above does not mend it", retune)
     elif any(check["verdict"] == "doubtful" for check in checks):
         unlabelled = facts.get("unlabelled", 0)
         without = f"the {count(unlabelled, 'logged query')} without a label" if unlabelled else "more queries"
-        next_step(screen, f"label {without}, then check all together")
+        screen.next_step(f"label {without}, then check all together")
     else:
-        next_step(screen, "keep the policy; check again with fresh queries, such as next week's")
+        screen.next_step("keep the policy; check again with fresh queries, such as next week's")
 
 
 def _word(check: Mapping[str, Any]) -> str:

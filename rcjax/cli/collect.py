@@ -14,23 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.wording import budget_between, count, figure, not_likeliest
-from rcjax.cli.console import Screen, busy, duration, hang, make_table, share_done
+from rcjax.cli.console import Screen, busy, duration, make_table, share_done
 from rcjax.cli.import_ import models_table
-from rcjax.cli.inputs import read_rubric, require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import (
-    AsJson,
-    Count,
-    File,
-    GraderNames,
-    GradeScale,
-    Money,
-    Name,
-    Output,
-    Really,
-    Rubric,
-    Seconds,
-    Text,
-)
+from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.options import AsJson, Count, File, Grading, Money, Name, Output, Really, Seconds, Text
 from rcjax.cli.printing import INTERRUPTED, conclude, interruptible, shown, terminable, warn
 
 if TYPE_CHECKING:
@@ -51,9 +38,8 @@ def collect(
     budget: Money = None,
     signal: Name = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, metavar="N")] = 1,
-    grade: GraderNames = None,
-    rubric: Rubric = None,
-    score_max: GradeScale = None,
+    *,
+    grading: Grading,
     system: Text = None,
     template: Text = None,
     max_tokens: Count = None,
@@ -106,15 +92,15 @@ def collect(
     except ValueError as problem:
         raise typer.BadParameter(str(problem), param_hint="--signal") from None
     money = None if budget is None else Decimal(str(budget))
-    how = tuple(grade or ()), read_rubric(rubric), money, max_tokens, float(timeout), samples
-    plan = Plan(settings, settings, signal, *how, score_max)
+    how = tuple(grading.graders or ()), grading.words(), money, max_tokens, float(timeout), samples
+    plan = Plan(settings, settings, signal, *how, grading.score_max)
     if probe:
         _probe(plan, json_)
         return
     if questions is None or (out is None and not dry_run):
         what, where = ("QUESTIONS", "a file") if questions is None else ("--out", "answers.jsonl")
         raise typer.BadParameter(f"is missing: give {where}", param_hint=what)
-    require_outputs({"--out": out}, {"QUESTIONS": questions, "--models": models, "--rubric": rubric})
+    require_outputs({"--out": out}, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
     if out is not None and out.suffix.lower() not in (".jsonl", ".ndjson"):
         raise typer.BadParameter("the log is JSON Lines: give a name that ends in .jsonl", param_hint="--out")
     asked = draw(read_questions(questions, system, template), limit, seed)
@@ -293,19 +279,18 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
     screen.print(table)
     for row in models:
         if row["error"] is not None:
-            hang(screen, "error", f"{row['model']}: {row['error']}")
+            screen.hang("error", f"{row['model']}: {row['error']}")
         elif row["logprobs"] and row["top"] <= 1:
-            hang(
-                screen,
+            screen.hang(
                 "note",
                 f"{row['model']}: only the log-probability of its own tokens: no choice, no verification",
             )
         if row["unusable"] is not None:
-            hang(screen, "note", f"{row['model']}: {row['unusable']}")
+            screen.hang("note", f"{row['model']}: {row['unusable']}")
         if row["not_likeliest"]:
-            hang(screen, "note", not_likeliest(row["model"], row["not_likeliest"], 1))
+            screen.hang("note", not_likeliest(row["model"], row["not_likeliest"], 1))
     cost = sum(row["cost"] for row in models)
-    hang(screen, "cost", f"at most ${figure(cost)}")
+    screen.hang("cost", f"at most ${figure(cost)}")
 
 
 @shown
@@ -319,14 +304,14 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {to_make} to make"
     screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
     if document["spent"]:
-        hang(screen, "spent", f"${figure(document['spent'])} by earlier runs")
+        screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
         asked = count(row["questions"], "question")
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
         several += "" if row["requests"] == row["calls"] else f", {count(row['requests'], 'request')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
-        hang(screen, row["model"], f"{asked}{several}, {money}")
-    hang(screen, "note", *document["notes"])
+        screen.hang(row["model"], f"{asked}{several}, {money}")
+    screen.hang("note", *document["notes"])
 
 
 @shown
@@ -339,29 +324,29 @@ def _show_collected(document: Mapping[str, Any]) -> None:
     screen.print(f"{heading}; {document['answered_by_all']:,} answered by all", style="bold")
     scored = "mean score" if document.get("scored") else "accuracy"
     screen.print(models_table(models, scored, document["signals"]))
-    hang(screen, "note", *document["notes"])
+    screen.hang("note", *document["notes"])
     for row in models:
         if row["failed"]:
-            hang(screen, "failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
+            screen.hang("failed", f"{row['model']}: {count(row['failed'], 'call')}, the last one: {row['error']}")
     if document["silent"]:
-        hang(screen, "silent", f"no answer at all: {', '.join(document['silent'])}")
+        screen.hang("silent", f"no answer at all: {', '.join(document['silent'])}")
     for name, why in document["stopped"].items():
-        hang(screen, "stopped", f"{name}: {why}")
+        screen.hang("stopped", f"{name}: {why}")
     _show_graded(screen, document)
     if document["grading"]:
-        hang(screen, "grading", f"stopped: {document['grading']}")
+        screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
-        hang(screen, "budget", "what is left of it does not cover another call")
-    hang(screen, "spent", f"${figure(document['spent'])} in all, failed calls and judges included")
-    hang(screen, "written", f"to {document['out']}")
-    hang(screen, "next", _next(document))
+        screen.hang("budget", "what is left of it does not cover another call")
+    screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
+    screen.hang("written", f"to {document['out']}")
+    screen.hang("next", _next(document))
 
 
 def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
     """Who has graded how many answers, and how many nobody has."""
     graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
     if graders:
-        hang(screen, "graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
+        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
         show_ungraded(screen, document["ungraded"], document["without_reference"])
 
 
@@ -386,4 +371,4 @@ def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> N
     """Say how many answers have no verdict, if any, and of how many the right answer is not known."""
     if answers:
         why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
-        hang(screen, "note", f"{count(answers, 'answer')} without a verdict{why}")
+        screen.hang("note", f"{count(answers, 'answer')} without a verdict{why}")

@@ -35,6 +35,21 @@ class Screen(Console):
         """Print a line with the name of a file or a command, which is never broken."""
         self.print(text, soft_wrap=True)
 
+    def hang(self, label: str, *texts: str) -> None:
+        """Print paragraphs, each with its label, of up to nine characters, in the margin."""
+        for text in texts:
+            table = Table.grid(padding=(0, 1))
+            table.add_column(min_width=11, no_wrap=True)
+            table.add_column(overflow="fold")  # a path of a command to type is never cut
+            table.add_row(f"  {label}", text)
+            self.print(table)
+
+    def next_step(self, words: str, command: str = "") -> None:
+        """The end of what is printed: what to do next, and below it the command to type, which is never broken."""
+        self.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
+        if command:
+            self.print_path(f"  {command}")
+
     def on_broken_pipe(self) -> None:  # called while the exception is handled; rich itself would exit with 1
         """Let the exception pass."""
         raise BrokenPipeError
@@ -174,23 +189,6 @@ def duration(seconds: float) -> str:
     units = ((3600, "h"), (60, "min"), (1, "s"))
     size, unit = next((size, unit) for size, unit in units if seconds >= size or size == 1)
     return f"{seconds / size:.0f} {unit}"
-
-
-def next_step(screen: Screen, words: str, command: str = "") -> None:
-    """The end of what a command prints: what to do next, and below it the command to type, which is never broken."""
-    screen.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
-    if command:
-        screen.print_path(f"  {command}")
-
-
-def hang(screen: Screen, label: str, *texts: str) -> None:
-    """Print paragraphs, each with its label, of up to nine characters, in the margin."""
-    for text in texts:
-        table = Table.grid(padding=(0, 1))
-        table.add_column(min_width=11, no_wrap=True)
-        table.add_column(overflow="fold")  # a path of a command to type is never cut
-        table.add_row(f"  {label}", text)
-        screen.print(table)
 
 
 def make_table(*columns: str, numbers: int | None = None) -> Table:

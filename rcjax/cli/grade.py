@@ -14,9 +14,9 @@ import typer
 
 from rcjax._base.wording import count, figure, percent
 from rcjax.cli.collect import show_ungraded
-from rcjax.cli.console import HowFar, Screen, busy, hang
-from rcjax.cli.inputs import read_rubric, require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, File, GraderNames, GradeScale, Model, Money, Output, Really, Rubric
+from rcjax.cli.console import HowFar, Screen, busy
+from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.options import AsJson, File, Grading, Model, Money, Output, Really
 from rcjax.cli.printing import conclude, shown, terminable
 from rcjax.policy.counted import JUDGED_SAME
 
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 def grade(
     answers: Annotated[Path, typer.Argument(metavar="ANSWERS")],
-    graders: GraderNames = None,
+    grading: Grading,
     questions: File = None,
     models: File = None,
-    rubric: Rubric = None,
-    score_max: GradeScale = None,
     budget: Money = None,
     into: Annotated[str, typer.Option(metavar="COLUMN")] = "correct",
     reference: Model = None,
@@ -68,13 +66,13 @@ def grade(
         if into not in ("correct", JUDGED_SAME):
             what = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
             raise typer.BadParameter(what, param_hint="--into")
-        if score_max is not None:
+        if grading.score_max is not None:
             raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
         into = JUDGED_SAME
     require_libraries("rcjax grade", "run", "openai")
     shadow = _shadow_calls(answers, out)
     target = answers if shadow is None else out or answers.with_name(f"{answers.stem}.judged.jsonl")
-    inputs = {"ANSWERS": answers, "--questions": questions, "--models": models, "--rubric": rubric}
+    inputs = {"ANSWERS": answers, "--questions": questions, "--models": models, "--rubric": grading.rubric}
     require_outputs({"--out": target}, inputs if shadow is not None else {})
     import asyncio  # which takes long to import
 
@@ -88,8 +86,8 @@ def grade(
     require_plausible_models(models, really)
     settings = {} if models is None else read_models(models)
     money = None if budget is None else Decimal(str(budget))
-    scale = {"score_max": score_max, "whole": reference is not None}
-    plan = Plan({}, settings, None, tuple(graders or ()), read_rubric(rubric), money, **scale)
+    scale = {"score_max": grading.score_max, "whole": reference is not None}
+    plan = Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
     with closing(AnswerFile(target)) as file:
         asked, calls, counts = {}, None, {}
         if shadow is not None:
@@ -101,7 +99,7 @@ def grade(
         if reference is not None:
             asked = questions_against(file.answers, asked, reference)
         if shadow is not None:
-            calls, without = _gradable(answers.name, shadow, asked, reference, graders)
+            calls, without = _gradable(answers.name, shadow, asked, reference, grading.graders)
             counts = {"left_out": shadow.left_out, "not_graded": without}
         far = HowFar()
         manner = Manner(into, again, reference, calls, watch=far.note)
@@ -167,17 +165,17 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     screen.print(heading, style="bold")
     show_ungraded(screen, document["without_verdict"])
     for why, number in document.get("not_graded", {}).items():
-        hang(screen, "not graded", f"{count(number, 'answer')} {why}")
+        screen.hang("not graded", f"{count(number, 'answer')} {why}")
     labelled = document["labelled"]
     if labelled:
-        hang(screen, "agreement", f"the grader {_agreement(document, labelled)}")
-    hang(screen, "note", *document["notes"])
+        screen.hang("agreement", f"the grader {_agreement(document, labelled)}")
+    screen.hang("note", *document["notes"])
     if document["spent"]:
-        hang(screen, "spent", f"${figure(document['spent'])} on judges")
-    hang(screen, "written", f"to {path}")
+        screen.hang("spent", f"${figure(document['spent'])} on judges")
+    screen.hang("written", f"to {path}")
     if document.get("left_out"):
         reasons = "; ".join(f"{number:,} {why}" for why, number in document["left_out"].items())
-        hang(screen, "without", f"calls that cannot be learnt from: {reasons}")
+        screen.hang("without", f"calls that cannot be learnt from: {reasons}")
 
 
 def _agreement(document: Mapping[str, Any], labelled: int) -> str:

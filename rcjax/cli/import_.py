@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from rcjax._base.wording import budget_between, choose_unit, count, percent
-from rcjax.cli.console import Screen, busy, hang, make_table
+from rcjax.cli.console import Screen, busy, make_table
 from rcjax.cli.inputs import require_distinct, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, FullScore, Name, Prices, Really
 from rcjax.cli.parsers import pairs, score, token_counts
@@ -95,10 +95,10 @@ def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | N
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
     screen.print(heading + count(len(models), "model"), style="bold")
     screen.print(models_table(models, "mean score" if summary.get("scored") else "accuracy"))
-    hang(screen, "note", *notes)
+    screen.hang("note", *notes)
     if out is not None:
-        hang(screen, "written", f"to {out}")
-        hang(screen, "next", _next_step(models, out))
+        screen.hang("written", f"to {out}")
+        screen.hang("next", _next_step(models, out))
 
 
 def _next_step(models: Sequence[Mapping[str, Any]], out: Path) -> str:

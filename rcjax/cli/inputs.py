@@ -329,16 +329,3 @@ def _as_tuned(subject: AnyPolicy | Frontier, how: Mapping[str, Any]) -> dict[str
     said = {name: value for name, value in how.items() if value is not None}
     task = {"task": "choice" if transform == "choice" else "generation"}
     return {"reference": recorded_reference(provenance), "segment": segment} | scale | said | task
-
-
-def read_rubric(path: Path | None) -> str | None:
-    """The text of a rubric; None for what is built in. Raises ValueError where the answer has no place in it."""
-    if path is None:
-        return None
-    try:
-        words = path.read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name}: not UTF-8 text: save the file as UTF-8") from None
-    if "{answer}" not in words:
-        raise ValueError(f"{path.name}: the rubric has no {{answer}}: say where the answer goes")
-    return words

@@ -14,7 +14,7 @@ from rich.rule import Rule
 
 from rcjax._base.wording import count, visible
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, hang, make_table
+from rcjax.cli.console import Screen, make_table
 from rcjax.cli.inputs import read_log, require_distinct, require_outputs
 from rcjax.cli.options import AsJson, File, LogFile, Reading
 from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
@@ -123,9 +123,9 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
         table.add_row(row["model"], f"{row['drawn']:,}")
     screen.print(table)
     if "question" not in columns:
-        hang(screen, "note", "the table shows no questions: give --questions FILE, and another --out")
+        screen.hang("note", "the table shows no questions: give --questions FILE, and another --out")
     if "answer" not in columns:
-        hang(screen, "note", "the table shows no answers: the log has no column text or answer")
+        screen.hang("note", "the table shows no answers: the log has no column text or answer")
     how = f": fill in its column correct, 1 or 0, then {back}" if back else ""
     screen.print(f"written to {document['written']}{how}", soft_wrap=True)
 

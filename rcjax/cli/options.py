@@ -55,66 +55,73 @@ Prices = Annotated[
         "or OpenRouter.",
     ),
 ]
-GraderNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--grade",
-        metavar="[KIND=]GRADER",
-        help="**exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, "
-        "**command:…** or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]",
-    ),
-]
-Rubric = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}."
-    ),
-]
-GradeScale = Annotated[
-    Any,
-    typer.Option(
-        parser=parsers.positive,
-        metavar="NUMBER",
-        help="The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a "
-        "judge says right or wrong, the scores of others go from 0 to 1]",
-    ),
-]
-BudgetOrPeriod = Annotated[
-    Any,
-    typer.Option(
-        parser=parsers.budget,
-        metavar="MONEY",
-        help="Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month: "
-        "500/month.",
-        rich_help_panel=TARGET,
-    ),
-]
-Queries = Annotated[
-    Any,
-    typer.Option(
-        parser=parsers.queries_a_day,
-        metavar="N/month",
-        help="How many queries come, for money for a period. [default: as in LOG, if that is of a service]",
-        rich_help_panel=TARGET,
-    ),
-]
-CopulaFamily = Annotated[
-    Any,
-    typer.Option(
-        parser=parsers.family,
-        metavar="FAMILY|auto",
-        help="How the confidences of two models depend on each other; **auto**: the best family for each pair. "
-        "[default: gumbel]",
-        rich_help_panel=SEARCH,
-    ),
-]
-Fresh = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]",
-    ),
-]
+CopulaFamily = Annotated[Any, typer.Option(parser=parsers.family, metavar="FAMILY|auto", rich_help_panel=SEARCH)]
+
+
+@dataclass(frozen=True)
+class Grading:
+    """Who grades answers, as the command line says it.
+
+    Args:
+        graders: **exact**, **choice**, **number**, **contains**, **regex:…**, **python:module:function**, **command:…**
+            or **judge:MODEL**; again for other kinds of question. [default: what suits the answers]
+        rubric: What a judge is asked: {question}, {reference} and {answer}, fenced by {fence}.
+        score_max: The full score that a judge, a function or a program gives: 10 if they go from 0 to 10. [default: a
+            judge says right or wrong, the scores of others go from 0 to 1]
+    """
+
+    graders: Annotated[list[str] | None, typer.Option("--grade", metavar="[KIND=]GRADER")] = None
+    rubric: File = None
+    score_max: FullScore = None
+
+    def words(self) -> str | None:
+        """The text of the rubric; None for what is built in. Raises ValueError where the answer has no place in it."""
+        if self.rubric is None:
+            return None
+        try:
+            words = self.rubric.read_text("utf-8-sig")
+        except UnicodeDecodeError:
+            raise ValueError(f"{self.rubric.name}: not UTF-8 text: save the file as UTF-8") from None
+        if "{answer}" not in words:
+            raise ValueError(f"{self.rubric.name}: the rubric has no {{answer}}: say where the answer goes")
+        return words
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget, as the command line says it.
+
+    Args:
+        budget: Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month:
+            500/month.
+        queries: How many queries come, for money for a period. [default: as in LOG, if that is of a service]
+    """
+
+    budget: Annotated[Any, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)] = None
+    queries: Annotated[Any, typer.Option(parser=parsers.queries_a_day, metavar="N/month", rich_help_panel=TARGET)] = (
+        None
+    )
+
+    def spread(self, spec: Spec, log: Path) -> Spec:
+        """How to tune for it; a usage error where that cannot be.
+
+        Args:
+            spec: how else.
+            log: perhaps that of a service, whose queries are counted where nobody says how many come.
+        """
+        from rcjax.policy.following import PERIODS, Period
+        from rcjax.serving.billing import queries_per_day
+
+        if not isinstance(self.budget, Period):
+            if self.queries is not None:
+                what = "goes with money for a period, such as --budget 500/month"
+                raise typer.BadParameter(what, param_hint="--queries")
+            return replace(spec, budget=self.budget)
+        per_day = queries_per_day(log) if self.queries is None else self.queries
+        if per_day is None:
+            what = f"is missing: say how many queries come, such as 200000/{self.budget.every}"
+            raise typer.BadParameter(f"{what}: LOG is no log of a service, of a day or more", param_hint="--queries")
+        return replace(spec, budget=self.budget.money / (per_day * PERIODS[self.budget.every]), period=self.budget)
 
 
 @dataclass(frozen=True)
@@ -181,30 +188,6 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
     except GraderError as problem:
         raise typer.BadParameter(str(problem), param_hint="--same") from None
     return Reference(reference, same or BY_ANSWER)
-
-
-def spread(spec: Spec, budget: Any, per_day: float | None, log: Path) -> Spec:
-    """How to tune for a budget, which is per query or for a period; a usage error where that cannot be.
-
-    Args:
-        spec: how else.
-        budget: as `parsers.budget` reads it.
-        per_day: queries that come in a day; None where they are to be counted in the log.
-        log: perhaps that of a service.
-    """
-    from rcjax.policy.following import PERIODS, Period
-    from rcjax.serving.billing import queries_per_day
-
-    period = budget if isinstance(budget, Period) else None
-    if period is not None:
-        per_day = queries_per_day(log) if per_day is None else per_day
-        if per_day is None:
-            what = f"is missing: say how many queries come, such as 200000/{period.every}"
-            raise typer.BadParameter(f"{what}: LOG is no log of a service, of a day or more", param_hint="--queries")
-        budget = period.money / (per_day * PERIODS[period.every])
-    elif per_day is not None:
-        raise typer.BadParameter("goes with money for a period, such as --budget 500/month", param_hint="--queries")
-    return replace(spec, budget=budget, period=period)
 
 
 def as_period(spec: Spec) -> str:

@@ -12,16 +12,7 @@ import typer
 
 from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import (
-    LEVEL,
-    Screen,
-    Steps,
-    cascade_lines,
-    facts_table,
-    hang,
-    make_table,
-    next_step,
-)
+from rcjax.cli.console import LEVEL, Screen, Steps, cascade_lines, facts_table, make_table
 from rcjax.cli.inputs import at_traffic_of, load_tuned, policy_or_frontier_of, read_for, require_outputs
 from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
@@ -161,8 +152,8 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
-    hang(screen, "note", *notes)
-    next_step(screen, *then)
+    screen.hang("note", *notes)
+    screen.next_step(*then)
 
 
 def retune(
@@ -252,12 +243,12 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, *, done
     }
     screen.print(facts_table(brief, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
-    hang(screen, "note", *document["remarks"])
+    screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
-        next_step(screen, "rcjax serve takes it within seconds where it serves this file; else deploy it")
+        screen.next_step("rcjax serve takes it within seconds where it serves this file; else deploy it")
     elif done:
-        next_step(screen, "the same command with --out writes the new policy")
+        screen.next_step("the same command with --out writes the new policy")
 
 
 def demo(
@@ -338,7 +329,7 @@ def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, flo
     points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
     screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
     doors = "rcjax collect --help, with questions; rcjax serve --help, with an endpoint; with a log"
-    next_step(screen, doors, "rcjax tune log.csv --prices prices.toml")
+    screen.next_step(doors, "rcjax tune log.csv --prices prices.toml")
 
 
 def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -16,18 +16,7 @@ from rich.table import Table
 
 from rcjax._base.wording import Money, budget_between, choose_unit, describe_cascade, figure, is_chain, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import (
-    LEVEL,
-    TERMINAL,
-    Screen,
-    Steps,
-    cascade_lines,
-    facts_grid,
-    facts_table,
-    hang,
-    make_table,
-    next_step,
-)
+from rcjax.cli.console import LEVEL, TERMINAL, Screen, Steps, cascade_lines, facts_grid, facts_table, make_table
 from rcjax.cli.inputs import (
     echoed,
     read_log,
@@ -37,18 +26,7 @@ from rcjax.cli.inputs import (
     require_plausible_budget,
     require_plausible_log,
 )
-from rcjax.cli.options import (
-    AsJson,
-    BudgetOrPeriod,
-    CopulaFamily,
-    Fresh,
-    LogFile,
-    Model,
-    Queries,
-    Reading,
-    as_period,
-    spread,
-)
+from rcjax.cli.options import AsJson, Budget, CopulaFamily, File, LogFile, Model, Reading, as_period
 from rcjax.cli.parsers import models_to_read
 from rcjax.cli.printing import attempt, command, conclude, shown, warn
 from rcjax.policy.counted import ERRORS, Counted, facts
@@ -69,11 +47,10 @@ _CERTAIN = 0.5  # of a model's answers at confidence 1, from where it is worth a
 
 def tune(
     *,
-    budget: BudgetOrPeriod = None,
+    within: Budget,
     spec: Spec,
     reading: Reading,
     log: LogFile,
-    queries: Queries = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", rich_help_panel=OUTPUT)] = None,
     frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
@@ -88,7 +65,7 @@ def tune(
         out: Write the policy to deploy here (JSON); needs a target.
         frontier: Write the whole frontier here, for rcjax evaluate.
     """
-    spec = spread(spec, budget, queries, log)
+    spec = within.spread(spec, log)
     how = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
     target = Target.of(**spec.target) if spec.target else None
     if out and target is None:
@@ -165,12 +142,12 @@ def show_tuning(
     for row in rows[:-1]:  # no threshold decides about the last
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
-            hang(screen, "note", f"{what}: no threshold parts them")
-    from rcjax.frontier.hull import spread as spread_out
+            screen.hang("note", f"{what}: no threshold parts them")
+    from rcjax.frontier.hull import spread
 
     best = _best(points)
     costs, errors = ([points[i][name] for i in best] for name in ("cost", "error"))
-    shown = [best[i] for i in spread_out(costs, errors, _MORE_POINTS if chosen is None else _POINTS)]
+    shown = [best[i] for i in spread(costs, errors, _MORE_POINTS if chosen is None else _POINTS)]
     mine = _place(points, chosen)
     if mine is not None and mine not in shown:  # in place of the point that is nearest to it
         nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
@@ -201,8 +178,8 @@ def _show_policy(
     rival = _best_alone(rows, target)
     if rival is not None and expected.get("abstention") is None:  # models alone answer everything
         figures = f"{percent(1 - rival['accuracy'])} {counted.noun} at ${money.show(rival['cost'])}"
-        hang(screen, "alone", f"{rival['model']}: {figures}, the best single model for your target")
-    hang(screen, "note", *notes)
+        screen.hang("alone", f"{rival['model']}: {figures}, the best single model for your target")
+    screen.hang("note", *notes)
     period = None if policy.get("period") is None else Period(**policy["period"])
     aim = target.describe(counted) if period is None else f"at most {period}"
     screen.print(f"\nPolicy for your target ({aim}):", style="bold")
@@ -214,11 +191,11 @@ def _show_policy(
     screen.print(facts_table({"expected": figures}, money, head))
     for fact in figures:
         if fact.why:
-            hang(screen, "note", f"{fact.label}: {fact.why}")
+            screen.hang("note", f"{fact.label}: {fact.why}")
     if period is not None:
         dearest, queries = max(rows, key=lambda row: row["cost"]), period.money / policy["budget"]
         alone = f"{dearest['model']} alone costs ${figure(queries * dearest['cost'])}"
-        hang(screen, "money", f"a service keeps to {period} (UTC); {alone} for the same {figure(queries)} queries")
+        screen.hang("money", f"a service keeps to {period} (UTC); {alone} for the same {figure(queries)} queries")
 
 
 @shown
@@ -233,12 +210,12 @@ def _show_next(policy: Path | None, budget: str | None) -> None:
     if policy is not None:
         screen.print_path(f"Policy written to {policy}")
         words = "is it as good on queries that are not in this log?"
-        next_step(screen, words, command("evaluate", policy, "NEW_LOG.csv"))
+        screen.next_step(words, command("evaluate", policy, "NEW_LOG.csv"))
     elif budget is not None:
         target = f"a target, such as --budget {budget}"
-        next_step(screen, f"the same command with {target}, and --out policy.json, chooses a policy")
+        screen.next_step(f"the same command with {target}, and --out policy.json, chooses a policy")
     else:
-        next_step(screen, "the same command with --out policy.json writes this policy")
+        screen.next_step("the same command with --out policy.json writes this policy")
 
 
 def _best_alone(rows: Sequence[Mapping[str, Any]], target: Target) -> Mapping[str, Any] | None:
@@ -296,13 +273,12 @@ def _frontier_table(
 
 def report(
     *,
-    budget: BudgetOrPeriod = None,
+    within: Budget,
     spec: Annotated[Spec, "max_error", "error_cost", "second_cost"],
     reading: Reading,
     log: LogFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
-    test: Fresh = None,
-    queries: Queries = None,
+    test: File = None,
     baseline: Model = None,
     copula: CopulaFamily = None,
     json_: AsJson = False,
@@ -317,9 +293,12 @@ def report(
 
     Args:
         out: Write the page here.
+        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
         baseline: The model in use today. [default: the one that errs least]
+        copula: How the confidences of two models depend on each other; **auto**: the best family for each pair.
+            [default: gumbel]
     """
-    spec = spread(spec, budget, queries, log)
+    spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None
     how = reading.options() | {"models": reading.models}
     require_libraries("a report", "report", "matplotlib", "jinja2")
@@ -352,4 +331,4 @@ def _show_report(headline: str, written: Path | None) -> None:
     screen.print(headline)
     if written:
         screen.print_path(f"Report written to {written}")
-        next_step(screen, "open it in a browser; it needs no network, and can be sent as it is")
+        screen.next_step("open it in a browser; it needs no network, and can be sent as it is")
