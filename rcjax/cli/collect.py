@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
+
+
+T = TypeVar("T")
 
 
 def collect(
@@ -110,21 +114,25 @@ def collect(
 def _probe(plan: Plan, as_json: bool) -> None:
     import asyncio  # which takes long to import
 
-    from rcjax.collecting.plan import Setup, probe_all
-
-    async def ask() -> Any:
-        setup = Setup(plan)
-        try:
-            return await probe_all(setup)
-        finally:
-            await setup.close()
+    from rcjax.collecting.plan import probe_all
 
     with busy("asking"):
-        abilities = asyncio.run(ask())
+        abilities = asyncio.run(with_setup(plan, probe_all))
     document = {"models": [asdict(one) | {"signals": list(one.signals)} for one in abilities]}
     conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
     if any(one.error for one in abilities):
         raise typer.Exit(1)
+
+
+async def with_setup(plan: Plan, work: Callable[[Setup], Awaitable[T]]) -> T:
+    """What some work comes to, with the clients and graders of a plan, which are closed after it."""
+    from rcjax.collecting.plan import Setup
+
+    setup = Setup(plan)
+    try:
+        return await work(setup)
+    finally:
+        await setup.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ def _run(collection: Collection) -> None:
 
     try:
         with terminable():
-            document = asyncio.run(_work(collection))
+            document = asyncio.run(with_setup(collection.plan, partial(_work, collection)))
     except (asyncio.CancelledError, KeyboardInterrupt):
         warn("ended: the calls that were under way count as spent, and are asked again")
         raise typer.Exit(INTERRUPTED) from None
@@ -167,42 +175,35 @@ def _run(collection: Collection) -> None:
         raise typer.Exit(1)
 
 
-async def _work(collection: Collection) -> dict[str, Any]:
+async def _work(collection: Collection, setup: Setup) -> dict[str, Any]:
     """The estimate, and unless that is all, the run, which begins with the answers that are there.
 
     Raises LogError where some of them are to something else than is asked now.
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.plan import Setup, assume_signals
+    from rcjax.collecting.plan import assume_signals
     from rcjax.collecting.run import changes, refuse, set_aside
 
     out, questions = collection.out, collection.questions
-    setup = Setup(collection.plan)
-    try:
-        setup.graders.require(questions)
+    setup.graders.require(questions)
+    with ExitStack() as files:
         # Before anything is read in it: nobody else writes to it from here on.
-        file = None if collection.dry_run or out is None else AnswerFile(out)
-        try:
-            there = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
-            differing = [] if out is None else changes(assume_signals(setup, questions, there), questions, there)
-            if out is not None and not collection.again:
-                refuse(differing, out)
-            answers = set_aside(there, differing)
-            setup.budget.spent = answers.spent
-            document = _estimated(collection, setup, answers)
-            if file is None:
-                return document
-            if not collection.as_json:
-                _show_estimate(document, before=True)
-            for change in differing:
-                file.write(change.set_aside)
-            came = await _ask(collection, setup, file)
-            return document | came | {"notes": document["notes"] + came["notes"]}
-        finally:
-            if file is not None:
-                file.close()
-    finally:
-        await setup.close()
+        file = None if collection.dry_run or out is None else files.enter_context(closing(AnswerFile(out)))
+        there = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
+        differing = [] if out is None else changes(assume_signals(setup, questions, there), questions, there)
+        if out is not None and not collection.again:
+            refuse(differing, out)
+        answers = set_aside(there, differing)
+        setup.budget.spent = answers.spent
+        document = _estimated(collection, setup, answers)
+        if file is None:
+            return document
+        if not collection.as_json:
+            _show_estimate(document, before=True)
+        for change in differing:
+            file.write(change.set_aside)
+        came = await _ask(collection, setup, file)
+        return document | came | {"notes": document["notes"] + came["notes"]}
 
 
 def _estimated(collection: Collection, setup: Setup, answers: AnswerRows) -> dict[str, Any]:

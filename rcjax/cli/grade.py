@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.wording import count, figure, percent
-from rcjax.cli.collect import show_ungraded
+from rcjax.cli.collect import show_ungraded, with_setup
 from rcjax.cli.console import HowFar, Screen, busy
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, File, Grading, Model, Money, Output, Really
@@ -23,7 +23,7 @@ from rcjax.policy.counted import JUDGED_SAME
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile
     from rcjax.collecting.grading import Manner, Regrading
-    from rcjax.collecting.plan import Plan
+    from rcjax.collecting.plan import Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.service_log import ShadowCalls
 
@@ -104,7 +104,7 @@ def grade(
         far = HowFar()
         manner = Manner(into, again, reference, calls, watch=far.note)
         with busy("grading", how_far=far), terminable():
-            regraded, spent, notes = asyncio.run(_grade(plan, file, asked, manner))
+            regraded, spent, notes = asyncio.run(with_setup(plan, partial(_grade, file, asked, manner)))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agree")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes} | counts
         document |= {} if regraded.apart is None else {"apart": regraded.apart}
@@ -141,19 +141,14 @@ def _gradable(
 
 
 async def _grade(
-    plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
+    file: AnswerFile, questions: Mapping[str, Question], manner: Manner, setup: Setup
 ) -> tuple[Regrading, float, list[str]]:
     """(what has changed, money for judges, what is to be said of them)."""
     from rcjax.collecting.grading import regrade
-    from rcjax.collecting.plan import Setup
 
-    setup = Setup(plan)
-    try:
-        setup.graders.require(questions.values())
-        regraded = await regrade(file, questions, setup.graders, setup.budget, manner)
-        return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
-    finally:
-        await setup.close()
+    setup.graders.require(questions.values())
+    regraded = await regrade(file, questions, setup.graders, setup.budget, manner)
+    return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
 
 
 @shown

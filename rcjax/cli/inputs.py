@@ -11,10 +11,10 @@ import dataclasses
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
     from rcjax.policy.spec import Target
-
-T = TypeVar("T")
 
 #: Money per million tokens, below which hardly any price is, and below which it is one for a token.
 _LEAST_PRICE, _PER_TOKEN = 5e-3, 2e-5
@@ -59,19 +57,13 @@ def require_libraries(what: str, extra: str, *names: str) -> None:
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
     """Refuse files that could not be written after the work, or that are read; by the option, None where not given."""
     require_distinct([*outputs.items()], [*inputs.items()])
-    for path in outputs.values():
-        if path is None:
-            continue
-        folder = path.parent
+    for path in filter(None, outputs.values()):
         if path.is_dir():
             raise OSError(f"cannot write {path}: it is a folder: give a file")
-        if is_stream(path):
-            if not os.access(path, os.W_OK):
-                raise OSError(f"cannot write {path}: it is not writable")
-        elif not folder.is_dir():
-            raise OSError(f"cannot write {path}: there is no folder {folder}: create it first")
-        elif not os.access(folder, os.W_OK | os.X_OK):
-            raise OSError(f"cannot write {path}: the folder {folder} is not writable")
+        if not path.parent.is_dir():
+            raise OSError(f"cannot write {path}: there is no folder {path.parent}: create it first")
+        if not os.access(path if is_stream(path) else path.parent, os.W_OK):
+            raise OSError(f"cannot write {path}: it is not writable")
 
 
 def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequence[tuple[str, Any]]) -> None:
@@ -247,25 +239,21 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
 # What `rcjax tune` wrote, and logs for it.
 
 
-def _policy_of(data: Any) -> AnyPolicy:
-    policy = policy_from_json(data)
-    recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
-    return policy
-
-
-def load_tuned(path: Path, read: Callable[[Any], T] = _policy_of) -> T:
-    """Load what `rcjax tune --out` wrote; ValueError names the file and the place of what is wrong."""
+def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
+    """Load what `rcjax tune --out` wrote, or --frontier; ValueError names the file and the place of what is wrong."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
+
+    def read(data: Any) -> AnyPolicy | Frontier:
+        if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
+            from rcjax.frontier.files import frontier_from_json
+
+            return frontier_from_json(data)
+        policy = policy_from_json(data)
+        recorded_tuning(policy)  # every command reads it: here what is wrong with it is told with the file's name
+        return policy
+
     return load(path, read)
-
-
-def policy_or_frontier_of(data: Any) -> AnyPolicy | Frontier:
-    """What `rcjax tune` wrote with --out or --frontier, from its JSON form."""
-    from rcjax.frontier.files import frontier_from_json
-
-    is_frontier = isinstance(data, dict) and data.get("format") == "rcjax-frontier"
-    return frontier_from_json(data) if is_frontier else _policy_of(data)
 
 
 def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
@@ -293,39 +281,31 @@ def read_for(subject: AnyPolicy | Frontier, path: Path, how: Mapping[str, Any]) 
     Args:
         subject: the policy, or a frontier, at whose prices tokens are priced where nothing else tells any.
         path: of the log.
-        how: to read it (`Reading.options`); what is not said is as it was tuned.
+        how: to read it (`Reading.options`). What is not said, its reference and its scale of scores, is as it was
+            tuned, and so is the task.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
-    tuning = recorded_tuning(subject) if isinstance(subject, AnyPolicy) else subject.model
+    if isinstance(subject, AnyPolicy):
+        tuning, provenance, transform = recorded_tuning(subject), subject.provenance, subject.transform
+        own = {"segment": subject.segment_column}
+    else:
+        tuning, provenance, transform = subject.model, subject.model.provenance, subject.model.calibrators.transform
+        own = {}
+    scores = recorded_scores(provenance)
+    own |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
+    options: dict[str, Any] = own | {name: value for name, value in how.items() if value is not None}
+    options |= {"task": "choice" if transform == "choice" else "generation"}
 
     def read(models: tuple[str, ...]) -> Log:
-        options: dict[str, Any] = _as_tuned(subject, how) | {"models": models}
         try:
-            return read_log(path, **options)
+            return read_log(path, models=models, **options)
         except MissingPricesError:
             if not tuning.prices:
                 raise
-            return read_log(path, **options | {"prices": tuning.prices, "really": True})
+            return read_log(path, models=models, **options | {"prices": tuning.prices, "really": True})
 
     try:
         return read(tuning.models)
     except LogError:
         return read(subject.models)
-
-
-def _as_tuned(subject: AnyPolicy | Frontier, how: Mapping[str, Any]) -> dict[str, Any]:
-    """How a log is read for a policy or a frontier: as is said, and else as it was tuned.
-
-    The task is that of the policy; its own are the reference, whose answers take the place of right ones, and the
-    scale of scores.
-    """
-    if isinstance(subject, AnyPolicy):
-        provenance, transform, segment = subject.provenance, subject.transform, subject.segment_column
-    else:
-        provenance, transform, segment = subject.model.provenance, subject.model.calibrators.transform, None
-    scores = recorded_scores(provenance)
-    scale = {} if scores is None else {"score_max": scores.most}
-    said = {name: value for name, value in how.items() if value is not None}
-    task = {"task": "choice" if transform == "choice" else "generation"}
-    return {"reference": recorded_reference(provenance), "segment": segment} | scale | said | task

@@ -13,7 +13,7 @@ import typer
 from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import LEVEL, Screen, Steps, cascade_lines, facts_table, make_table
-from rcjax.cli.inputs import at_traffic_of, load_tuned, policy_or_frontier_of, read_for, require_outputs
+from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
 from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
 from rcjax.policy.counted import Fact, facts
@@ -55,7 +55,7 @@ def evaluate(
 
     steps = Steps(2)
     with steps("reading"):
-        tuned, notes = load_tuned(policy_or_frontier, policy_or_frontier_of), list[str]()
+        tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AnyPolicy):
             tuned, notes = at_traffic_of(log, tuned)
         data = read_for(tuned, log, how)
