@@ -45,6 +45,11 @@ def test_version():
         (["tune", "log.csv", "--task", "poetry"], "poetry"),
         (["tune", "log.csv", "--confidence", "95%"], "needs --max-error"),
         (["tune", "log.csv", "--max-error", "0.1", "--confidence", "1"], "below 1 (100%)"),
+        (["tune", "log.csv", "--max-seconds", "p90=4"], "give a number of seconds above 0, such as 2 (on average)"),
+        (
+            ["tune", "log.csv", "--max-error", "0.3", "--confidence", "90%", "--max-seconds", "2"],
+            "leave --confidence out",
+        ),
         (["tune"], "LOG"),
         (["demo", "--queries", "1"], "50"),
         (["diagnose", "log.csv", "--copula", "gumble"], "unknown copula"),
@@ -195,15 +200,6 @@ def test_cascades(folder, tmp_path, cascade):
         asked = {"full": ["small", "middle", "large"], "small,large": ["small", "large"]}[cascade]
         assert all(point["models"] == asked for point in points)
     assert json.loads(succeed("evaluate", out, folder / "test.csv", "--json"))["n"] == 384
-
-
-@pytest.mark.thorough
-def test_models_choose_and_order(folder):
-    document = json.loads(
-        succeed("tune", folder / "train.csv", "--no-bands", "--task", "choice", "--models", "small,large", "--json")
-    )
-    assert document["models"] == ["small", "large"]
-    assert "policy" not in document
 
 
 def test_tokens_are_priced_as_when_tuning(folder, tmp_path):

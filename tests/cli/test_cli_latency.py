@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command_line import run, succeed
+from command_line import succeed
 from timed_logs import timed_table, waited
 
 import rcjax
@@ -19,25 +19,6 @@ def folder(tmp_path_factory):
     timed_table(300, seed=1).write_csv(folder / "train.csv")
     timed_table(250, seed=2, unknown=0.02).write_csv(folder / "test.csv")
     return folder
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--max-seconds", "soon"], "'soon': give a number of seconds above 0, such as 2 (on average), or p95=4"),
-        (["--max-seconds", "p90=4"], "give a number of seconds above 0"),
-        (["--max-seconds", "0"], "give a number of seconds above 0"),
-        (
-            ["--max-seconds", "2", "--confidence", "90%", "--max-error", "0.3"],
-            "leave --confidence out",
-        ),
-        (["--second-cost", "soon"], "is no sum of money"),
-    ],
-)
-def test_usage(options, message):
-    result = run("tune", "log.csv", *options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_the_loop_with_a_limit_and_a_price(folder, tmp_path):

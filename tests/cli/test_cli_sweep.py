@@ -47,7 +47,6 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
         ('logs = ["none.csv"]', (), 1, "none.csv is missing"),
         ('logs = ["log0.csv"]\nlam = 1', (), 1, "lam, how many prices to solve for, must be at least 2, not 1"),
         ('logs = ["log0.csv"]\nlambda = 1', (), 1, "lambda is no setting of a sweep"),
-        ('logs = ["log0.csv"]', ("--processes", 2), 2, "give --coordinator HOST:PORT too"),
         ('logs = ["log0.csv"]', ("--coordinator", "localhost:1", "--processes", 2), 2, "--process I"),
     ],
 )

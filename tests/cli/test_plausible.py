@@ -68,15 +68,11 @@ def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path
         *((name, policy, tokens) for name in ("evaluate", "check", "retune")),
         ("import", tokens, "--format", "table", "--out", tmp_path / "log.csv"),
     ]
-    misses = []
     for line in [*((*line, "--prices", per_token) for line in lines), ("sweep", place / "sweep.toml")]:
         result = run(*line)
-        said = words(result)
-        if result.exit_code not in (1, 2) or "per_token.json, model small: input price 1e-07 is" not in said:
-            misses.append((line[0], result.exit_code, said))
-        elif "if it is meant per token, write 0.1; if it is right, add --yes" not in said:
-            misses.append((line[0], said))
-    assert not misses
+        assert result.exit_code in (1, 2), line
+        assert "per_token.json, model small: input price 1e-07 is" in words(result), line
+        assert "if it is meant per token, write 0.1; if it is right, add --yes" in words(result), line
     assert run("evaluate", policy, tokens, "--prices", per_token, "--yes").exit_code == 0
     assert run("evaluate", policy, tokens, "--prices", place / "prices.json").exit_code == 0
 

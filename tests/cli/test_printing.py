@@ -12,18 +12,7 @@ from hypothesis import given, strategies as st
 
 from rcjax.cli import printing
 
-HOSTILE = [
-    "\x1b[2J",
-    "\x1b]0;title\x07",
-    "a\nerror: b",
-    "a\rb",
-    "a\tb",
-    "\u202eb",
-    "\u2028",
-    "\x9b31m",
-    "\x7f",
-    "\ud800",
-]
+HOSTILE = "\x1b[2J", "\x1b]0;title\x07", "a\nerror: b", "a\rb", "\u202eb", "\u2028", "\x9b31m", "\x7f", "\ud800"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -31,8 +20,7 @@ def test_what_is_not_printable_is_escaped(text):
     shown = printing.escaped(text)
     assert shown.isprintable()
     assert shown.encode().decode("unicode_escape") == text
-    assert printing.escaped({text: [text, (1, None)]}) == {shown: [shown, [1, None]]}
-    assert printing.escaped(Path("x") / text.replace("/", "")).isprintable()
+    assert printing.escaped({text: [text, (1, Path(text))]}) == {shown: [shown, [1, shown]]}
 
 
 @given(st.text())
@@ -50,11 +38,6 @@ def test_json_is_ascii(capsys):
     assert printed.removesuffix("\n").isascii()
     assert printed.removesuffix("\n").replace("\x7f", "").isprintable()
     assert json.loads(printed) == document
-
-
-def test_a_warning_is_one_line(capsys):
-    printing.warn("first\nsecond \x1b[31m")
-    assert capsys.readouterr().err == "warning: first second \\x1b[31m\n"
 
 
 def test_a_full_standard_output_is_named(monkeypatch):
