@@ -264,37 +264,28 @@ def _summary(checks: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> s
 
 def _summary_table(checks: Sequence[Mapping[str, Any]], noun: str) -> Table:
     """A row for each kind of check: how many are fine, and the worst figure beside the limit that it is held to."""
-    table = make_table("check", "fine", "doubtful", "bad", "worst", "limit", numbers=0)
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
+    table = make_table("check", "fine", "doubtful", "bad", "worst", "limit", whole=True)
     for name in dict.fromkeys(check["name"] for check in checks):
         group = [check for check in checks if check["name"] == name]
         counts = [sum(check["verdict"] == verdict for check in group) for verdict in _GRADES]
-        worst = max(group, key=_badness)
+        worst = max(group, key=lambda check: (_GRADES.index(check["verdict"]), _beyond(check)))
         cells = (str(count or "") for count in counts)
         figure = f"{check_figure(worst['figure'], worst['unit'])}{' by chance' * _by_chance(worst)}"
         table.add_row(check_name(name, noun), *cells, figure, _check_limit(worst))
     return table
 
 
-def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
-    figure = check["figure"]
-    away = math.inf if figure is None else figure if _upwards(check) else -figure
-    return _GRADES.index(check["verdict"]), away
-
-
-def _upwards(check: Mapping[str, Any]) -> bool:
-    low, high = check["limits"]
-    return high > low
+def _beyond(check: Mapping[str, Any]) -> float:
+    """How far a figure is beyond its limit; infinitely, where there is none."""
+    figure, (limit, worse) = check["figure"], check["limits"]
+    return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
 def _checks_table(
     checks: Sequence[Mapping[str, Any]], noun: str, word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict")
 ) -> Table:
     """A row for each check, with its verdict in a word."""
-    table = make_table("verdict", "check", "of", "figure", "p", "limit")
-    for column in table.columns[1:3]:
-        column.justify = "left"
+    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         verdict = "by chance" if _by_chance(check) else word(check)
@@ -305,11 +296,10 @@ def _checks_table(
 
 def _by_chance(check: Mapping[str, Any]) -> bool:
     """Whether a figure is beyond its limit and fine all the same, as chance explains it."""
-    figure, limit = check["figure"], check["limits"][0]
-    beyond = figure is not None and (figure > limit if _upwards(check) else figure < limit)
-    return beyond and check["verdict"] == "fine"
+    return 0 < _beyond(check) < math.inf and check["verdict"] == "fine"
 
 
 def _check_limit(check: Mapping[str, Any]) -> str:
     """Up to where a figure does not matter."""
-    return f"{'≤' if _upwards(check) else '≥'} {check_figure(check['limits'][0], check['unit'])}"
+    limit, worse = check["limits"]
+    return f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"

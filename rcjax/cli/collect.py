@@ -269,7 +269,7 @@ async def _ask(collection: Collection, setup: Setup, file: AnswerFile) -> dict[s
 def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
     """Print what each model can do."""
     screen = Screen()
-    table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals", numbers=None)
+    table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals")
     for row in models:
         if row["error"] is not None:
             table.add_row(row["model"], "–", "–", "–", "–", "does not answer")

@@ -191,12 +191,23 @@ def duration(seconds: float) -> str:
     return f"{seconds / size:.0f} {unit}"
 
 
-def make_table(*columns: str, numbers: int | None = None) -> Table:
-    """A table with these heads; the first `numbers` columns, or by default all but the first, hold numbers."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for i, column in enumerate(columns):
-        right = i >= 1 if numbers is None else i < numbers
-        table.add_column(column, justify="right" if right else "left", no_wrap=not right)
+def make_table(
+    *heads: str, rows: Iterable[Iterable[str]] = (), words: int = 1, whole: bool = False, lines: bool = True
+) -> Table:
+    """A table with these heads and rows.
+
+    Args:
+        heads: of the columns.
+        rows: their cells.
+        words: the first columns, that hold words; the others hold numbers.
+        whole: numbers, and the heads above them, are never broken.
+        lines: about the heads.
+    """
+    table = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False, header_style="bold")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="left" if i < words else "right", no_wrap=whole or i < words)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -210,10 +221,7 @@ def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[li
 def facts_table(subjects: Mapping[str, Iterable[Fact]], money: Money, head: str = "") -> Table:
     """A row for each fact, a column for each subject."""
     labels, cells = facts_grid(subjects, money)
-    table = make_table(head, *subjects)
-    for label, *row in zip(labels, *cells, strict=True):
-        table.add_row(label, *row)
-    return table
+    return make_table(head, *subjects, rows=zip(labels, *cells, strict=True))
 
 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:

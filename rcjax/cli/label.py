@@ -14,7 +14,7 @@ from rich.rule import Rule
 
 from rcjax._base.wording import count, visible
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, make_table
+from rcjax.cli.console import Screen
 from rcjax.cli.inputs import read_log, require_distinct, require_outputs
 from rcjax.cli.options import AsJson, File, LogFile, Reading
 from rcjax.cli.printing import INTERRUPTED, command, conclude, escaped, shown
@@ -114,14 +114,10 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
 
 @shown
 def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: str) -> None:
-    """How many answers of each model are to be labelled, and how to go on where nobody is asked for them."""
+    """How many answers are to be labelled, and how to go on where nobody is asked for them."""
     screen = Screen()
     screen.print(log)
-    screen.print(f"\n{count(document['drawn'], 'answer')} to label, drawn at random")
-    table = make_table("model", "to label")
-    for row in document["models"]:
-        table.add_row(row["model"], f"{row['drawn']:,}")
-    screen.print(table)
+    screen.print(f"\n{count(document['drawn'], 'answer')} to label, drawn at random, equally many of each model")
     if "question" not in columns:
         screen.hang("note", "the table shows no questions: give --questions FILE, and another --out")
     if "answer" not in columns:

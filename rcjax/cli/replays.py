@@ -20,8 +20,6 @@ from rcjax.policy.counted import Fact, facts
 from rcjax.policy.policy import AnyPolicy
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rcjax.frontier.frontier import Frontier
     from rcjax.logs.log import Log
 
@@ -142,7 +140,7 @@ def _show_replay(
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
-        table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed", numbers=4)
+        table = make_table(f"predicted $ per {money.name}", "observed", f"predicted {noun}", "observed", words=0)
         paid = "spent" if document["search"] == "selected" else "cost"  # as was promised: bills, or mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
@@ -310,7 +308,7 @@ def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, flo
     money = choose_unit([cost for _, cost in alone.values()])
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
     rows = [(name, percent(error), money.show(cost)) for name, (error, cost) in alone.items()]
-    screen.print(_plain_table(("each model alone", "error", f"$ per {money.name}"), rows))
+    screen.print(make_table("each model alone", "error", f"$ per {money.name}", rows=rows, lines=False))
     largest = document["models"][-1]
     budget = f"${money.show(policy['budget'])} per {money.name}"
     screen.print(f"\nWith {percent(SHARE, 0)} of the money of {largest}, {budget}, rcjax tune finds:")
@@ -323,19 +321,10 @@ def _show_demo(document: Mapping[str, Any], alone: Mapping[str, tuple[float, flo
     served["the policy, following its budget"] = followed["error"], followed["bill"]
     rows = [(name, percent(error), f"{month * cost:,.0f}") for name, (error, cost) in served.items()]
     heads = f"on {n:,} fresh queries", "error", f"$ a month, {month / 30:,.0f} queries a day"
-    screen.print(_plain_table(heads, rows))
+    screen.print(make_table(*heads, rows=rows, lines=False))
     before, now = round(month * models[largest]["cost"]), round(month * followed["bill"])
     more = followed["error"] - models[largest]["error"]
     points = f"{100 * abs(more):.1f} points {'more' if more > 0 else 'less'} error"
     screen.print(f"\nThat saves ${before - now:,} of ${before:,} a month, at {points} than {largest}.")
     doors = "rcjax collect --help, with questions; rcjax serve --help, with an endpoint; with a log"
     screen.next_step(doors, "rcjax tune log.csv --prices prices.toml")
-
-
-def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table without lines."""
-    table = make_table(*heads)
-    table.box = None
-    for row in rows:
-        table.add_row(*row)
-    return table

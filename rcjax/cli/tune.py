@@ -135,10 +135,9 @@ def show_tuning(
     money = choose_unit([row["cost"] for row in rows])
     alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     heads, cells = facts_grid(alone, money)
-    table = make_table("each model alone", *heads)
-    for name, row in zip(alone, cells, strict=True):
-        table.add_row(name, *row)
-    screen.print(table)
+    screen.print(
+        make_table("each model alone", *heads, rows=([name, *row] for name, row in zip(alone, cells, strict=True)))
+    )
     for row in rows[:-1]:  # no threshold decides about the last
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
@@ -259,9 +258,7 @@ def _frontier_table(
     cells = [[f"{'* ' * star}{row[0]}", *row[1:]] for row, star in zip(cells, starred, strict=True)]
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
     room = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
-    table = make_table(*heads, numbers=len(heads))
-    for column in table.columns:
-        column.no_wrap = True
+    table = make_table(*heads, words=0, whole=True)
     simple = all(map(is_chain, points))
     what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     # Where even one name has no room, it is folded, and no figure is cut.
@@ -314,7 +311,7 @@ def report(
     with steps("tuning, drawing the log again, and checking"), echoed(rcjax.tuning.OverlapWarning):
         options: dict[str, Any] = {"test": fresh, "copula": copula or "gumbel", "baseline": baseline}
         options |= {"second_cost": spec.second_cost} | spec.target
-        findings = rcjax.make_report(training, draw=True, **options)
+        findings = rcjax.make_report(training, **options)
     again = reading.as_options() | {"second-cost": spec.second_cost or None}
     findings = dataclasses.replace(findings, command=command("tune", log, **again), option=as_period(spec))
     with steps("writing the page"):
