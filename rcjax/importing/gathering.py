@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rcjax._base.wording import count
-from rcjax.importing import helm, inspect_ai, litellm_logs, lm_eval, openai_batch, otel, promptfoo, table, wide
+from rcjax.importing.call_logs import BATCHES, LITELLM, OTEL
+from rcjax.importing.documents import HELM, PROMPTFOO
+from rcjax.importing.inspect_ai import INSPECT
 from rcjax.importing.lines import DamageError, Format, How, Line, require, require_sound
+from rcjax.importing.lm_eval import LM_EVAL
+from rcjax.importing.table import TABLE, WIDE
 from rcjax.logs.errors import LogError, brief, listed, near
 
 #: In the order in which they are asked; any table is of the last one.
-FORMATS: tuple[Format, ...] = (inspect_ai, lm_eval, helm, promptfoo, litellm_logs, otel, openai_batch, wide, table)
+FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, OTEL, BATCHES, WIDE, TABLE)
 
 _HEAD = 1 << 16
 
@@ -130,7 +134,7 @@ def _usable(paths: Sequence[Path]) -> list[Path]:
 def _is_evaluation(file: Path) -> bool:
     """Whether a file of a folder is an evaluation: a table would have to be named; a damaged archive is told."""
     try:
-        return file.suffix == ".eval" or format_of(file).name != table.name
+        return file.suffix == ".eval" or format_of(file) is not TABLE
     except LogError:
         return False
 

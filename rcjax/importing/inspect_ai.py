@@ -13,7 +13,18 @@ from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.importing.chats import messages_of, of_choice, of_content, prompt_of, taken
-from rcjax.importing.lines import DamageError, How, Line, amount_of, document_of, pieces, require, require_sound, unread
+from rcjax.importing.lines import (
+    DamageError,
+    Format,
+    How,
+    Line,
+    amount_of,
+    document_of,
+    pieces,
+    require,
+    require_sound,
+    unread,
+)
 from rcjax.logs.errors import LogError
 from rcjax.serving.completions import choice_text
 from rcjax.signals import SignalError
@@ -25,8 +36,6 @@ try:  # with Zstandard, which newer versions of Inspect compress by, and Python 
 except ImportError:
     import zipfile
 
-name, files = "inspect", "Inspect AI (.eval, .json)"
-
 _EMPTY = "holds no samples: was the run broken off, or were they not logged (log_samples)?"
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -35,7 +44,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LABELS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
-def recognises(path: Path, head: bytes) -> bool:
+def _recognises(path: Path, head: bytes) -> bool:
     """A ZIP that holds samples, or JSON that begins as Inspect's does."""
     if head.startswith(b"PK"):
         try:
@@ -46,7 +55,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
-def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
     """The lines of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or _is_zip(path) else _plain(path)
     evaluation = None
@@ -202,3 +211,6 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:
     return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+
+
+INSPECT = Format("inspect", "Inspect AI (.eval, .json)", _recognises, _read)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LogError
@@ -69,20 +69,23 @@ class How:
     """The columns of all tables that were read so far."""
 
 
-class Format(Protocol):
-    """One kind of file: a module with what `--format` calls it, what its files are in words, and these functions.
+class Format(NamedTuple):
+    """One kind of file; a new one needs a place in `gathering.FORMATS`."""
 
-    `recognises` tells by the first bytes, and by the name where the content does not. `read` gives the lines in the
-    order of the file, and what of it cannot be read; it raises DamageError where the whole cannot, and LogError where a
-    person must choose something. A new format needs a row of `gathering.FORMATS`.
-    """
+    name: str
+    """What `--format` calls it."""
+    files: str
+    """What its files are, in words."""
+    recognises: Callable[[Path, bytes], bool]
+    """Tells a file by its path and first bytes."""
+    read: Callable[[Path, How], Iterator[Line | DamageError]]
+    """The lines in the order of the file, and what of it cannot be read; raises DamageError where the whole cannot, and
+    LogError where a person must choose something."""
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def files(self) -> str: ...  # noqa: D102
-    def recognises(self, path: Path, head: bytes) -> bool: ...  # noqa: D102
-    def read(self, path: Path, how: How) -> Iterator[Line | DamageError]: ...  # noqa: D102
+
+def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
+    """What recognises JSON that begins with all these keys."""
+    return lambda path, head: begins_as_json(head) and all(b'"%b"' % key in head for key in keys)
 
 
 def unread(why: str) -> Line:

@@ -15,11 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from rcjax.importing.chats import taken
-from rcjax.importing.lines import DamageError, How, Line, lines_of, require, require_sound, tokens_of, unread
+from rcjax.importing.lines import (
+    DamageError,
+    Format,
+    How,
+    Line,
+    holding,
+    lines_of,
+    require,
+    require_sound,
+    tokens_of,
+    unread,
+)
 from rcjax.policy.decisions import comparable
 from rcjax.signals.replies import NO_LOGPROB, logprob_of
 
-name, files = "lm-eval", "lm-evaluation-harness (samples_*.jsonl)"
+_NAME = "lm-eval"
 
 #: What tells right from wrong, before others.
 _METRICS = ("acc", "exact_match")
@@ -30,12 +41,7 @@ _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
-def recognises(path: Path, head: bytes) -> bool:
-    """Documents, and what was replied to each."""
-    return head.lstrip()[:1] == b"{" and all(key in head for key in (b'"doc_id"', b'"resps"'))
-
-
-def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
     """The lines of a file, one per document."""
     task, model = _named(path)
     filters: dict[str, None] = {}
@@ -105,7 +111,7 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
     if len(texts) < 2 or said is None:
         return {}
     same = sum(comparable(text, "text") == said for text in texts)
-    return {"logprob": math.log(same / len(texts)), "signal": name}
+    return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 
 def _parts(arguments: Any) -> list[list[Any]]:
@@ -165,7 +171,7 @@ def choice_made(
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number where there are more than letters
-    return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": name}
+    return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": _NAME}
 
 
 def _logprob(value: Any) -> float | None:
@@ -206,3 +212,6 @@ def _among_all(likelihoods: Sequence[float], index: int) -> float:
     others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
     total = math.log1p(math.fsum(math.exp(logprob - likelihoods[most]) for logprob in others))
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
+
+
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holding(b"doc_id", b"resps"), _read)

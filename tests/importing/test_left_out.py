@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 import zipfile
 from pathlib import Path
 
@@ -61,29 +60,6 @@ def test_a_folder_with_an_aborted_run_in_it(tmp_path):
     assert run("import", tmp_path, "--out", out, "--strict").exit_code == 1
 
 
-def test_a_choice_to_be_made_is_no_damage(tmp_path):
-    """Several filters, or partial credit: every row has it, and to leave them all out would say nothing."""
-    (sums,) = (FILES / "inspect").glob("*.json")
-    with pytest.raises(LogError, match="has several scores"):
-        imported(sums)
-
-
-def test_a_reply_that_is_null(tmp_path):
-    rows = [json.loads(line) for line in SUMS.read_text().splitlines()]
-    asked = [row for row in rows if row["filter"] == rows[0]["filter"]]
-    asked[0] |= {"resps": [[None]], "filtered_resps": [None]}
-    for row in asked[1:]:
-        row["resps"] = [row["resps"][0][:1]]
-    folder = tmp_path / "org__small"
-    folder.mkdir()
-    path = folder / "samples_sums.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in asked))
-    evaluations = imported(path)
-    assert evaluations.damage is None
-    assert evaluations.frame.height == len(asked)
-    assert evaluations.frame["answer"].null_count() == 1
-
-
 @pytest.mark.parametrize("ending", ["json", "jsonl"])
 def test_a_table_that_is_an_array(ending, tmp_path):
     path = tmp_path / f"mine.{ending}"
@@ -100,16 +76,6 @@ def answers(tmp_path, **columns):
     path = tmp_path / "answers.csv"
     pl.DataFrame(rows | columns).write_csv(path)
     return path
-
-
-def test_answers_without_a_confidence_are_a_log(tmp_path):
-    path = answers(tmp_path, answer=["x", "x", "y", "z"])
-    frame = imported(path).frame
-    assert frame["logprob"].to_list() == [0.0] * 4
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        log = rcjax.read_log(frame)
-    assert log.answer.tolist() == [[0, 0], [0, 1]]
 
 
 def test_a_log_itself_may_tell_no_confidence(tmp_path):

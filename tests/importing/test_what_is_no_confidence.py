@@ -12,7 +12,6 @@ from server_replies import token
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.logs.errors import LogError
-from rcjax.logs.summaries import summarise
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted((FILES / "lm_eval").glob("*/samples_letters_*.jsonl"))
@@ -291,12 +290,6 @@ def test_the_likeliest_by_length_is_the_answer_where_that_grades(tmp_path):
     assert got == {}
 
 
-def test_lengths_that_are_not_told_are_no_confidence(tmp_path):
-    path = lm_eval_samples(tmp_path, [-4, -6], metrics=["acc_norm"], continuations=[" was late."] * 2)
-    with pytest.raises(LogError, match="acc_norm goes by the lengths of the choices, which the file does not tell"):
-        imported(path)
-
-
 # HELM
 
 
@@ -335,27 +328,6 @@ def test_what_a_cache_gave_tells_neither_money_nor_time(tmp_path):
     frame = imported(calls, prices=None).frame
     assert not {"cost", "seconds"} & {*frame.columns}
     assert frame["input_tokens"].min() > 0
-
-
-def test_answers_that_could_not_be_read_make_no_model_better(tmp_path):
-    """What is left out is wrong: the log has the accuracy of the file, and reads as it was written."""
-    contents = [[-0.1], [-0.2], [None], [], [-0.3]]
-    path = results_of_promptfoo(tmp_path, *contents)
-    content = json.loads(path.read_text())
-    for row, right in zip(content["results"]["results"], (True, True, False, False, False), strict=True):
-        row |= {"success": right}
-    evaluations = imported(write(path, content))
-    frame = evaluations.frame
-    assert (frame["correct"].mean(), frame["logprob"].null_count()) == (0.4, 2)
-    (note,) = unknown(evaluations)[1]
-    assert "right: 0 of 2" in note
-    assert f"(1 {WHY}; 1 the files have none)" in note
-    (figures,) = summarise(frame)["models"]
-    assert (figures["accuracy"], figures["separation"]) == (0.4, 1.0)
-    evaluations.frame.write_csv(tmp_path / "log.csv")
-    with pytest.warns(rcjax.logs.NoConfidenceWarning, match=r"2 answers of small \(right: 0 of 2\)"):
-        log = rcjax.read_log(tmp_path / "log.csv", models=["small"])
-    assert np.asarray(log.correct).mean() == pytest.approx(0.4)
 
 
 def test_what_says_that_there_is_no_answer_is_none(tmp_path):

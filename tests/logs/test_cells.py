@@ -65,11 +65,3 @@ def test_a_new_column_is_one_field(log):
     assert part.temperature.tolist() == [[7.0], [3.0]]
     assert part.length.tolist() == [3, 1]
     assert part.digest == log.take([3, 1]).select(["large"]).digest
-
-
-def test_errors_have_the_models_that_their_log_has(log):
-    turned = dataclasses.replace(log, errors=log.errors.select(MODELS[::-1]))
-    for models in (MODELS, MODELS[1:], MODELS[:1]):
-        part, expected = turned.select(models).errors, log.errors.select(models)
-        assert part.models == models
-        assert part.digest == expected.digest

@@ -1,7 +1,6 @@
 """Rows of cost 0 beside others of the same model that cost: left out of the mean, counted and said; all 0 is free."""
 
 import json
-import warnings
 
 import numpy as np
 import polars as pl
@@ -45,13 +44,6 @@ def test_lost_costs_are_left_out_of_the_mean_and_counted():
     assert log.cost[0] == 0.0
     assert [float(cost) for cost in log.cost[1:]] == pytest.approx([1.5e-5, paid_means(frame, "large")])
     assert np.asarray(log.query_cost)[1, 2] == pytest.approx(8e-4)  # what was told stays
-
-
-def test_logs_that_lost_nothing_are_as_they_were():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        log = rcjax.read_log(frame_of(lost=()))
-    assert [float(cost) for cost in log.cost] == pytest.approx([0.0, 1.5e-5, 6e-4])
 
 
 def test_of_several_samples_each_may_have_lost_its_cost():

@@ -16,7 +16,6 @@ def _header(line: str) -> str:
 _TEXT = _header(HEADER)
 WAYS = {
     "semicolons.csv": _TEXT.replace(",", ";").encode(),
-    "tabs.csv": _TEXT.replace(",", "\t").encode(),
     "tabs.tsv": _TEXT.replace(",", "\t").encode(),
     "bars.csv": _TEXT.replace(",", "|").encode(),
     "quoted.csv": _TEXT.replace(",", ";").replace("large", '"large"').replace("query", '"query"').encode(),
@@ -25,11 +24,8 @@ WAYS = {
     "utf-16.csv": _TEXT.replace("\n", "\r\n").encode("utf-16"),
     "utf-16 without a mark.csv": _TEXT.encode("utf-16-le"),
     "utf-16 with semicolons.csv": b"\xfe\xff" + _TEXT.replace(",", ";").encode("utf-16-be"),
-    "utf-32.csv": _TEXT.encode("utf-32"),
     "mark.csv": _TEXT.replace(",", ";").encode("utf-8-sig"),
-    "returns.csv": _TEXT.replace("\n", "\r").encode(),
     "returns and mark.csv": _TEXT.replace("\n", "\r").encode("utf-8-sig"),
-    "capitals.csv": _header("QUERY,Model,LogProb,CORRECT,Cost").encode(),
     "spaces.csv": _header(' query ,"Model ",logprob,correct,\tcost').encode(),
     "another column.csv": _header(HEADER.replace("cost", "cost,Cost,MODEL")).encode(),
 }

@@ -9,13 +9,11 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
 from judged_logs import judged_log
-from polars.testing import assert_frame_equal
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.labels import answer_texts, draw_answers, label_sheet, plain_cells, read_sheet, write_sheet
+from rcjax.logs.labels import answer_texts, draw_answers, label_sheet, read_sheet, write_sheet
 
 FORMULAS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", '=HYPERLINK("x")']
 TEXTS = [
@@ -34,16 +32,6 @@ TEXTS = [
 HIDDEN = ["\x00=1", "\u200b=1", "\ufeff@a", "\u00ad+a", "\x7f-a", "\u2060=1", "﹦1+1", "﹫a", "\u200b =a"]
 #: How a spreadsheet may save a table: its separator and its encoding.
 SAVED = [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "utf-16"), (",", "utf-16"), (";", "utf-16")]
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text("'=+-@\t\r\n 1,%", max_size=6))
-@settings(max_examples=100)
-def test_a_cell_comes_back(tmp_path_factory, text):
-    path, sheet = tmp_path_factory.mktemp("cell") / "table.csv", pl.DataFrame({"text": [text]})
-    write_sheet(path, sheet)
-    with path.open(newline="", encoding="utf-8") as file:
-        written = pl.DataFrame({"text": [[*csv.reader(file)][1:][0][0] if text else ""]})
-    assert_frame_equal(plain_cells(written), sheet)
 
 
 def test_no_cell_is_a_formula_and_all_come_back_however_they_are_saved(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from rcjax.logs import read_log
 from rcjax.logs.answers import equal_answers
-from rcjax.logs.kept_sample import describe_reference, read_reference
 
 MODELS = ("small", "medium", "large")
 ANSWERS = [["1,000", "1000.0", "1001"], ["Paris", "paris.", "PARIS"], ["a", None, "A"], ["x", "y", "z"]]
@@ -53,15 +52,6 @@ def test_a_key_goes_before_the_answer():
     assert codes(log) == [[0, 1, 0]] * 4
     assert log.compare == "key"
     assert codes(read_log(frame.rename({"answer_key": "Answer Key"}))) == codes(log)
-
-
-def test_what_is_made_of_a_log_keeps_its_answers():
-    log = read_log(table())
-    assert codes(log.take([2, 0])) == [CODES[2], CODES[0]]
-    assert codes(log.select(["small", "large"])) == [[row[0], row[2]] for row in CODES]
-    assert log.take([0]).compare == log.select(["large"]).compare == "text"
-    for part in log.split(0.5, seed=0):
-        assert codes(part) == [CODES[query] for query in part.queries]
 
 
 def test_answers_are_no_part_of_the_hash_of_a_log():
@@ -109,19 +99,3 @@ def test_codes_are_the_first_model_of_each_answer():
     found = equal_answers(hashes)
     for row, code in zip(hashes.tolist(), found.tolist(), strict=True):
         assert code == [row.index(value) if value else -1 for value in row]
-
-
-def test_a_policy_keeps_which_answers_were_equal():
-    log = read_log(table())
-    kept = read_reference(describe_reference(log), "generation")
-    assert codes(kept) == CODES
-    plain = describe_reference(read_log(table(None)))
-    assert read_reference(plain, "generation").answer is None
-
-
-def test_a_call_log_tells_answers(tmp_path):
-    path = tmp_path / "calls.jsonl"
-    frame = table().with_columns(call_log=1, shadow=True, error=pl.lit(None, pl.String)).drop("correct")
-    frame.rename({"confidence": "calibrated"}).with_columns(logprob=-0.5).write_ndjson(path)
-    labels = table().select("query", "model", "correct")
-    assert codes(read_log(path, labels=labels)) == CODES

@@ -88,13 +88,6 @@ def test_errors_in_later_batches_name_the_right_row(bad, message, size, tmp_path
     assert message.startswith("log.csv, line 6: 7 fields, 5 in the header")
 
 
-def test_errors_in_later_batches_of_frames(batches):
-    batches(2)
-    frame = table(0).with_columns(cost=pl.when(pl.int_range(pl.len()) == 41).then(-1.0).otherwise("cost"))
-    assert refusal(frame).startswith("polars.DataFrame, row 42, model ")
-    assert refusal(frame.to_pandas()).startswith("pandas.DataFrame, row 42, model ")
-
-
 def test_a_call_log_in_batches_counts_what_it_leaves_out(tmp_path, batches):
     """Failed and repeated calls, deferred queries, missing labels and cut lines: counts and log as of the whole."""
     lines = []

@@ -44,5 +44,5 @@ def test_confidences_that_tell_nothing_are_not_inverted():
 
 
 def test_tuning_warns():
-    with pytest.warns(OddLogWarning, match="11 queries tell good"):
-        rcjax.tune(ODD[0][0], intervals=False)
+    with pytest.warns(OddLogWarning, match="11 queries tell good"), pytest.raises(ValueError, match="no cascade"):
+        rcjax.tune(ODD[0][0], budget=1e-12, intervals=False)

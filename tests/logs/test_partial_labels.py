@@ -120,13 +120,6 @@ def test_labels_that_are_not_there_yet(tmp_path):
     assert "query 0, model small is labelled right and wrong" in refusal(table(), labels=twice)
 
 
-def test_right_answers_to_some_queries():
-    frame = table(answer=["B", "C"] * QUERIES).drop("correct")
-    log = quiet(frame, labels=pl.DataFrame({"query": [0, 3], "answer": ["B", "C"]}))
-    assert log.labelled.all(1).tolist() == [True, False, False, True, False, False, False, False]
-    assert np.asarray(log.correct)[[0, 3]].tolist() == [[True, False], [False, True]]
-
-
 def test_votes_take_the_label_of_their_answer():
     """Three samples of a model say A, B, B: the label is the second's."""
     rows = [
@@ -148,17 +141,3 @@ def test_votes_take_the_label_of_their_answer():
     assert np.asarray(instead.correct)[:2, 0].tolist() == [True, False]
     assert "labels by query and model do not tell samples apart" in refusal(frame, labels=labels.drop("sample"))
     assert "the log has no column sample" in refusal(table(), labels=labels)
-
-
-def test_parts_of_a_log_keep_labels_and_judges():
-    log = quiet(table(judged_a=[1, 0] * QUERIES))
-    part = log.take([7, 0, 1])
-    assert part.hand is not None
-    assert part.labelled.tolist() == [[False] * 2, [True] * 2, [True] * 2]
-    assert part.hand.judged.shape == (3, 2, 1)
-    swapped = log.select(["large", "small"])
-    assert swapped.hand is not None
-    np.testing.assert_array_equal(np.asarray(swapped.hand.judged)[0, :, 0], [0, 1])
-    shuffled = log.take(np.random.default_rng(0).permutation(QUERIES))
-    assert shuffled.digest == log.digest
-    assert quiet(table(judged_a=[1, 1] * QUERIES)).digest != log.digest

@@ -17,7 +17,7 @@ from log_samples import HEADER, PRICES, ROWS, assert_same, costed, refusal, tabl
 from tiers import examples
 
 from rcjax._base.tokens import Price
-from rcjax.logs import IncompleteLogWarning, Log, LogError, MissingPricesError, read_log, read_prices
+from rcjax.logs import IncompleteLogWarning, Log, LogError, MissingPricesError, read_log
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLMs are not at {DATA}")
@@ -55,23 +55,11 @@ def test_importing_is_light():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-KINDS = [
-    "csv",
-    "parquet",
-    "jsonl",
-    "ndjson",
-    "pandas",
-    "pandas-object",
-    "lazy",
-    "pyarrow",
-    "categorical",
-    "text",
-]
+KINDS = ["csv", "parquet", "jsonl", "ndjson", "pandas", "pandas-object", "lazy", "pyarrow", "categorical", "text"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("priced", [False, True])
-def test_every_kind_of_source_gives_the_same_log(kind, priced, tmp_path):
+def test_every_kind_of_source_gives_the_same_log(kind, tmp_path):
     frame = costed()
     path = tmp_path / f"log.{kind}"
     if kind == "csv":
@@ -90,10 +78,8 @@ def test_every_kind_of_source_gives_the_same_log(kind, priced, tmp_path):
         "text": lambda: frame.with_columns(pl.all().cast(pl.String)),
     }
     source = frames[kind]() if kind in frames else path
-    prices = PRICES if priced else None
-    log = read_log(source, prices=prices)
-    assert_same(log, read_log(frame, prices=prices))
-    assert (log.prices is not None) == priced
+    log = read_log(source)
+    assert_same(log, read_log(frame))
     expected = {"pandas": "pandas.DataFrame", "lazy": "polars.LazyFrame", "pyarrow": "pyarrow.Table"}
     assert log.source == expected.get(kind, str(path) if kind not in frames else log.source)
 
@@ -114,18 +100,6 @@ def test_string_path_and_confidence_and_true_false(tmp_path):
 def test_minus_infinity_as_text(spelling, tmp_path):
     path = write(tmp_path, HEADER, ROWS[0], f"7,small,{spelling},0,0.001", *ROWS[2:])
     assert np.asarray(read_log(path).logprob)[0, 0] == -np.inf
-
-
-def test_control_characters_in_names_are_kept(tmp_path):
-    names = ["\x1b[31mred", "\u202eabc"]
-    log = read_log(write(tmp_path, HEADER, *(f"{i},{name},-1,1,1" for i in (1, 2) for name in names)))
-    assert log.models == tuple(names)
-
-
-def test_many_models():
-    frame = pl.DataFrame({"query": np.repeat(np.arange(9), 30), "model": [f"m{j}" for j in range(30)] * 9})
-    frame = frame.with_columns(logprob=-0.5, correct=1, cost=pl.col("model").str.slice(1).cast(float) + 1)
-    assert read_log(frame.sample(fraction=1.0, shuffle=True, seed=0)).models == tuple(f"m{j}" for j in range(30))
 
 
 def test_equal_costs_keep_the_order_of_appearance():
@@ -171,14 +145,6 @@ def test_models_selects_orders_and_ignores_the_rows_of_others():
 
 
 # --- prices ---
-
-
-def test_prices_from_files_and_mappings(tmp_path):
-    toml = '["llama3.2-1b"]\ninput = 0.1\noutput = 1\n'
-    expected = {"llama3.2-1b": Price(0.1, 1.0)}
-    assert read_prices(write(tmp_path, toml, name="p.toml")) == expected
-    assert read_prices(write(tmp_path, json.dumps(expected), name="p.json")) == expected
-    assert read_prices(read_prices({"llama3.2-1b": {"input": 0.1, "output": 1}})) == expected
 
 
 def test_prices_must_know_the_models_of_the_log_but_may_know_more():
@@ -251,7 +217,7 @@ def test_split_is_a_partition_by_the_seed():
     assert (first.models, first.source, first.task) == (log.models, log.source, log.task)
 
 
-@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, math.nan, 0.01, 0.99])
+@pytest.mark.parametrize("fraction", [0, 1, math.nan, 0.01, 0.99])
 def test_split_refuses_an_empty_side(fraction):
     with pytest.raises(LogError, match=r"^polars\.DataFrame: split fraction .* give one between 0 and 1"):
         many().split(fraction, seed=0)
@@ -266,13 +232,7 @@ def test_take():
     assert_same(log.take(jax.numpy.arange(20)), log)
 
 
-def test_take_of_nothing_is_told_as_such():
-    for nothing in ([], (), np.array([]), np.zeros(20, dtype=bool), slice(3, 3)):
-        with pytest.raises(LogError, match="no query taken: a log needs at least one"):
-            many().take(nothing)
-
-
-@pytest.mark.parametrize("queries", [[20], [-21], [True, False], [0.5]])
+@pytest.mark.parametrize("queries", [[20], [-21], [True, False], [0.5], [], np.zeros(20, dtype=bool), slice(3, 3)])
 def test_take_refuses(queries):
     with pytest.raises(LogError, match=r"^polars\.DataFrame: "):
         many().take(queries)

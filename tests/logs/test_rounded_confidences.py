@@ -19,7 +19,7 @@ def frame(column, value, kind=pl.Float64):
 
 @pytest.mark.parametrize("kind", [pl.Float32, pl.Float64])
 @pytest.mark.parametrize(("column", "certain"), COLUMNS)
-@pytest.mark.parametrize("above", [0.0, 1.2e-7, 1e-6])
+@pytest.mark.parametrize("above", [0.0, 1e-6])
 def test_rounding_above_certainty_is_certainty(tmp_path, kind, column, certain, above):
     table, path = frame(column, certain + above, kind), tmp_path / "log.csv"
     table.write_csv(path)

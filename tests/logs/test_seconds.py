@@ -34,24 +34,6 @@ def test_an_empty_cell_is_unknown(tmp_path, cell):
     assert "3 of 4 answers have their seconds; without: a 1" in log.describe()
 
 
-def test_a_log_without_seconds_says_nothing_of_them():
-    log = read_log(costed())
-    assert log.seconds is None
-    assert "second" not in log.describe()
-    assert read_log(costed().with_columns(seconds=pl.lit(2.0))).digest == log.digest
-
-
-@pytest.mark.thorough
-def test_seconds_follow_queries_and_models():
-    log = timed_log(40, unknown=0.2)
-    whole = np.asarray(log.seconds)
-    chosen = log.select(["large", "small"]).take([7, 3, 7])
-    np.testing.assert_array_equal(chosen.seconds, whole[[7, 3, 7]][:, [2, 0]])
-    one, other = log.split(0.5, seed=1)
-    places = [log.queries.index(query) for query in (*one.queries, *other.queries)]
-    np.testing.assert_array_equal(np.concatenate([one.seconds, other.seconds]), whole[places])
-
-
 def test_waiting_adds_to_what_answers_cost_and_is_taken_off_again():
     log = timed_log(60)
     counted = log.with_waiting(0.25)
@@ -101,11 +83,3 @@ def test_the_sample_that_a_policy_carries_tells_money_and_seconds():
     with_waiting = describe_reference(whole.with_waiting(3.0))
     assert with_waiting == describe_reference(whole)
     assert read_reference(describe_reference(dataclasses.replace(whole, seconds=None)), "generation").seconds is None
-
-
-def test_a_call_log_tells_its_seconds(tmp_path):
-    call = '{"call_log": 1, "query": %d, "model": "%s", "logprob": -1, "correct": 1, "cost": 1, "seconds": %s}'
-    rows = [call % (i, model, i + 0.5 if model == "a" else "null") for i in range(3) for model in ("a", "b")]
-    log = read_log(write(tmp_path, *rows, name="calls.jsonl"))
-    assert np.asarray(log.seconds)[:, 0].tolist() == [0.5, 1.5, 2.5]
-    assert np.isnan(np.asarray(log.seconds)[:, 1]).all()

@@ -67,15 +67,6 @@ def test_what_a_log_keeps_of_how_models_were_asked():
     assert misses == []
 
 
-def test_a_service_that_was_changed_is_as_most_of_the_log_says(tmp_path):
-    """From a file, in which the options of the later calls are another's."""
-    path = tmp_path / "calls.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in calls([*[COLD] * 3, *[HOT] * 5]).to_dicts()))
-    log, said = read(path)
-    assert log.asked["small"]["options"] == HOT["options"]
-    assert "3 of 16 rows are left out" in said
-
-
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"signal": ' * 100_000, "{", "", "[]"])
 def test_what_is_no_record_tells_no_way(text):
     frame = calls([COLD] * 6)

@@ -1,28 +1,37 @@
-"""Runs of HELM: `scenario_state.json`, and beside it `per_instance_stats.json`, which holds the scores.
+"""Evaluations that are one document of JSON: runs of HELM, results of promptfoo.
 
-They are joined by the instance, its perturbation and the trial. A perturbed question is a question of its own.
+- HELM: `scenario_state.json`, and beside it `per_instance_stats.json`, which holds the scores. They are joined by the
+  instance, its perturbation and the trial. A perturbed question is a question of its own.
+- promptfoo: what `promptfoo eval -o results.json` writes. A result is one answer of a provider to a prompt with its
+  variables: these two name the query. A result that failed with an error is no wrong answer. Log-probabilities are
+  numbers without their tokens.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import of_content
+from rcjax.importing.chats import of_content, of_numbers
 from rcjax.importing.lines import (
     DamageError,
+    Format,
     How,
     Line,
     amount_of,
     document_of,
+    holding,
     pieces,
     require,
     require_sound,
     tokens_of,
 )
 
-name, files = "helm", "HELM (scenario_state.json beside per_instance_stats.json)"
+# -- HELM
 
 _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 
@@ -30,12 +39,7 @@ _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 _METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
 
 
-def recognises(path: Path, head: bytes) -> bool:
-    """The state of a scenario: JSON that begins with an adapter."""
-    return path.name == _STATE or all(key in head for key in (b'"adapter_spec"', b'"request_states"'))
-
-
-def read(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read_run(path: Path, how: How) -> Iterator[Line | DamageError]:
     """The lines of a run, one per instance, perturbation and trial."""
     state, beside = document_of(path, "HELM"), path.with_name(_STATS)
     require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
@@ -53,7 +57,7 @@ def read(path: Path, how: How) -> Iterator[Line | DamageError]:
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_line(request, key, figures.get(key, {}), (model, scenario), how, where)]
+        return [_of_request(request, key, figures.get(key, {}), (model, scenario), how, where)]
 
     for number, request in enumerate(requests, 1):
         where = f"{path.name}, request {number}"
@@ -71,7 +75,7 @@ def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
     return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
 
 
-def _line(
+def _of_request(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
@@ -118,3 +122,67 @@ def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dic
     usual = [metric for metric in _METRICS if metric in figures]
     require(bool(usual), where, f"has none of {', '.join(_METRICS)}: choose a figure, with --scorer (scorer=)")
     return {"correct": figures[usual[0]], "scorer": usual[0]}
+
+
+# -- promptfoo
+
+_ERROR = 2  # `failureReason` of a call that failed; 1 is an assertion that does not hold
+
+
+def _read_results(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """The lines of a file; a provider that answered the same prompt again did so in another attempt."""
+    content = document_of(path, "promptfoo")
+    results = content.get("results") if isinstance(content, dict) else None
+    rows: Any = results.get("results") if isinstance(results, dict) else None
+    require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
+    attempts: Counter[tuple[str, str]] = Counter()
+
+    def numbered(row: Mapping[str, Any], where: str) -> list[Line]:
+        line = _of_result(row, how, where)
+        attempts[line["query"], line["model"]] += 1
+        return [line | {"sample": attempts[line["query"], line["model"]]}]
+
+    for number, row in enumerate(rows, 1):
+        where = f"{path.name}, result {number}"
+        yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
+
+
+def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
+    provider, response = row["provider"], row.get("response") or {}
+    prompt, output = str(row["prompt"]["raw"]), response.get("output")
+    line = {"query": _identity(prompt, row.get("vars")), "model": provider.get("label") or provider["id"]}
+    if row.get("failureReason") == _ERROR:
+        return line | {"error": "with an error"}
+    text = output if isinstance(output, str) else None if output is None else json.dumps(output)
+    usage = response.get("tokenUsage") or {}
+    line |= {"correct": _score(row, how.scorer, where), "scorer": how.scorer, "answer": text, "prompt": prompt}
+    line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
+    if not response.get("cached"):  # a cache tells nothing of the model's time and money
+        line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
+    return line | tokens_of(usage.get("prompt"), usage.get("completion"), prompt, [text])
+
+
+def _identity(prompt: str, variables: Any) -> str:
+    """A name of a prompt with its variables, without their text."""
+    content = json.dumps([prompt, variables], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _score(row: Mapping[str, Any], scorer: str | None, where: str) -> Any:
+    if scorer is None:
+        return row["success"]
+    overall = {} if row.get("score") is None else {"score": row["score"]}
+    scores = overall | (row.get("namedScores") or {})
+    names = ", ".join(scores) or "none"
+    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
+    return scores[scorer]
+
+
+HELM = Format(
+    "helm",
+    "HELM (scenario_state.json beside per_instance_stats.json)",
+    lambda path, head: path.name == _STATE or holding(b"adapter_spec", b"request_states")(path, head),
+    _read_run,
+)
+
+PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holding(b"evalId", b"results"), _read_results)
