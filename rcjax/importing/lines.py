@@ -84,8 +84,13 @@ class Format(NamedTuple):
 
 
 def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
-    """What recognises JSON that begins with all these keys."""
-    return lambda path, head: begins_as_json(head) and all(b'"%b"' % key in head for key in keys)
+    """What recognises an object or an array of JSON with all these keys in its beginning."""
+
+    def recognises(path: Path, head: bytes) -> bool:
+        starts = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+        return starts and all(b'"%b"' % key in head for key in keys)
+
+    return recognises
 
 
 def unread(why: str) -> Line:
@@ -143,11 +148,6 @@ def amount_of(value: Any, per: float = 1.0) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         return None
     return value / per
-
-
-def begins_as_json(head: bytes) -> bool:
-    """Whether a file begins as an object or an array of JSON does."""
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
 def require(condition: bool, where: str, what: str) -> None:

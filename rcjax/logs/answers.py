@@ -24,7 +24,7 @@ from rcjax._base.wording import count
 from rcjax.logs.cells import HandLabels
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
-from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed, near
+from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
@@ -294,9 +294,7 @@ class Sameness:
             return {} if column is None else {"said": rows.frame[column]}
         return {}
 
-    def settle(
-        self, answers: Answers, name: str, every: Sequence[str], say: Say
-    ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
+    def settle(self, answers: Answers, name: str, say: Say) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
         """(the answers with what is the same, as the verdicts of a judge, what is counted, which queries lack it).
 
         Queries that the reference did not answer are left out, which `say` is told. Raises `LogError` where
@@ -305,16 +303,12 @@ class Sameness:
         Args:
             answers: what was read.
             name: of the log.
-            every: all models that the log names, those without a row to use too.
             say: takes what is to be said of the log.
         """
         model = self.reference.model
-        if model in every and model not in answers.models:
+        if model not in answers.models:
             what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
             raise LogError(f"{name}: {what} models: look at the column error")
-        if model not in answers.models:
-            what = f"no model {brief(model)}{near(model, answers.models)}, which is to be the reference"
-            raise LogError(f"{name}: {what}: it has {listed(answers.models)}")
         frame = self._compared(answers, answers.models.index(model), name)
         if not frame.height:
             raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")

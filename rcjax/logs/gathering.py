@@ -76,8 +76,6 @@ class Gathered:
 
     answers: Answers
     """One per query and model."""
-    models: list[str]
-    """All of the log, by first appearance, those with no row to use too."""
     source: str
     """The path as it was given, or the kind of dataframe."""
     name: str
@@ -99,8 +97,9 @@ def gather(source: Any, how: How) -> Gathered:
     name, reader = name_of(source), _Reader(how, labels)
     frame = reader.read(source)
     models, compare = list(reader.models), reader.compare
-    if how.models is not None:
-        require_models(how.models, models, name)
+    for chosen in (how.models, how.sameness and (how.sameness.reference.model,)):
+        if chosen is not None:
+            require_models(chosen, models, name)
     if not frame.height:
         raise LogError(f"{name}, model {brief((how.models or models)[0])}: no row can be used: {UNUSABLE}")
     if labels is not None:
@@ -115,7 +114,6 @@ def gather(source: Any, how: How) -> Gathered:
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
     return Gathered(
         answers=answers,
-        models=models,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
         name=name,
         compare=compare,

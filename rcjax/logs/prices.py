@@ -128,21 +128,17 @@ def _price(entry: Any, where: str) -> Price:
                 raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
         entry = tuple(entry.get(key) for key in PRICES)
     if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) not in (2, len(PRICES)):
-        raise LogError(f"{where}: {_shown(entry)} is no price: give an input and an output price")
+        raise LogError(f"{where}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
     for key, price in zip(PRICES, entry, strict=False):
         if price is None and key not in PRICES[:2]:
             continue
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
         if price is None or not number or not (price == 0 or _LEAST <= price <= MOST):
             limits = f"0, or from {_LEAST:g} to {MOST:g}"
-            raise LogError(f"{where}: {key} price {_shown(price)}: give money per million tokens, {limits}")
+            raise LogError(
+                f"{where}: {key} price {brief(reprlib.repr(price))}: give money per million tokens, {limits}"
+            )
     return Price(*(None if price is None else float(price) for price in entry))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MOST:
-        return f"of more than {MOST:g}" if value > 0 else f"of less than {-MOST:g}"  # may have more digits than fit
-    return brief(reprlib.repr(value))
 
 
 #: Of LiteLLM's list: what models do whose calls cost by tokens alone. An entry may leave it out.

@@ -167,7 +167,7 @@ def _read(source: Any, how: How) -> Log:
     gathered = gather(source, how)
     answers, name, reference, failed = gathered.answers, gathered.name, None, gathered.failed
     if how.sameness is not None:
-        answers, reference, silent = how.sameness.settle(answers, name, gathered.models, how.say)
+        answers, reference, silent = how.sameness.settle(answers, name, how.say)
         failed += silent
     answers = answers.of(_usable_models(answers, how.models, name))
     _require_answers(answers, name)

@@ -11,14 +11,13 @@ import codecs
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
-
-import numpy as np
 
 from rcjax.logs.columns import known_columns, our_names, plain_name
 from rcjax.logs.errors import LogError
@@ -39,8 +38,6 @@ BATCH = 250_000
 CALL = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes that tell how a file is written
-
-_BLOCK = 2**22  # bytes of text under a search at a time
 
 _SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
@@ -274,14 +271,11 @@ def _parsed(words: str) -> dict[str, str] | list[str]:
 def _ragged(text: TextFile) -> str | None:
     """The first record of a CSV file with more fields than its header has."""
     header = None
-    for lines, fields in csv_records(text):
-        if not len(fields):
-            continue
-        header = int(fields[0]) if header is None else header
-        i = int(np.argmax(fields > header))
-        if fields[i] > header:
-            count = f"{fields[i]} fields, {header} in the header"
-            return f", line {lines[i]}: {count}: put text that holds {_SIGNS[text.separator or ',']} in quotes"
+    for line, fields in _csv_records(text):
+        header = header or fields
+        if fields > header:
+            count = f"{fields} fields, {header} in the header"
+            return f", line {line}: {count}: put text that holds {_SIGNS[text.separator or ',']} in quotes"
     return None
 
 
@@ -317,34 +311,16 @@ def _is_cut(line: bytes) -> bool:
     return bare.count(b'"') % 2 == 1  # within a text
 
 
-def csv_records(text: TextFile) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of the records of a CSV file, some at a time, the line that each starts in, from 1, and its number of fields.
-
-    The header comes first; last, where the file ends in a newline, the empty rest after it.
-    """
-    start, commas_before, newlines, quotes = 1, 0, 0, 0  # of the record that a block of text breaks off in
-    comma = ord(text.separator or ",")
-    with text.open() as file:
-        while block := file.read(_BLOCK):
-            codes = np.frombuffer(block, dtype=np.uint8)
-            marks = np.cumsum(codes == ord('"'), dtype=np.int32) + quotes % 2
-            unquoted = marks % 2 == 0  # quoted text may hold commas and run over lines
-            newline = codes == ord("\n")
-            ends = np.flatnonzero(newline & unquoted)
-            commas = np.flatnonzero((codes == comma) & unquoted)
-            counts = np.bincount(np.searchsorted(ends, commas), minlength=len(ends) + 1)
-            counts[0] += commas_before
-            starts = np.append(start, newlines + np.cumsum(newline, dtype=np.int32)[ends] + 1)
-            yield starts[:-1], 1 + counts[:-1]
-            start, commas_before, newlines, quotes = starts[-1], counts[-1], newlines + newline.sum(), marks[-1]
-    yield np.array([start]), np.array([1 + commas_before])
+def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
+    """(the line that it starts in, from 1, its number of fields) of each record of a CSV file, its header first."""
+    with io.TextIOWrapper(text.open(), "utf-8-sig", "replace", newline="") as file, suppress(csv.Error):
+        records, start = csv.reader(file, delimiter=text.separator or ","), 1
+        for record in records:  # until a field that is longer than the module takes
+            yield start, len(record)
+            start = records.line_num + 1
 
 
 def csv_line(text: TextFile, record: int) -> int:
     """The line, from 1, that a record of a CSV file starts in; the header is record 0. Stray quotes hide records."""
-    before = 0
-    for lines, _ in csv_records(text):
-        if record < before + len(lines):
-            return int(lines[record - before])
-        before += len(lines)
-    return record + 1
+    lines = (line for line, _ in _csv_records(text))
+    return next(itertools.islice(lines, record, None), record + 1)

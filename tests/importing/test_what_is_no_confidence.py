@@ -189,16 +189,6 @@ def test_probabilities_of_a_table(tmp_path):
         imported(a_table(tmp_path, 0.9, column="logprob"))
 
 
-def test_an_alternative_without_one_is_left_out_alone(tmp_path):
-    tops = [("A", -0.1), ("B", None), ("A", -4.0), ("B", math.nan), ("B", 0.3)]
-    wanted = math.log(math.exp(-0.1) + math.exp(-4.0))
-    frame = imported(inspect_log(tmp_path, [token("A", -0.1, *tops)], choices=("x", "y"))).frame
-    assert frame["logprob"].to_list() == pytest.approx([wanted])
-    tops = [("A", -0.1), ("B", None), (" A", -4.0)]
-    frame = imported(helm_run(tmp_path, [of_helm(token("A", -0.1, *tops))], offered="AB")).frame
-    assert frame["logprob"].to_list() == pytest.approx([wanted])
-
-
 def test_tokens_of_something_else_are_no_confidence(tmp_path):
     why = "the tokens are not those of its text"
     for make in (inspect_log, lambda folder, *contents: helm_run(folder, *[[*map(of_helm, one)] for one in contents])):
@@ -328,25 +318,3 @@ def test_what_a_cache_gave_tells_neither_money_nor_time(tmp_path):
     frame = imported(calls, prices=None).frame
     assert not {"cost", "seconds"} & {*frame.columns}
     assert frame["input_tokens"].min() > 0
-
-
-def test_what_says_that_there_is_no_answer_is_none(tmp_path):
-    """Two models do not agree by it, nor do several answers of one."""
-    paths = []
-    for model in ("small", "large"):
-        folder = tmp_path / f"org__{model}"
-        folder.mkdir()
-        rows = [
-            {"doc_id": n, "exact_match": float(n == 0), "filter": "flexible", "metrics": ["exact_match"]}
-            | {"arguments": [["Q?", {}]], "resps": [["It is 7.", "Hm."]], "filtered_resps": [answer]}
-            for n, answer in enumerate(("7", "[invalid]"))
-        ]
-        paths.append(write(folder / "samples_qa.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
-    frame = imported(*paths, prices={"small": (1, 1), "large": (2, 2)}).frame
-    assert frame["answer_key"].to_list() == ["7", None] * 2
-    assert "answer" not in frame.columns  # a service would have the whole replies
-    log = rcjax.read_log(frame)
-    assert log.compare == "key"
-    assert np.asarray(log.answer).tolist() == [[0, 0], [-1, -1]]
-    told = frame.drop("answer_key").with_columns(answer=pl.Series(["7", " [Invalid]"] * 2))  # a table of one's own
-    assert np.asarray(rcjax.read_log(told).answer).tolist() == [[0, 0], [-1, -1]]

@@ -18,11 +18,10 @@ from rcjax.logs import IncompleteLogWarning, LeftOutWarning, read_log, sources
 
 @pytest.fixture
 def batches(monkeypatch):
-    """Sets how many rows, and how many bytes of text, are gone through at a time."""
+    """Sets how many rows are gone through at a time."""
 
     def of(size):
         monkeypatch.setattr(sources, "BATCH", size)
-        monkeypatch.setattr(sources, "_BLOCK", size)
 
     return of
 

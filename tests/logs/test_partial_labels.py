@@ -39,14 +39,6 @@ def test_answers_without_a_label_are_kept():
     assert log.hand.judged.shape == (QUERIES, 2, 0)
 
 
-def test_a_log_with_all_labels_is_as_it_was(recwarn):
-    log = read_log(table(correct=[1, 0] * QUERIES))
-    assert log.hand is None
-    assert log.labelled.all()
-    assert log.describe().endswith("every model answered every query.")
-    assert not recwarn.list
-
-
 def test_verdicts_of_judges():
     verdicts = [None, *np.linspace(0, 1, 2 * QUERIES - 1)]
     truth = pl.Series([True, False] * QUERIES)

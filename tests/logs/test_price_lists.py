@@ -11,7 +11,6 @@ from rcjax.logs import LogError, PricesWarning, read_log, read_prices
 
 CHAT = {"litellm_provider": "openai", "mode": "chat"}
 LITELLM = {
-    "sample_spec": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "mode": "one of: chat, embedding"},
     "gpt-4o-mini": CHAT | {"input_cost_per_token": 1.5e-07, "output_cost_per_token": 6e-07},
     "azure/eu/gpt-4o-mini": CHAT | {"input_cost_per_token": 1.65e-07, "output_cost_per_token": 6.6e-07},
     "groq/llama": CHAT | {"input_cost_per_token": 5e-08, "output_cost_per_token": 8e-08},
@@ -19,13 +18,6 @@ LITELLM = {
     "b/shared": CHAT | {"input_cost_per_token": 2e-06, "output_cost_per_token": 2e-06},
     "free": CHAT | {"input_cost_per_token": 0, "output_cost_per_token": 0},
     "dall-e-3": {"litellm_provider": "openai", "mode": "image_generation", "output_cost_per_image": 0.04},
-    "ada": {
-        "litellm_provider": "openai",
-        "mode": "embedding",
-        "input_cost_per_token": 1e-7,
-        "output_cost_per_token": 0,
-    },
-    "gpt-image": CHAT | {"mode": "image_generation", "input_cost_per_token": 5e-6, "output_cost_per_token": 4e-5},
 }
 OPENROUTER = {
     "data": [
@@ -43,20 +35,6 @@ def written(folder, content):
     path = folder / "list.json"
     path.write_text(json.dumps(content))
     return path
-
-
-def test_litellm(tmp_path):
-    prices = read_prices(written(tmp_path, LITELLM))
-    assert prices == {
-        "gpt-4o-mini": Price(0.15, 0.6),
-        "azure/eu/gpt-4o-mini": Price(0.165, 0.66),
-        "groq/llama": Price(0.05, 0.08),
-        "a/shared": Price(1.0, 1.0),
-        "b/shared": Price(2.0, 2.0),
-        "free": Price(0.0, 0.0),
-    }
-    assert prices.passed_over == {"dall-e-3", "ada", "gpt-image"}
-    assert read_prices(LITELLM) == prices
 
 
 def test_entries_of_the_real_list():

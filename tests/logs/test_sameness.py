@@ -94,7 +94,7 @@ def test_a_judge_has_said_it_in_the_log():
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
 def test_what_cannot_be_a_reference_is_told_in_a_line():
     cases = [
-        (table(), "lagre", "no model lagre (did you mean 'large'"),
+        (table(), "lagre", "no model 'lagre' (did you mean 'large'"),
         (table().drop("answer"), "large", "add a column answer"),
         (table(answer=["a", None] * 4), "large", "large has answered none of its queries"),
         (table(), Reference("large", "judge:j"), "no column judged_same"),

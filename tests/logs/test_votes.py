@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rcjax import LogError, read_log
-from rcjax.logs import IncompleteLogWarning, LeftOutWarning
+from rcjax.logs import LeftOutWarning
 from rcjax.logs.answers import voted
 
 ANSWERS = st.lists(
@@ -103,15 +103,6 @@ def test_samples_come_by_number_in_any_order_of_rows(column):
     order = [shuffled.queries.index(query) for query in log.queries]
     for name in ("logprob", "correct", "query_cost", "answer"):
         assert np.array_equal(np.asarray(getattr(log, name)), np.asarray(getattr(shuffled, name))[order])
-
-
-def test_a_query_with_fewer_answers_lacks_the_model():
-    more = pl.concat([sampled(), sampled().with_columns(query=pl.col("query") + 2)])
-    fewer = more.filter(~((pl.col("query") == 2) & (pl.col("sample") == 3)))
-    with pytest.warns(IncompleteLogWarning, match=r"small 3, large 4"):
-        log = read_log(fewer)
-    assert np.asarray(log.answered)[1].tolist() == [False, True]
-    assert log.complete.tolist() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(
