@@ -21,11 +21,10 @@ from rcjax.cli.printing import conclude, shown, terminable
 from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
-    from rcjax.collecting.answer_file import AnswerFile
+    from rcjax.collecting.answer_file import AnswerFile, ShadowCalls
     from rcjax.collecting.grading import Manner, Regrading
     from rcjax.collecting.plan import Setup
     from rcjax.collecting.questions import Question
-    from rcjax.collecting.service_log import ShadowCalls
 
 
 def grade(
@@ -113,7 +112,7 @@ def grade(
 
 def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
     """What can be learnt from in the log of a service; None if it is that of a run."""
-    from rcjax.collecting.service_log import is_service_log, read_shadow_calls
+    from rcjax.collecting.answer_file import is_service_log, read_shadow_calls
     from rcjax.logs.errors import LogError
 
     if is_service_log(answers):

@@ -2,6 +2,9 @@
 
 Lines are only appended. A call that is under way stands in a second file beside it, so that after a kill it is known
 what may have been paid for. `rcjax.read_log` reads the first file at any time.
+
+The log of a service gives such a file too: a service may be writing to its log, so that verdicts cannot go there. Its
+shadow calls, each under a name, go to a file of answers, which `rcjax.read_log` reads in place of the log.
 """
 
 from __future__ import annotations
@@ -10,18 +13,20 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rcjax._base.checks import object_in
 from rcjax._base.files import LineFile, is_stream, write_atomically
+from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
 from rcjax.logs.sources import TextFile, sound_calls
-from rcjax.serving.call_log import VERSION, has_failed
+from rcjax.serving.call_log import VERSION, has_failed, is_digest
 
 try:
     import fcntl
@@ -67,7 +72,8 @@ class AnswerRows:
     @property
     def spent(self) -> Decimal:
         """Money of all calls at most, failures and judges included."""
-        return sum((money_of(row) for row in self.rows.values()), Decimal(0))
+        amounts = (row.get(name) or 0 for row in self.rows.values() for name in ("at_most", "grading_cost"))
+        return sum((Decimal(str(amount)) for amount in amounts), Decimal(0))
 
 
 def sample_of(row: Mapping[str, Any]) -> int:
@@ -79,33 +85,31 @@ def sample_of(row: Mapping[str, Any]) -> int:
     return row.get("sample") or 1
 
 
-def money_of(row: Mapping[str, Any]) -> Decimal:
-    """What a call has cost at most, with the judge of its answer."""
-    return Decimal(str(row.get("at_most") or 0)) + Decimal(str(row.get("grading_cost") or 0))
-
-
 def read_answer_file(path: Path) -> AnswerRows:
     """What is in a file of answers; nothing where there is none. Raises LogError where it is something else."""
     answers = AnswerRows()
     _require_file(path)
-    if not path.exists():
-        return answers
-    text, answers.broken = sound_calls(TextFile(path, separator=None))
-    with text.open() as file:
-        for number, line in enumerate(file, start=1):
-            row = object_in(line)
-            require_call(row, f"{path.name}, line {number}")
-            answers.add(row)
+    for row, where in _lines(path, answers) if path.exists() else ():
+        require_call(row, where)
+        answers.add(row)
     return answers
 
 
+def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict[str, Any], str]]:
+    """(the object in a line, which line that is, in words); lines that are cut off are counted alone."""
+    text, broken = sound_calls(TextFile(path, separator=None))
+    if answers is not None:
+        answers.broken = broken
+    with text.open() as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield object_in(line), f"{path.name}, line {number}"
+
+
 def _require_file(path: Path) -> None:
+    """Refuse what is no file, and one with hard links: another run may write to it by another name, as locks go."""
     if path.is_dir() or is_stream(path):
         raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
-
-
-def _require_one_name(path: Path) -> None:
-    """Refuse a file with hard links: locks go by names, and another run may write to it by another one."""
     if path.exists() and path.stat().st_nlink > 1:
         advice = "remove that, or copy the file, and give the copy"
         raise LogError(f"{path.name} has another name too (a hard link), by which others may write to it: {advice}")
@@ -113,15 +117,11 @@ def _require_one_name(path: Path) -> None:
 
 def require_call(row: Mapping[str, Any], where: str) -> None:
     """Raise LogError for what is no row of a file of answers; `where` says in which file and line it is."""
-    if row.get("call_log") != VERSION:
+    if row.get("call_log") != VERSION or not isinstance(row.get("call"), str):
         raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
-    if not isinstance(row.get("call"), str):
-        raise LogError(f"{where}: a line that rcjax collect did not write, or a log of a service: give another --out")
     checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
-    if row.get("unread"):
-        checks = {name: is_right for name, is_right in checks.items() if name != "logprob"}
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
-    if wrong:
+    if wrong and not (wrong == ["logprob"] and row.get("unread")):
         content = repr(row.get(wrong[0]))[:40]
         raise LogError(f"{where}: {wrong[0]} is {content}, which rcjax collect does not write: put back what was there")
 
@@ -179,7 +179,7 @@ class AnswerFile:
         self._journal = self._locked()
         self._is_new = not self._real.exists()
         try:
-            _require_one_name(self._real)
+            _require_file(self._real)
             self.answers = read_answer_file(path)
             self._lines = LineFile(self._real)
         except BaseException:
@@ -294,3 +294,112 @@ class AnswerFile:
             with suppress(OSError):
                 self.under_way.unlink()
         os.close(self._journal)
+
+
+_NOT_ALL, _FAILED, _AGAIN = "of queries that did not go to all models", "that failed", "repeated"
+
+
+@dataclass(slots=True)
+class ShadowCalls:
+    """What can be learnt from in the log of a service, and what is not taken from it."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """As a file of answers has them, by the call's name: the first answer of each model to each shadow query."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """What was asked, by query, where the log tells."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """How many calls are not taken, by why."""
+
+    def add(self, row: Mapping[str, Any], where: str) -> None:
+        """Take a line of the log, if that can be. Raises LogError for one that no service writes."""
+        call = _name(row)
+        reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _AGAIN)
+        why = next((why for holds, why in reasons if holds), None)
+        if why is not None:
+            self.left_out[why] = self.left_out.get(why, 0) + 1
+            return
+        said = row.get("answer")
+        text = "" if not isinstance(said, str) or is_digest(said) else said
+        fields = {name: value for name, value in row.items() if name != "prompt"}
+        self.rows[call] = {**fields, "call": call, "text": text, "reference": []}
+        require_call(self.rows[call], where)
+        messages = _messages(row.get("prompt"))
+        if messages:
+            self.questions.setdefault(row["query"], Question(row["query"], messages))
+
+    def write(self, file: AnswerFile) -> None:
+        """Add the calls that a file of answers does not hold yet.
+
+        Raises LogError for a file of a run, in which calls of a service have no place, and OSError.
+        """
+        if any("question_digest" in row for row in file.answers.rows.values()):
+            raise LogError(f"{file.path.name}: this is a log of rcjax collect: give another --out")
+        for call, row in self.rows.items():
+            if call not in file.answers.rows:
+                file.write(row)
+
+    def gradable(
+        self, questions: Mapping[str, Question], reference: str | None, by_judge: bool
+    ) -> tuple[frozenset[str], dict[str, int]]:
+        """(names of the calls whose answers can be graded, how many cannot be, by why).
+
+        Args:
+            questions: by query; with a reference those that it has answered (`questions_against`).
+            reference: the model whose answers are the right ones, and are not graded; None for none.
+            by_judge: whether a judge must see the questions.
+        """
+        calls, without = set[str](), dict[str, int]()
+        for call, row in self.rows.items():
+            if row["model"] == reference:
+                continue
+            question = questions.get(row["query"])
+            why = None
+            if reference is not None and question is None:
+                why = f"to queries without an answer of {reference} in the log"
+            elif not row["text"].strip():
+                why = "whose text is not in the log"
+            elif by_judge and (question is None or not question.messages):
+                why = "to questions that are not in the log (rcjax serve --log-prompts writes them)"
+            if why is None:
+                calls.add(call)
+            else:
+                without[why] = without.get(why, 0) + 1
+        return frozenset(calls), without
+
+
+def is_service_log(path: Path) -> bool:
+    """Whether a file is the log of a service, whose calls have no name."""
+    if is_stream(path) or not path.is_file():
+        return False
+    row = next((row for row, _ in _lines(path)), {})
+    return "call_log" in row and "call" not in row
+
+
+def read_shadow_calls(path: Path) -> ShadowCalls:
+    """The shadow calls of the log of a service.
+
+    Raises LogError where a line is none of a service, or no query went to all models.
+    """
+    calls = ShadowCalls()
+    for row, where in _lines(path):
+        if row.get("call_log") != VERSION:
+            raise LogError(f"{where}: no call of a service: give the log as it was written")
+        calls.add(row, where)
+    if not calls.rows:
+        what = "no answer to a query that went to all models: let rcjax serve --shadow 5% write the log"
+        raise LogError(f"{path.name}: {what}")
+    return calls
+
+
+def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:
+    """What was asked, of its JSON in a line; () where that tells none."""
+    with suppress(ValueError, RecursionError):
+        messages = json.loads(prompt) if isinstance(prompt, str) else None
+        if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+            return tuple(messages)
+    return ()
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """A name for a call, the same each time its log is read, that does not tell a person who answered."""
+    return sha256(json.dumps([row.get("query"), row.get("model")]).encode()).hexdigest()[:16]

@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar, Protocol
@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 from rcjax._base.checks import what_it_is
 from rcjax._base.extras import required
 from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
+from rcjax.signals import Check
 from rcjax.signals.records import without_rounding
 
 
@@ -145,47 +146,40 @@ _PROGRAM_SECONDS = 60.0  # that a program may take for one answer
 
 
 class Function:
-    """A grader by a function of a text and the right answers; it may be asynchronous."""
+    """A grader by a function of a text and the right answers; it may be asynchronous.
+
+    Args:
+        name: `python:module:function`, the module looked for in the working folder too.
+        most: the full score; None if it says right or wrong alone.
+
+    Raises GraderError where there is none.
+    """
 
     needs_reference = False
 
-    def __init__(self, function: Callable[[str, tuple[str, ...]], Any], name: str, most: float | None = 1.0) -> None:
-        self.function, self.name, self.most = function, name, most
+    def __init__(self, name: str, most: float | None = 1.0) -> None:
+        _require_form(name)
+        self.name, self.most = name, most
+        _, module, function = name.split(":")
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            self._function: Any = getattr(importlib.import_module(module), function, None)
+        except ImportError as error:
+            raise GraderError(f"{name}: cannot be imported: {error}") from None
+        except Exception as error:  # the user's own module
+            raise GraderError(f"{name}: the module fails: {type(error).__name__}: {error}") from None
+        if not callable(self._function):
+            raise GraderError(f"{name}: the module has no function {function}: give one of a text and the answers")
 
     async def grade(self, attempt: Attempt) -> float | None:
         """What the function returns: True, False, a share of the full score, or None if it cannot tell."""
         try:
-            verdict = self.function(attempt.text, attempt.reference)
+            verdict = self._function(attempt.text, attempt.reference)
             verdict = await verdict if inspect.isawaitable(verdict) else verdict
         except Exception as error:  # the user's own code
             raise NoVerdictError(f"{self.name} failed: {type(error).__name__}: {error}") from None
-        return _verdict(verdict, self.name, self.most)
-
-
-def function_grader(place: str, most: float | None = 1.0) -> Function:
-    """The grader of `module:function`, the module looked for in the working folder too.
-
-    Raises GraderError where there is none.
-    """
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise GraderError(f"python:{place}: give python:module:function")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise GraderError(f"python:{place}: cannot be imported: {error}") from None
-    except AttributeError:
-        raise GraderError(f"python:{place}: the module {module} has no {name}") from None
-    except Exception as error:  # the user's own module
-        raise GraderError(f"python:{place}: the module fails: {type(error).__name__}: {error}") from None
-    if not callable(function):
-        raise GraderError(
-            f"python:{place}: {name} is {what_it_is(function)}: give a function of a text and the answers"
-        )
-    return Function(function, f"python:{place}", most)
+        return as_verdict(verdict, self.name, self.most)
 
 
 class Program:
@@ -195,58 +189,48 @@ class Program:
     cannot tell.
 
     Args:
-        words: of the command line.
-        name: of the grader.
+        name: `command:` and the command line.
         most: the full score; None if it says right or wrong alone.
+
+    Raises GraderError where it is no command line.
     """
 
     needs_reference = False
 
-    def __init__(self, words: Sequence[str], name: str, most: float | None = 1.0) -> None:
-        self.words, self.name, self.most = tuple(words), name, most
+    def __init__(self, name: str, most: float | None = 1.0) -> None:
+        _require_form(name)
+        self.name, self.most, self._words = name, most, shlex.split(name.partition(":")[2])
         self._slots = asyncio.Semaphore(MOST)
 
     async def grade(self, attempt: Attempt) -> float | None:
         """What the program prints."""
-        row = {
-            "query": attempt.query,
-            "text": attempt.text,
-            "answer": attempt.answer,
-            "reference": list(attempt.reference),
-            "choices": list(attempt.choices),
-        }
-        async with self._slots:
-            return _verdict(self._read(*await self._run(json.dumps(row).encode())), self.name, self.most)
-
-    async def _run(self, row: bytes) -> tuple[bytes, int]:
+        row = {name: getattr(attempt, name) for name in ("query", "text", "answer", "reference", "choices")}
         try:
-            return await run_command(self.words, row, _PROGRAM_SECONDS, silent=False)
+            async with self._slots:
+                output, status = await run_command(
+                    self._words, json.dumps(row).encode(), _PROGRAM_SECONDS, silent=False
+                )
+            said = json.loads(output) if output.strip() and not status else None
         except TimeoutError:
             raise NoVerdictError(f"{self.name} gives no verdict for {_PROGRAM_SECONDS:g} seconds") from None
         except OSError as error:
             raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
-
-    def _read(self, output: bytes, status: int) -> Any:
-        if status:
-            raise NoVerdictError(f"{self.name} has ended with status {status}")
-        try:
-            return json.loads(output) if output.strip() else None
         except (ValueError, RecursionError):
             raise NoVerdictError(f"{self.name} prints what is no JSON: it must print true, false or null") from None
+        if status:
+            raise NoVerdictError(f"{self.name} has ended with status {status}")
+        return as_verdict(said, self.name, self.most)
 
 
-def program_grader(command: str, most: float | None = 1.0) -> Program:
-    """The grader of a command line. Raises GraderError where it is none."""
+def _require_form(name: str) -> None:
+    """Raise GraderError for what is no `python:module:function` or `command:./program`."""
     try:
-        words = shlex.split(command)
+        Check(name)
     except ValueError as error:
-        raise GraderError(f"command:{command}: {error}") from None
-    if not words:
-        raise GraderError("command: gives no program: give command:./grade.py, or the like")
-    return Program(words, f"command:{command}", most)
+        raise GraderError(str(error)) from None
 
 
-def _verdict(value: Any, name: str, most: float | None) -> float | None:
+def as_verdict(value: Any, name: str, most: float | None) -> float | None:
     """Right, wrong, or the share that a score is of the full one; None if there is no verdict."""
     if value is None or type(value).__name__ in ("bool", "bool_") or (most is None and type(value) is int):
         verdict = value if value is None or value in (0, 1) else math.nan

@@ -14,10 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rcjax._base.wording import count
-from rcjax.collecting.grader import Attempt, Beside, Grader, GraderError, Matching, function_grader, program_grader
-from rcjax.collecting.judge import Ask, Judge
+from rcjax.collecting.grader import Attempt, Beside, Function, Grader, GraderError, Matching, Program
 from rcjax.collecting.questions import Question
-from rcjax.collecting.text_graders import ComparisonGrader, NumberGrader, contains, exact, is_number, right_choice
+from rcjax.collecting.text_graders import (
+    Ask,
+    ComparisonGrader,
+    Judge,
+    NumberGrader,
+    contains,
+    exact,
+    is_number,
+    right_choice,
+)
 from rcjax.policy.counted import BY_ANSWER
 from rcjax.signals.final_answer import chosen_choice
 
@@ -149,6 +157,12 @@ def make_graders(
 
     Raises GraderError for a name that is none, for two common graders, and for a full score that nobody gives.
     """
+
+    def judge(model: str) -> Judge:
+        if ask is None:
+            raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
+        return Judge(ask(model), template, score_max)
+
     most = None if whole else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
@@ -164,31 +178,20 @@ def make_graders(
         else:
             common = name
         if name not in by_name:
-            by_name[name] = _judge(name, ask, template, score_max) if name.startswith("judge:") else _make(name, most)
+            by_name[name] = _make(name, most, judge)
     if score_max is not None and not any(re.match(r"(?:judge|python|command):", name) for name in by_name):
         what = "is the full score of judge:MODEL, python:module:function or command:…: name one"
         raise GraderError(f"--score-max {score_max:g}: {what}, or leave it out")
     return Graders(common, by_name, kinds)
 
 
-def _judge(name: str, ask: Callable[[str], Ask] | None, template: str | None, score_max: float | None) -> Judge:
-    model = name.partition(":")[2]
-    if not model:
-        raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
-    if ask is None:
-        raise GraderError(f"{name}: a judge is a model: give --models models.toml")
-    return Judge(ask(model), template, score_max)
-
-
-def _make(name: str, most: float | None) -> Grader:
+def _make(name: str, most: float | None, judge: Callable[[str], Judge]) -> Grader:
     form, _, rest = name.partition(":")
-    if form == "regex" and rest:
-        return Matching(rest)
-    if form == "python" and rest:
-        return function_grader(rest, most)
-    if form == "command" and rest:
-        return program_grader(rest, most)
-    raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
+    makers = {"regex": lambda: Matching(rest), "judge": lambda: judge(rest)}
+    makers |= {"python": lambda: Function(name, most), "command": lambda: Program(name, most)}
+    if form not in makers or not rest:
+        raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
+    return makers[form]()
 
 
 _COMPARING = "answer, exact, choice, number, contains, python:module:function or judge:MODEL"
@@ -215,7 +218,7 @@ def same_by(name: str) -> Callable[[str, str, str], bool | None] | None:
     if name in COMPARISONS:
         compare = COMPARISONS[name]
         return lambda query, answer, reference: compare(_attempt(query, answer, reference))
-    grader = NumberGrader() if name == "number" else function_grader(name.partition(":")[2], most=None)
+    grader = NumberGrader() if name == "number" else Function(name, most=None)
     if isinstance(grader, NumberGrader):
         grader.require()
 
@@ -248,12 +251,9 @@ def _exactly(query: str, answer: str, reference: str) -> bool:
 def _by_choice(query: str, answer: str, reference: str) -> bool:
     """Whether both pick one choice."""
     del query
-    letters = [
-        text.strip() if text.strip() in _LETTERS else chosen_choice(text, _LETTERS) for text in (answer, reference)
-    ]
-    return letters[0] is not None and letters[0] == letters[1]
+    names = tuple("ABCDEFGHIJ")
+    one, other = (text.strip() if text.strip() in names else chosen_choice(text, names) for text in (answer, reference))
+    return one is not None and one == other
 
-
-_LETTERS = tuple("ABCDEFGHIJ")
 
 _PAIRS: dict[str, Callable[[str, str, str], bool]] = {"exact": _exactly, "choice": _by_choice}

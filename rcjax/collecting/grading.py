@@ -13,9 +13,9 @@ from typing import Any
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
 from rcjax.collecting.graders import Graders
-from rcjax.collecting.judge import Ask
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
+from rcjax.collecting.text_graders import Ask
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed

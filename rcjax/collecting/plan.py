@@ -20,9 +20,9 @@ from rcjax.collecting.calls import Asked
 from rcjax.collecting.grader import GraderError
 from rcjax.collecting.graders import Graders, make_graders
 from rcjax.collecting.grading import judge_by
-from rcjax.collecting.judge import Ask
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, BudgetSpentError, Expense, Respondent, StoppedError
+from rcjax.collecting.text_graders import Ask
 from rcjax.serving.asking import checked_options
 from rcjax.serving.call_log import VERSION
 from rcjax.serving.completions import CallError, read_reply

@@ -122,8 +122,10 @@ def _of_parts(content: Any) -> str:
     """A content that is no text: the texts of its parts, and other parts as JSON."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
-    pairs = zip(texts, parts, strict=True)
-    return "\n".join(text if isinstance(text, str) else json.dumps(part, default=str) for text, part in pairs)
+    filled = [
+        json.dumps(part, default=str) if text is None else str(text) for text, part in zip(texts, parts, strict=True)
+    ]
+    return "\n".join(filled)
 
 
 def spoken(text: str) -> str:
@@ -160,33 +162,25 @@ def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Qu
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a table, its columns under the names that are ours; empty texts are missing."""
-    first = True
     for row in _json_rows(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table_rows(path):
         named = {plain_name(name) if plain_name(name) in _OURS else name: value for name, value in row.items()}
-        if first and not {"prompt", "messages"} & {*named}:
-            meant = next((near(name, named) for name in ("prompt", "messages") if near(name, named)), "")
-            meant = " (is question the prompt? call it prompt)" if "question" in named else meant
-            raise LogError(f"{path.name}: no column prompt or messages{meant}; there are {listed([*named])}")
-        first = False
+        if not {"prompt", "messages"} & {*named}:
+            raise LogError(
+                f"{path.name}: no column prompt or messages{near('prompt', named)}; it has {listed([*named])}"
+            )
         yield {name: None if isinstance(value, str) and not value.strip() else value for name, value in named.items()}
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of JSON Lines, whose values may be lists and objects."""
     text = open_text(path, _OURS)
-    try:
-        with text.open() as file:
-            rows = [_object(words) for words in file if words.strip()]
-    except (ValueError, RecursionError):
-        raise LogError(f"{path.name}{find_damage(text) or ': cannot be read'}") from None
-    return iter(rows)
-
-
-def _object(words: bytes) -> dict[str, Any]:
-    row = json.loads(words.decode())
-    if not isinstance(row, dict):
-        raise ValueError
-    return row
+    damage = find_damage(text)
+    if damage is not None:
+        raise LogError(f"{path.name}{damage}")
+    with text.open() as file:
+        for words in file:
+            if words.strip():
+                yield json.loads(words)
 
 
 def _table_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -227,9 +227,14 @@ class Respondent:
             except CallError as problem:
                 limited = problem.failure.status == 429
                 waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
-                self._learn(problem.failure, str(problem))
+                if problem.failure.status in _FATAL:
+                    self.stop(f"{problem}{_FATAL[problem.failure.status]}")
+                elif problem.failure.code in _NO_CREDIT:
+                    self.stop(f"out of credit: {problem}")
                 if not problem.failure.passing or attempt > attempts or waits > 2 * attempts or self.stopped:
-                    self._count_failure(str(problem))
+                    self._failures += 1
+                    if self._failures >= _FAILURES:
+                        self.stop(f"{_FAILURES} calls in a row have failed, the last one with: {problem}")
                     raise
                 await self._wait(problem.failure, attempt + waits)
             else:
@@ -285,17 +290,6 @@ class Respondent:
             self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
         else:
             await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
-
-    def _learn(self, failure: Failure, problem: str) -> None:
-        if failure.status in _FATAL:
-            self.stop(problem + _FATAL[failure.status])
-        elif failure.code in _NO_CREDIT:
-            self.stop(f"out of credit: {problem}")
-
-    def _count_failure(self, problem: str) -> None:
-        self._failures += 1
-        if self._failures >= _FAILURES:
-            self.stop(f"{_FAILURES} calls in a row have failed, the last one with: {problem}")
 
     def count_reading(self, problem: str | None) -> None:
         """Note that a reply could be read, or why not: who is never understood is not asked any more."""

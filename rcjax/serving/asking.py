@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, cast
 
-from rcjax._base.checks import instance, what_it_is
+from rcjax._base.checks import what_it_is
 from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_prices
 from rcjax.serving.call_log import Call, CascadeWarning
 from rcjax.serving.endpoint import openai
+from rcjax.serving.models_file import ServedModel
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Signal, Votes
@@ -226,25 +227,11 @@ class Asking:
 
     client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
-    served: Mapping[str, str] | None
-    options: Mapping[str, Any] | None
-    model_options: Mapping[str, Mapping[str, Any]] | None
-    prices: Mapping[str, Mapping[str, float]] | None
+    options: Mapping[str, Any]
+    models: Mapping[str, ServedModel]
     timeout: float
     retries: int
     answer_key: Callable[[str], str] | None = None
-
-    def check(self, models: Sequence[str], having: str) -> None:
-        """Refuse mappings that are none, and those that name a model that is not among the `models`."""
-        for name in ("served", "options", "model_options", "prices"):
-            instance(getattr(self, name), (Mapping, type(None)), name)
-        for name, by_model in (("served", self.served or {}), ("model_options", self.model_options or {})):
-            unknown = {*by_model} - {*models}
-            if unknown:
-                listed = ", ".join(sorted(map(str, unknown)))
-                raise ValueError(f"{name} names {listed}; {having} {', '.join(models)}")
-            for model, value in by_model.items():
-                instance(value, str if name == "served" else Mapping, f"{name} of {model}")
 
 
 def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
@@ -252,40 +239,31 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
 
     Raises TypeError or ValueError for arguments that cannot be right.
     """
-    asking.check(models, "the policy has" if tuple(models) == tuple(policy.models) else "there are")
     clients = _for_each(models, asking.client, "client")
-    records = recorded_asked(policy)
+    records, prices = recorded_asked(policy), known_prices(policy)
     signals = _signals(models, asking, records)
-    served, model_options = asking.served or {}, asking.model_options or {}
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
             raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     signals = _with_versions(signals, records)
-    prices, given = known_prices(policy), asking.prices or {}
-    endpoints = {
-        model: Endpoint(
+    endpoints = {}
+    for model, signal in signals.items():
+        told, known = asking.models.get(model), read_price(prices.get(model), model)
+        options = {**records.get(model, {}).get("options", {}), **asking.options, **signal.options}
+        endpoints[model] = Endpoint(
             clients[model].with_options(timeout=asking.timeout, max_retries=asking.retries),
-            served.get(model, model),
-            signals[model],
-            checked_options(
-                {
-                    **records.get(model, {}).get("options", {}),
-                    **(asking.options or {}),
-                    **signals[model].options,
-                    **model_options.get(model, {}),
-                }
-            ),
-            _priced(model, prices, given),
+            model if told is None else told.served,
+            signal,
+            checked_options(options | ({} if told is None else dict(told.options))),
+            known if told is None or told.price is None else told.price.completed(known),
             policy.cost.get(model),
-            signals[model].samples if getattr(signals[model], "apart", False) else 1,
+            signal.samples if getattr(signal, "apart", False) else 1,
         )
-        for model in models
-    }
     unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean is None]
     if unpriced:
-        raise ValueError(f"prices: none known for the shadow models {', '.join(unpriced)}: give theirs")
+        raise ValueError(f"models: no price known of the shadow models {', '.join(unpriced)}: give theirs")
     return endpoints
 
 
@@ -355,7 +333,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"options: the client knows no {', '.join(unknown)}: give what a server adds in extra_body")
     fixed = [name for name in _OWN if name in options]
     if fixed:
-        advice = "name a model by served=, and give messages to ask()"
+        advice = "name a model by models=, and give messages to ask()"
         raise ValueError(f"options: {' and '.join(fixed)} cannot be set for every question: {advice}")
     if options.get("stream"):
         raise ValueError("options: an answer is judged as a whole: stream cannot be used")
@@ -382,9 +360,3 @@ def read_price(listed: Any, model: str) -> Price | None:
         advice = "give input and output, and perhaps cached_input and cache_write, per million tokens, 0 or more"
         raise ValueError(f"prices of {model}: {advice}") from None
     return price
-
-
-def _priced(model: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> Price | None:
-    """The price of a model as given, with what the policy knows of caches besides."""
-    own = read_price(known.get(model), model)
-    return read_price(given[model], model).completed(own) if given.get(model) is not None else own  # type: ignore[union-attr]

@@ -110,18 +110,12 @@ _MOST = 1e11  # of money and seconds: no NaN, and no year that a calendar has no
 class Spent(NamedTuple):
     """One call that is on the bill of a policy."""
 
-    policy: str
-    """The policy's name."""
-    cascade: str
-    """The `Cascade` that asked, by its random name."""
-    begins: bool
-    """It is the first of its query."""
+    policy: str  # its name
+    cascade: str  # the `Cascade` that asked, by its random name
+    begins: bool  # it is the first of its query
     cost: float
-    """Money."""
-    seconds: float
-    """That it took."""
-    time: float
-    """When it ended, in seconds since 1970."""
+    seconds: float  # that it took
+    time: float  # when it ended, in seconds since 1970
 
 
 class LogReader:

@@ -31,6 +31,7 @@ from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver, Failure
 from rcjax.serving.endpoint import openai
+from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import sum_usages
 from rcjax.signals import Signal
 
@@ -103,7 +104,7 @@ def check_question(query: Any, messages: Any, of: str = "") -> None:
     listed = isinstance(messages, Sequence) and messages and all(isinstance(one, Mapping) for one in messages)
     if not isinstance(messages, str) and not listed:
         wanted = f"messages{of} must be a text, or a list of messages as the API has them, with one at least"
-        raise TypeError(f"{wanted}, such as {{'role': 'user', 'content': '…'}}, not {what_it_is(messages)}")
+        raise TypeError(f"{wanted}, not {what_it_is(messages)}")
 
 
 async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]]:
@@ -111,8 +112,6 @@ async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]
 
     Raises TypeError for what is no pair of an id and messages.
     """
-    if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable | AsyncIterable):
-        raise TypeError(f"questions must be pairs of an id and messages, not {what_it_is(questions)}")
     if isinstance(questions, Sequence):
         for index, question in enumerate(questions):
             _pair(question, index)
@@ -129,9 +128,7 @@ async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]
 def _pair(question: Any, index: int) -> tuple[int | str, Messages]:
     """(the id, the messages) of a question, which is at this place, from 0."""
     if not isinstance(question, tuple | list) or len(question) != 2 or question[0] is None:
-        raise TypeError(
-            f"questions must be pairs of an id and messages: question {index + 1} is {what_it_is(question)}"
-        )
+        raise TypeError(f"question {index + 1} must be a pair of an id and messages, not {what_it_is(question)}")
     check_question(*question, of=f" of question {index + 1}")
     return question[0], question[1]
 
@@ -156,13 +153,13 @@ class Cascade:
             seconds for a verdict.
         log: where to write each call.
         name: of the policy, under which the log has what was spent.
-        served: names of the models at the endpoint, where they differ from those in the policy.
         options: of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`;
             the signal's override these, and these override those that the policy records. A second question has the
             signal's own, and `extra_body` and the like.
-        model_options: such options by model, which override both.
-        prices: input and output price per million tokens by model, if those of the policy do not hold: `{"small":
-            {"input": 0.1, "output": 0.4}}`. Without prices a call costs the policy's mean.
+        models: how single models are asked: their names at the endpoint, options that override all others, and prices
+            per million tokens, if those of the policy do not hold. Without prices a call costs the mean. Models
+            that the policy has not are asked of shadow queries alone: those that the tuning left out, so that a later
+            one can take them back, or new ones, which need prices.
         concurrency: how many requests may be in flight at once.
         timeout: seconds that one attempt may take.
         retries: how often a request is sent again after a timeout, a lost connection, 408, 409, 429 and 5xx.
@@ -171,9 +168,6 @@ class Cascade:
             are added are in the log only.
         salt: a secret for the draws of shadow queries and rungs, beside a query's id and text: for ids that clients
             choose, who could otherwise choose to be in the sample, or never, or on the most expensive rung.
-        shadow_models: more models that shadow queries are asked of, by the names that the log is to have: those that
-            the tuning left out, so that a later one can take them back, or new ones. They need prices, if not among
-            those that the policy was tuned with; `client`, `signal`, `served` and `model_options` may name them.
         observe: is called with each `Call` as it ends, shadow calls too, and should return at once. What it raises
             becomes a warning.
         answer_key: for policies tuned on a log with a column `answer_key`: what makes such a key of an answer, as the
@@ -192,15 +186,12 @@ class Cascade:
         signal: Signal | Mapping[str, Signal | None] | None = None,
         log: CallLog | None = None,
         name: str = "policy",
-        served: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
-        model_options: Mapping[str, Mapping[str, Any]] | None = None,
-        prices: Mapping[str, Mapping[str, float]] | None = None,
+        models: Mapping[str, ServedModel] | None = None,
         concurrency: int = 64,
         timeout: float = 30.0,
         retries: int = 2,
         shadow: float = 0.0,
-        shadow_models: Sequence[str] = (),
         salt: str | None = None,
         observe: Observe | None = None,
         answer_key: Callable[[str], str] | None = None,
@@ -213,12 +204,17 @@ class Cascade:
         self.policy = policy
         self.models = policy.models
         self.billing = Billing(policy, name, log)
-        self.everyone = _everyone(policy, shadow_models, shadow)
+        for argument, value in (("options", options), ("models", models)):
+            instance(value, (Mapping, NoneType), argument)
+        self.everyone: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
+        if not number(shadow, "shadow", 0.0, 1.0) and len(self.everyone) > len(policy.models):
+            others = ", ".join(self.everyone[len(policy.models) :])
+            raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         whole(concurrency, "concurrency", 1)
         whole(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
-        asking = Asking(client, signal, served, options, model_options, prices, timeout, retries, answer_key)
+        asking = Asking(client, signal, options or {}, models or {}, timeout, retries, answer_key)
         self._caller = Caller(known_endpoints(policy, self.everyone, asking), log, concurrency, observe, timeout)
         self.shadow, self._salt = shadow, salt
         self._concurrency = concurrency
@@ -413,17 +409,3 @@ def make_result(question: Prompt, status: str, attempt: Exchange | None, attempt
         position=question.position,
         rung=question.rung,
     )
-
-
-def _everyone(policy: AnyPolicy, shadow_models: Sequence[str], shadow: float) -> tuple[str, ...]:
-    """The models of the policy, then those that shadow queries are asked of besides."""
-    number(shadow, "shadow", 0.0, 1.0)
-    if (
-        isinstance(shadow_models, str | bytes)
-        or not isinstance(shadow_models, Sequence)
-        or (shadow_models and not shadow)
-    ):
-        raise ValueError("shadow_models are names of models, a list of them, which need shadow above 0")
-    for name in shadow_models:
-        instance(name, str, "each of shadow_models")
-    return tuple(dict.fromkeys([*policy.models, *shadow_models]))

@@ -237,11 +237,16 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
     finished = False
     async for data in _events(lines):
         if data == _END:
-            await _read_out(lines)
+            with suppress(TimeoutError):  # nothing comes after the end, and the connection can be used again
+                async with asyncio.timeout(_PATIENCE):
+                    async for _ in lines:
+                        pass
             return
-        chunk = _checked(data)
-        finished = finished or any(choice.get("finish_reason") for choice in chunk["choices"])
-        yield chunk
+        choices = (data.get("choices") or []) if isinstance(data, Mapping) and not data.get("error") else None
+        if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
+            raise unusable(data)
+        finished = finished or any(choice.get("finish_reason") for choice in choices)
+        yield {**data, "choices": choices}
     if not finished:
         raise CallError("the answer breaks off")
 
@@ -265,21 +270,6 @@ async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
             waiting = []
     if waiting:
         yield read_json("\n".join(waiting))
-
-
-async def _read_out(lines: AsyncIterable[str]) -> None:
-    """Read what comes after the end, which is nothing, so that the connection can be used again."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
-            async for _ in lines:
-                pass
-
-
-def _checked(chunk: Any) -> Mapping[str, Any]:
-    choices = (chunk.get("choices") or []) if isinstance(chunk, Mapping) and not chunk.get("error") else None
-    if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
-        raise unusable(chunk)
-    return {**chunk, "choices": choices}
 
 
 @dataclass(slots=True)

@@ -11,11 +11,10 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from functools import cache, partial
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
@@ -64,17 +63,6 @@ def certificates() -> Any:
 _OF_OPENAI = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
 
 
-@contextmanager
-def environment_for(base_url: str | None) -> Iterator[None]:
-    """Without what the environment has for OpenAI, where an endpoint is another one, while a client of it is made."""
-    names = () if base_url is None else _OF_OPENAI
-    values = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(values)
-
-
 class DirectClient(openai.AsyncOpenAI):
     """A client for requests that are JSON already.
 
@@ -85,8 +73,13 @@ class DirectClient(openai.AsyncOpenAI):
     """Whether the `cost` in the usage of its replies is what they cost."""
 
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
-        with environment_for(base_url):  # `with_options` makes another one, which has the address of the first
+        # Another endpoint is told nothing of OpenAI's; `with_options` makes a client with the address of the first.
+        names = () if base_url is None else _OF_OPENAI
+        values = {name: os.environ.pop(name) for name in names if name in os.environ}
+        try:
             super().__init__(base_url=base_url, **settings)
+        finally:
+            os.environ.update(values)
         self._requests: dict[str, Any] = {}
 
     def _build_request(self, options: Any, **retries: Any) -> Any:
@@ -165,26 +158,18 @@ def _session(transport: Any) -> Any:
 
 LARGEST = 32_000_000  # bytes of a reply
 
-_RAW = b"x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
+_RAW = "x-stainless-raw-response"  # the client's own header, by which it says that a reply is read piece by piece
 
 NOT_READ = "rcjax_not_read"  # why not all of a response was read, in its extensions
-
-
-def header(message: Any, name: bytes) -> bytes:
-    """A request's or a response's header of a name, which is in lower case; empty if there is none.
-
-    HTTPX decodes all headers to look for one.
-    """
-    return b", ".join([value for one, value in message.headers.raw if one.lower() == name])
 
 
 async def _limit(response: Any) -> None:
     """Have no more read of a response than is to be read, and no longer: one that streams may take its time."""
     request = response.request
-    streams = header(request, _RAW) == b"stream"
+    streams = request.headers.get(_RAW) == "stream"
     most = LARGEST * (8 if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
-    packed = header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
+    packed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
     if packed:  # a few bytes of it may be as many as there is memory for
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
@@ -206,13 +191,9 @@ class Part(HTTP.AsyncByteStream):
             if end is not None and loop.time() > end:  # a byte now and then is in time for each read
                 raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
             if size > self._most:
-                self.exceed()
+                self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
                 return
             yield part
-
-    def exceed(self) -> None:
-        """Note that there is more."""
-        self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
 
     async def aclose(self) -> None:
         """Close the connection, if something is left on it."""
@@ -252,7 +233,7 @@ async def complete(
         if NOT_READ in response.extensions:
             raise CallError(f"malformed answer: {response.extensions[NOT_READ]}")
         content = response.content
-        usage.attempts += int(header(response.request, RETRIES.encode()) or 0) + 1
+        usage.attempts += int(response.request.headers.get(RETRIES, "0")) + 1
     except CallError as error:
         usage.attempts, problem = usage.attempts + 1, error
         usage.add(None, sent)

@@ -52,7 +52,7 @@ class ServedModel:
     """Its name in logs and policies."""
     served: str
     """Its name at the endpoint."""
-    price: Price | None
+    price: Price | None = None
     """Money per million tokens; None if the policy's own holds."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `chat.completions.create`."""
@@ -60,11 +60,14 @@ class ServedModel:
     """The name of the signal, or of the check, that its confidence is read by; None for the usual one."""
 
 
+_FREE = Price(0, 0)
+
+
 @dataclass(frozen=True)
 class ModelSettings(ServedModel):
     """One model of a `models.toml`."""
 
-    price: Price
+    price: Price = _FREE
     """Money per million tokens."""
     base_url: str | None = None
     """Of the endpoint; None is OpenAI's."""
@@ -236,7 +239,8 @@ def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "documents": ["…"], "extra_body": {"top_k": 2}})
     {'max_tokens': 1, 'extra_body': {'top_k': 2}}
     """
-    return _parted(options)[0]
+    kept, _ = _split(options)
+    return {} if len(str(kept)) > _LONGEST else kept
 
 
 def digest_of_others(options: Mapping[str, Any]) -> str | None:
@@ -247,17 +251,10 @@ def digest_of_others(options: Mapping[str, Any]) -> str | None:
     >>> digest_of_others({"max_tokens": 1, "extra_body": {"api_key": "k"}}), digest_of_others({"documents": ["…"]})
     (None, '92bfece5a8f34ae4')
     """
-    others = _parted(options)[1]
-    if not others:
-        return None
+    kept, others = _split(options)
+    others |= {"kept": kept} if len(str(kept)) > _LONGEST else {}
     text = json.dumps(others, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _parted(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the options that are kept, the others): where those to keep are too long, all are others."""
-    recorded, others = _split(options)
-    return ({}, {"kept": recorded, **others}) if len(str(recorded)) > _LONGEST else (recorded, others)
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if others else None
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -323,13 +320,9 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None) -
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v) == v}
     plain = _plain(options)
+    more = {"others": digest_of_others(plain), "prices": None if price is None else price.record()}
     record = {**_plain(entries), "options": recorded_options(plain)}
-    others = digest_of_others(plain)
-    if others is not None:
-        record["others"] = others
-    if price is not None:
-        record["prices"] = price.record()
-    return json.dumps(record, sort_keys=True)
+    return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,10 +97,13 @@ def test_a_rate_limit_is_obeyed(place):
     assert 1.0 <= times[1] - times[0] < 5.0
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {}}]}', b"\xff{"])
-def test_malformed_replies_are_failed_calls(body, place):
+def test_a_malformed_reply_is_a_failed_call(place):
     def behave(request, headers):
-        return Response(body) if request["messages"][0]["content"].startswith("Question 3?") else Models()(request, {})
+        return (
+            Response(b'{"choices": []}')
+            if request["messages"][0]["content"].startswith("Question 3?")
+            else Models()(request, {})
+        )
 
     result, _ = collect(place, behave, "--signal", "choice", n=5, names=["tiny"])
     assert result.exit_code == 0
@@ -224,8 +227,6 @@ def test_a_probe_says_what_models_can_do(place):
     ("options", "says"),
     [
         ("{ max_tokns = 3 }", "model tiny: options: the client knows no max_tokns"),
-        ("{ stream = true }", "stream cannot be used"),
-        ("{ model = 'x' }", "model cannot be set for every question"),
         ("{ max_tokens = '3' }", "model tiny: options: max_tokens must be a whole number"),
     ],
 )
@@ -253,14 +254,11 @@ def test_a_file_of_something_else_stays_as_it_is(content, place):
     ("line", "says"),
     [
         (["{questions}"], "give the file of the models"),
-        (["--models", "{models}"], "Invalid value for QUESTIONS"),
         (["{questions}", "--models", "{models}"], "Invalid value for --out"),
         (["{questions}", "--models", "{models}", "--out", "{questions}"], "must not be the file of QUESTIONS"),
-        (["{questions}", "--models", "{models}", "--out", "{models}"], "must not be the file of --models"),
         (["{questions}", "--models", "{models}", "--out", "log.csv"], "give a name that ends in .jsonl"),
         (["{questions}", "--models", "{models}", "--dry-run", "--signal", "sure"], "'sure' is no signal"),
         (["{questions}", "--models", "{models}", "--dry-run", "--budget", "0"], "not above 0"),
-        (["{questions}", "--models", "{models}", "--dry-run", "--limit", "0"], "Invalid value for '--limit'"),
     ],
 )
 def test_usage_errors(line, says, place):

@@ -8,20 +8,9 @@ import pytest
 from chat_server import Response, completion, served
 from collecting_runs import answers, collect, lines
 from command_line import run
-from models_of_a_test import Models, money, questions, write_models
+from models_of_a_test import Models, money, write_models
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-
-
-def test_several_graders_by_kind(place):
-    rows = [row | {"grade": "letter" if i % 2 else "any"} for i, row in enumerate(questions(8))]
-    result, _ = collect(
-        place, Models(), "--grade", "letter=choice", "--grade", "any=regex:.", rows=rows, names=["tiny"]
-    )
-    assert result.exit_code == 0, result.stderr
-    by_kind = {row["grade"]: row["graded_by"] for row in answers(place)}
-    assert by_kind == {"letter": "choice", "any": "regex:."}
-    assert all(row["correct"] for row in answers(place) if row["grade"] == "any")
 
 
 class WithJudge(Models):

@@ -7,9 +7,8 @@ from decimal import Decimal
 
 import collecting_runs
 import pytest
-import tiers
 from chat_server import served, sure
-from collecting_runs import answers, lines, start, wait_for
+from collecting_runs import answers
 from command_line import run
 from models_of_a_test import Models, lot, questions, write_models, write_questions
 
@@ -74,25 +73,6 @@ def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
         (f"q{i}", name, 1) for i in (20, 21) for name in ("tiny", "large")
     )
     assert rcjax.read_log(place / "answers.jsonl", task="choice").n_queries == 20
-
-
-@pytest.mark.thorough
-def test_after_kills_no_sample_is_missing_or_there_twice(place):
-    behave = Varied(failures=0.05, delay=0.03)
-    write_questions(place / "questions.jsonl", questions(60))
-    with served(behave) as (_, url):
-        for _ in range(4 if tiers.EVERYTHING[0] else 2):
-            process = start(place, url, "--samples", 3, names=("tiny", "large"))
-            wait_for(behave, 20, process)
-            process.kill()
-            process.communicate()
-        process = start(place, url, "--samples", 3, names=("tiny", "large"))
-        _, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
-    assert keys(answers(place)) == each(60, tiny=3, large=3)
-    lost = [row for row in lines(place) if row["error"]]
-    assert sum(behave.asked.values()) - 360 <= len(lost)
-    assert behave.charged <= sum(Decimal(str(row["at_most"])) for row in lines(place))
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_a_second_interrupt_does_not_wait(place):
     assert all(row["at_most"] > 0 for row in lost)
 
 
+@pytest.mark.thorough
 def test_a_full_disk_loses_nothing_that_was_paid_for(place):
     behave = Models(delay=0.05)
     write_questions(place / "questions.jsonl", questions(200))

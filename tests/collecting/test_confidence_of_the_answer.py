@@ -47,18 +47,6 @@ def right_of(request):
     return "AB"[int(prompt.split("?")[0].split()[1]) % 2]
 
 
-def test_two_tokens_of_one_text_make_no_answer_wrong(place):
-    def behave(request, headers):
-        right = right_of(request)
-        other = "B" if right == "A" else "A"
-        return with_tokens(right, token(right, -0.1, (right, -0.1), (other, -3.0), (right, -4.0)))
-
-    _, document, rows = collect(place, behave, 20)
-    (model,) = document["models"]
-    assert (model["accuracy"], model["not_likeliest"], document["notes"]) == (1.0, 0, [])
-    assert [row["logprob"] for row in rows] == pytest.approx([math.log(math.exp(-0.1) + math.exp(-4.0))] * 20)
-
-
 def sampled(request, headers):
     """An answer drawn by the probabilities that it has, as at a temperature of 1."""
     prompt = request["messages"][-1]["content"]

@@ -13,9 +13,8 @@ from tiers import examples
 from rcjax.collecting import grader
 from rcjax.collecting.grader import Attempt, GraderError, NoVerdictError
 from rcjax.collecting.graders import COMPARISONS, make_graders, suited_grader
-from rcjax.collecting.judge import Judge, rubric, verdict
 from rcjax.collecting.questions import Question
-from rcjax.collecting.text_graders import plain, same_number
+from rcjax.collecting.text_graders import Judge, plain, rubric, same_number, verdict
 
 TABLES = {"number": NUMBERS, "exact": EXACT, "contains": CONTAINS, "choice": CHOICES}
 
@@ -114,7 +113,7 @@ def test_the_default_suits_the_answers(reference, choices, name):
         (["exact", "number"], "one for all; for a kind of question give KIND=number"),
         (["regex:("], "no regular expression"),
         (["python:json"], "give python:module:function"),
-        (["python:json:nothing"], "the module json has no nothing"),
+        (["python:json:nothing"], "the module has no function nothing"),
         (["python:no.such.module:f"], "cannot be imported"),
         (["command:"], "is no grader"),
         (["command:'x"], "No closing quotation"),

@@ -18,7 +18,7 @@ from models_of_a_test import write_models, write_questions
 from rcjax.collecting import grader, graders
 from rcjax.collecting.grader import Attempt
 from rcjax.collecting.graders import COMPARISONS, make_graders
-from rcjax.collecting.judge import Judge, verdict
+from rcjax.collecting.text_graders import Judge, verdict
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

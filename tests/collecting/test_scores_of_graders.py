@@ -13,9 +13,9 @@ from command_line import run
 from models_of_a_test import Models
 
 import rcjax
-from rcjax.collecting.grader import Attempt, Function, GraderError
+from rcjax.collecting.grader import Attempt, GraderError, as_verdict
 from rcjax.collecting.graders import make_graders, same_by
-from rcjax.collecting.judge import Judge, rubric, score
+from rcjax.collecting.text_graders import Judge, rubric, score
 
 ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "content": "Capital?"},))
 
@@ -35,7 +35,7 @@ ASKED = Attempt("q", "Paris", "Paris", ("Paris",), messages=({"role": "user", "c
     ],
 )
 def test_what_a_function_may_return(value, most, verdict):
-    graded = asyncio.run(Function(lambda text, right: value, "mine", most).grade(ASKED))
+    graded = as_verdict(value, "mine", most)
     assert graded == verdict
     assert type(graded) is type(verdict)
 
@@ -53,7 +53,7 @@ def test_what_a_function_may_return(value, most, verdict):
 )
 def test_what_is_no_verdict(value, most, words):
     with pytest.raises(GraderError) as problem:
-        asyncio.run(Function(lambda text, right: value, "mine", most).grade(ASKED))
+        as_verdict(value, "mine", most)
     assert words in str(problem.value)
 
 

@@ -17,7 +17,7 @@ from rcjax import signals
 from rcjax._base.tokens import Price
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.models_file import digest_of_others, record_asked, recorded_options
+from rcjax.serving.models_file import ServedModel, digest_of_others, record_asked, recorded_options
 from rcjax.signals.records import LetterOf, contradiction, signal_from_record
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))
@@ -50,10 +50,6 @@ class Own:
 
     def read(self, reply, second):
         return signals.Reading("A", -0.1, "A")
-
-
-def test_of_a_signal_of_the_user_the_name_is_kept():
-    assert json.loads(record_asked(Own(), {}, None)) == {"signal": "Own", "options": {}}
 
 
 def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
@@ -92,7 +88,9 @@ def served(path, n=60, **options):
 @pytest.mark.thorough
 def test_the_loop_keeps_how_models_are_asked(tmp_path):
     """Service, log, tuning, the next service: which needs no signal, and refuses another."""
-    path = served(tmp_path / "calls.jsonl", model_options={"small": {"temperature": 0.25}})
+    path = served(
+        tmp_path / "calls.jsonl", models={"small": ServedModel("small", "small", options={"temperature": 0.25})}
+    )
     labels, out = tmp_path / "labels.csv", tmp_path / "policy.json"
     labels.write_text("query,answer\n" + "".join(f"{i},A\n" for i in range(60)))
     result = run(

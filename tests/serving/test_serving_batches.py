@@ -10,9 +10,11 @@ from gateway_service import MODELS, SURE, UNSURE
 from scripted_cascade import POLICY, ask, good, script
 
 from rcjax import read_log, signals
+from rcjax._base.tokens import Price
 from rcjax.logs import LeftOutWarning
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.models_file import ServedModel
 
 # Batches
 
@@ -83,13 +85,15 @@ def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
     def behave(request, headers):
         return good("D", UNSURE) if request["model"] == "org/tiny" else good("A", SURE)
 
-    options = {"signal": signals.Choice(), "prices": {"tiny": {"input": 1.0, "output": 2.0}}, "shadow": 0.3}
+    options = {
+        "signal": signals.Choice(),
+        "models": {"tiny": ServedModel("tiny", "org/tiny", Price(1, 2))},
+        "shadow": 0.3,
+    }
 
     async def main(log):
         async with serving(behave) as (_, client):
-            cascade = Cascade(
-                POLICY, client, log=log, shadow_models=("tiny", "small"), served={"tiny": "org/tiny"}, **options
-            )
+            cascade = Cascade(POLICY, client, log=log, **options)
             return await cascade.ask_all((i, f"{i}?") for i in range(40))
 
     with CallLog(tmp_path / "calls.jsonl") as log:

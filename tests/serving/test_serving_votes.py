@@ -11,13 +11,15 @@ from chat_server import Response, completion, serving, sure
 from gateway_service import PRICES, gateway, make_policy
 
 from rcjax import signals
+from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule
 from rcjax.serving.asking import AsInLog, votes_apart
 from rcjax.serving.call_log import CallLog, CascadeWarning
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.models_file import ServedModel
 from rcjax.signals.records import contradiction, record_signal
 
-MONEY = {name: {"input": read, "output": written} for name, (read, written) in PRICES.items()}
+MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.items()}
 
 
 def votes(compare="text", **more):
@@ -62,9 +64,11 @@ def ask(*texts, policy=None, log=None, **options):
 
     async def main():
         options.setdefault("signal", signals.Choice())
+        asked = policy or voting_policy()
+        models = {name: MONEY[name] for name in asked.models}
         async with (
             serving(Upstream(*texts)) as (server, client),
-            Cascade(policy or voting_policy(), client, prices=MONEY, retries=0, log=log, **options) as cascade,
+            Cascade(asked, client, models=models, retries=0, log=log, **options) as cascade,
         ):
             return await cascade.ask("Which planet is largest?", "q1"), server.requests
 

@@ -15,6 +15,7 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.importing.chats import used
 from rcjax.logs import PricesWarning
 from rcjax.serving.call_log import CallLog, CascadeWarning
+from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import Usage
 
 DETAILS = "prompt_tokens_details", "completion_tokens_details"
@@ -86,13 +87,13 @@ def test_service_log_and_learning_bill_cached_input_by_the_prices_of_the_policy(
     policy = cascade_policy(prices=prices | {"large": {"input": 9.0, "output": 9.0}})
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, DETAILS[0]: {"cached_tokens": 900}}
     reply = Response(json.dumps(json.loads(json.dumps(sure("A", SURE))) | {"usage": usage}).encode())
-    given = {model: {"input": price["input"], "output": price["output"]} for model, price in prices.items()}
+    given = {name: ServedModel(name, name, Price(one["input"], one["output"])) for name, one in prices.items()}
     with (
         CallLog(tmp_path / "calls.jsonl") as log,
         pytest.warns(CascadeWarning, match="middle: a cache serves its input"),
     ):
         result, _ = ask(
-            script(small=reply, middle=reply, large=reply), policy=policy, prices=given, log=log, shadow=1.0
+            script(small=reply, middle=reply, large=reply), policy=policy, models=given, log=log, shadow=1.0
         )
     cost = (100 * 1 + 900 * 0.1 + 10 * 10) / 1e6
     assert result.cost == pytest.approx(cost)

@@ -7,7 +7,9 @@ from openai import AsyncOpenAI
 from policy_samples import make_policy
 
 from rcjax import signals
+from rcjax._base.tokens import Price
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.models_file import ServedModel
 from rcjax.signals.records import NAMES, LetterOf, contradiction, record_signal, signal_by_name, signal_from_record
 
 CHOICES = ("A", "B")
@@ -73,8 +75,8 @@ def test_a_cascade_takes_prices_from_its_policy():
     endpoints = cascade(asked)._caller.endpoints
     own = make_policy().prices or {}
     assert {str(endpoints[model].price[0]) for model in models if model not in own} <= {"0.5"}
-    given = cascade(asked, prices={models[0]: {"input": 9.0, "output": 9.0}})._caller.endpoints
-    assert str(given[models[0]].price[0]) == "9.0"
+    given = cascade(asked, models={models[0]: ServedModel(models[0], models[0], Price(9, 9))})._caller.endpoints
+    assert str(given[models[0]].price[0]) == "9"
     with pytest.raises(ValueError, match=r"provenance\.asked.*prices"):
         cascade(recorded(*models, prices={"input": -1}))
 

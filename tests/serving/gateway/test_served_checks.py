@@ -88,7 +88,10 @@ def test_a_check_that_differs_is_said_at_the_start(place):
     ("signal", "says"),
     [
         ("python:no_such:f", "policy.json: python:no_such:f: cannot be run: there is no module no_such"),
-        ("command:./of_a_test.py", "policy.json: command:./of_a_test.py: ./of_a_test.py cannot be executed"),
+        (
+            "command:./of_a_test.py",
+            "policy.json: command:./of_a_test.py: there is no program ./of_a_test.py that can be run",
+        ),
         ("regex:(", r"models.toml, model small: 'regex:\(': no regular expression"),
     ],
 )
