@@ -80,7 +80,7 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> dict[str, Any]:
 
 def _in_any_case(train: rcjax.Log) -> rcjax.Frontier:
     """The frontier with policies by agreement wherever they look better on the log, whatever is cross-validated."""
-    with mock.patch.object(Comparison, "agreeing", property(lambda self: np.full(len(self.lam), True))):
+    with mock.patch.object(Comparison, "agreeing", property(lambda self: np.full(len(self.targets.lam), True))):
         return rcjax.tuning.select_frontier(train).frontier
 
 

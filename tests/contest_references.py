@@ -37,14 +37,14 @@ def calibrated(log, train):
     return own, {(i, j): logistic(logprob[:, i], correct[:, j], train[:, i] & train[:, j]) for i, j in pairs}
 
 
-def every_policy(log, train, blend):
+def every_policy(log, train, judging):
     """[Pair] every single model, and every pair at every threshold between confidences, on the queries train (n, k).
 
     A label y counts as (1 − a − b) y + a Φ + b P, what is expected moved so that it has the mean of the labels.
     """
     _, correct, _, charge = columns(log)
     confidence, crossed = calibrated(log, train)
-    k, a, b = confidence.shape[1], float(blend.calibrated), float(blend.crossed)
+    k, a, b = confidence.shape[1], float(judging.calibrated), float(judging.crossed)
     policies = []
     for j in range(k):
         rows = np.flatnonzero(train[:, j])
@@ -119,7 +119,7 @@ def dealt(complete, folds, seed):
     return fold
 
 
-def by_folds(log, targets, blend, folds, seed):
+def by_folds(log, targets, judging, folds, seed):
     """(wrong (2, T, m), charge (2, T, m), told (2, T)) of single models, and of ladders of pairs, by a loop over folds.
 
     m complete queries; T prices, then budgets, then limits on the error. `told` is what the queries of the choice say,
@@ -135,7 +135,7 @@ def by_folds(log, targets, blend, folds, seed):
         out = fold == number
         train = answered & ~out[:, None]
         confidence, _ = calibrated(log, train)
-        every = useful(every_policy(log, train, blend), k)
+        every = useful(every_policy(log, train, judging), k)
         for arm, (among, choose) in enumerate(((every[:k], best_for), (every, mix_for))):
             error, cost = np.array([own[3:5] for own in among]).T
             for place, target in enumerate(wanted):

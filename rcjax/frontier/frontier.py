@@ -98,21 +98,6 @@ class Frontier:
         return self.policies.refusals
 
     @property
-    def first(self) -> jax.Array:
-        """(L,) position of the model asked first."""
-        return self.policies.first
-
-    @property
-    def bounds(self) -> jax.Array:
-        """(L, k, R) upper ends of intervals of calibrated confidence, the last is 1."""
-        return self.policies.bounds
-
-    @property
-    def actions(self) -> jax.Array:
-        """(L, k, R) there: j itself answers, l > j asks model l, −1 refuses."""
-        return self.policies.actions
-
-    @property
     def models(self) -> tuple[str, ...]:
         """Names of the k models."""
         return self.model.models
@@ -226,6 +211,12 @@ class Frontier:
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
         price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
+        ends: dict[str, Any] = {}
+        if self.bands is not None:
+            for name in ("error", "cost"):
+                low, high = np.asarray(getattr(self.bands, name), float)[index].tolist()
+                ends |= {f"{name}_low": low, f"{name}_high": high}
+            ends["level"] = self.bands.level
         return Policy(
             **cascade,
             calibrations={name: part(calibrators, j).deployed() for name, j in asked.items()},
@@ -236,7 +227,7 @@ class Frontier:
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
                 **price,
-                **self._interval(index),
+                **ends,
                 **({} if self.seconds is None else self.seconds.to_json(index)),
             },
             provenance=describe_tuning(self, target),
@@ -246,15 +237,6 @@ class Frontier:
         """What is expected at one position, by name."""
         figures = {"error": self.error, "cost": self.cost, "abstention": self.abstention}
         return {name: float(np.asarray(column)[index]) for name, column in figures.items() if column is not None}
-
-    def _interval(self, index: int) -> dict[str, Any]:
-        if self.bands is None:
-            return {}
-        (error_low, error_high), (cost_low, cost_high) = (
-            np.asarray(ends, float)[index].tolist() for ends in (self.bands.error, self.bands.cost)
-        )
-        ends = {"error_low": error_low, "error_high": error_high, "cost_low": cost_low, "cost_high": cost_high}
-        return ends | {"level": self.bands.level}
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: `frontier` is a list of points, `model` what they were solved from."""

@@ -1,24 +1,20 @@
 """Figures of error–cost curves and replays: areas, intervals for the true error, what a reference and labels tell."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-import sys
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from rcjax._base.checks import what_it_is
 from rcjax._base.wording import percent
+from rcjax._core.compilation import is_traced
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import corrected_log, is_whole
 from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.replaying.replay import Replay, replay
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> Any:
@@ -39,61 +35,32 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
     0.2916...
     """
-    traced = "jax" in sys.modules and _are_traced(cost, error)
-    costs, errors = _arrays_of_jax(cost, error) if traced else (_numbers(cost, "cost"), _numbers(error, "error"))
+    traced = is_traced([cost, error])
+    xp: Any = jnp if traced else np
+    try:
+        costs, errors = (xp.asarray(values, None if traced else float) for values in (cost, error))
+    except (TypeError, ValueError):
+        raise TypeError("cost and error must be arrays of numbers") from None
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
-    if traced:
-        return _traced_area(costs, errors, low, high)
-    if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
-        raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
-    if not low < high:
-        raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
-    knots, knot = np.unique(costs, return_inverse=True)
-    if low < knots[0] or high > knots[-1]:
-        covered = f"the curve covers the costs from {knots[0]:.6g} to {knots[-1]:.6g}"
-        raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
-    heights = np.bincount(knot, weights=errors) / np.bincount(knot)
-    grid = np.concatenate([[low], knots[(knots > low) & (knots < high)], [high]])
-    curve = np.interp(grid, knots, heights)
-    return float(((curve[1:] + curve[:-1]) / 2 * np.diff(grid)).sum() / (high - low))
-
-
-def _traced_area(cost: Any, error: Any, low: float, high: float) -> Any:
-    """() the same as a pure function of JAX's arrays (L,)."""
-    import jax.numpy as jnp
-
-    from rcjax._core.numerics import divide
-
-    order = jnp.argsort(cost)
-    cost, error = cost[order], error[order]
-    total = jnp.concatenate([jnp.zeros(1, error.dtype), jnp.cumsum(error)])
-    first, last = (jnp.searchsorted(cost, cost, side=side) for side in ("left", "right"))
+    order = xp.argsort(costs)
+    costs, errors = costs[order], errors[order]
+    if not traced:
+        if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
+            raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
+        if not low < high:
+            raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
+        if low < costs[0] or high > costs[-1]:
+            covered = f"the curve covers the costs from {costs[0]:.6g} to {costs[-1]:.6g}"
+            raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
+    total = xp.concatenate([xp.zeros(1, errors.dtype), xp.cumsum(errors)])
+    first, last = (xp.searchsorted(costs, costs, side=side) for side in ("left", "right"))
     height = (total[last] - total[first]) / (last - first)  # at equal costs, their mean
-    start, end = cost[:-1], cost[1:]
-    ends = jnp.clip(jnp.stack([start, end]), low, high)
-    at_ends = height[:-1] + jnp.diff(height) * divide(ends - start, end - start)
+    start, width = costs[:-1], xp.diff(costs)
+    ends = xp.clip(xp.stack([start, costs[1:]]), low, high)
+    at_ends = height[:-1] + xp.diff(height) * xp.where(width > 0, ends - start, 0) / xp.where(width > 0, width, 1)
     area = (at_ends.mean(0) * (ends[1] - ends[0])).sum() / (high - low)
-    return jnp.where((cost[0] <= low) & (low < high) & (high <= cost[-1]), area, jnp.nan)
-
-
-def _are_traced(*values: ArrayLike) -> bool:
-    from rcjax._core.compilation import is_traced
-
-    return is_traced([*values])
-
-
-def _arrays_of_jax(*values: ArrayLike) -> list[Any]:
-    import jax.numpy as jnp
-
-    return [jnp.asarray(value) for value in values]
-
-
-def _numbers(values: ArrayLike, argument: str) -> np.ndarray:
-    try:
-        return np.asarray(values, float)
-    except (TypeError, ValueError):
-        raise TypeError(f"{argument} must be an array of numbers, not {what_it_is(values)}") from None
+    return jnp.where((costs[0] <= low) & (low < high) & (high <= costs[-1]), area, jnp.nan) if traced else float(area)
 
 
 def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:

@@ -13,17 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
 
 from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax.frontier.points import Outcomes
-from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies, policies_of
+from rcjax.frontier.policies import ABSTAIN, NOBODY, Policies, policies_of
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.label_outcomes import corrected_log
-from rcjax.model.stated import StatedValues, stated_of_pairs
+from rcjax.model.stated import stated_of_pairs
 from rcjax.policy.policy import Policy
 
 _FEW_BOUNDS = 16  # up to here comparing with every bound beats a binary search
@@ -128,43 +127,27 @@ def outcomes(
     return jax.vmap(one)(policies)
 
 
-def outcomes_on_log(
-    calibrators: Calibrator,
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    answered: ArrayLike,
-    cost: ArrayLike,
-    policies: Policies,
-    answer: ArrayLike | None = None,
-) -> Outcomes:
+def outcomes_on_log(calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any) -> Outcomes:
     """`outcomes` on a log, compiled, in numpy's arrays; queries that lack a model are walked by a stand-in.
 
     Args:
         calibrators: (k,) of the models.
-        logprob: (n, k) raw log-probabilities.
-        correct: (n, k) whether the answer is right.
-        answered: (n, k) whether there is an answer.
-        cost: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
         policies: L policies over k models.
-        answer: (n, k) codes, for policies that compare answers.
+        log: the log.
+        right: (n, k) whether the answer is right.
+        charge: (k,) what each answer is charged, its model's mean cost; or (n, k), its own.
     """
-    n = np.shape(logprob)[0]
-    codes = () if answer is None or policies.agreements is None else fill_up(answer)
-    money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
-    shares = _outcomes_filled(calibrators, *fill_up(logprob, correct, answered), money, policies, *codes)
-    return Outcomes(*(np.asarray(share)[:, :n] for share in shares))
+    codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
+    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    shares = _outcomes_filled(calibrators, fill_up(log.logprob, right, log.answered), money, policies, *codes)
+    return Outcomes(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
 @partial(compiled, runs="long")
 def _outcomes_filled(
-    calibrators: Calibrator,
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    cost: jax.Array,
-    policies: Policies,
-    answer: jax.Array | None = None,
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any = None
 ) -> Outcomes:
+    logprob, correct, answered = rows
     return outcomes(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
 
 
@@ -211,29 +194,16 @@ def pack_policy(policy: Policy, dtype: Any) -> Packed:
 def _walked(policies: Policies, dtype: Any) -> Policies:
     """The same as they are walked: of the models, those count that some query can reach."""
     first, actions = (np.asarray(table, np.int32) for table in (policies.first, policies.actions))
-    bounds = np.asarray(policies.bounds, dtype)
-    members = _reached(first, bounds, actions, policies.agreements)
-    return Policies(first, bounds, actions, members, agreements=policies.agreements)
-
-
-def _reached(
-    first: np.ndarray,
-    bounds: np.ndarray,
-    actions: np.ndarray,
-    agreements: Agreements | None = None,
-) -> np.ndarray:
-    """(L, k) bool: the models that some query could reach."""
-    lambdas, k, _ = bounds.shape
-    reached = np.zeros((lambdas, k), bool)
-    reached[np.arange(lambdas), first] = True
+    bounds, agreements = np.asarray(policies.bounds, dtype), policies.agreements
+    reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
     live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, and no confidence falls there
-    for j in range(k):
+    for j in range(bounds.shape[1]):
         rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True
         if agreements is not None:
             rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j])
             reached[rows, agreements.differ[rows, j]] = True
-    return reached
+    return Policies(first, bounds, actions, reached, agreements=agreements)
 
 
 class Columns(NamedTuple):
@@ -288,22 +258,14 @@ def calibrated_confidence(
     transforms: tuple[Transform, ...], calibrators: tuple[Any, ...], logprob: jax.Array
 ) -> jax.Array:
     """(k, n) calibrated confidences; models may differ in their transform."""
-    phi = jnp.zeros_like(logprob)
-    line, low, high, stated = calibrators
-    for transform in sorted(set(transforms)):
-        chosen = np.asarray([other == transform for other in transforms])[:, None]
-        calibrate = jax.vmap(partial(_calibrate, transform))
-        phi = jnp.where(chosen, calibrate(line, low, high, stated, logprob), phi)
-    return phi
-
-
-def _calibrate(
-    transform: Transform,
-    coefficients: jax.Array,
-    smallest: jax.Array,
-    largest: jax.Array,
-    stated: StatedValues | None,
-    logprob: jax.Array,
-) -> jax.Array:
     unknown: Any = jnp.nan  # the standard errors and the status of the fit, which play no part here
-    return Calibrator(coefficients, smallest, largest, unknown, unknown, unknown, transform, stated)(logprob)
+    phi = jnp.zeros_like(logprob)
+    for transform in sorted(set(transforms)):
+
+        def calibrate(columns: Any, raw: jax.Array, transform: Transform = transform) -> jax.Array:
+            line, low, high, stated = columns
+            return Calibrator(line, low, high, unknown, unknown, unknown, transform, stated)(raw)
+
+        chosen = np.asarray([other == transform for other in transforms])[:, None]
+        phi = jnp.where(chosen, jax.vmap(calibrate)(calibrators, logprob), phi)
+    return phi

@@ -28,7 +28,7 @@ from rcjax.solving.objective import Tables, transition
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import build_grid
 from rcjax.tuning.judging import judge
-from rcjax.tuning.pairs import AS_USUAL
+from rcjax.tuning.pairs import Judging
 
 Points = dict[str, jax.Array]
 
@@ -190,7 +190,7 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
     """The best single model or pair for each λ, with its error and cost as the labels of the rows have it."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     logprob, correct, answered = (column[sample, rows] for column in columns)
-    best = judge(fit.calibrators, (logprob, correct, answered), fit.cost, AS_USUAL).best(lam)
+    best = judge(fit.calibrators, (logprob, correct, answered), fit.cost, Judging()).best(lam)
     expected = Outcomes(best.error, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
 

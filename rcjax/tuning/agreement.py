@@ -157,7 +157,7 @@ def _triple(
     """One triple of models at M thresholds, `most` at most; `refused` (k,): up to where each refuses, as the last."""
     first, second, third = models
     counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
-    confidence, label = rows.confidence, judging.blend.label
+    confidence, label = rows.confidence, judging.label
     fallback = _as_often(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0

@@ -13,8 +13,6 @@ with the losses to come: where r of them are left, of variance v, and log K is c
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,10 +22,6 @@ _MOST_STAKED = 0.9  # of what could be lost at once
 _LOSSES_KNOWN = 4.0  # losses for which the variance that is supposed at first stands
 
 _BLOCKS = 200  # at whose beginnings stakes are reckoned, of more losses than that
-
-P = TypeVar("P")
-
-_AT_ONCE = 32  # policies that are tested at a time
 
 _GRID, _REFINED = 32, 4  # limits that are tried at once, so often one between two others
 
@@ -83,28 +77,6 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
             return float(high)
         low, high = grid[place : place + 2]
     return float(high)
-
-
-def last_shown(order: Sequence[P], shown: Callable[[Sequence[P]], np.ndarray]) -> P | None:
-    """The last policy of a fixed order before the first that is not shown to keep its target; None if none is.
-
-    Each is tested at the full level, and none is reached past one that fails: the probability that any is accepted
-    wrongly is at most the level (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test", section 2).
-
-    Args:
-        order: the policies.
-        shown: which of some policies pass, asked of a few at a time.
-
-    >>> passing = np.array([True, False, True])
-    >>> last_shown([2, 0, 1], lambda some: passing[some])
-    0
-    """
-    for start in range(0, len(order), _AT_ONCE):
-        passed = shown(order[start : start + _AT_ONCE])
-        if not passed.all():
-            place = start + int(passed.argmin())
-            return order[place - 1] if place else None
-    return order[-1] if order else None
 
 
 def queries_needed(rate: float, limit: float, level: float, noun: str) -> str:

@@ -42,6 +42,9 @@ _PRICES = 48  # λ at which replicates of a search by the model are solved; betw
 _MOST_QUERIES = 5_000  # up to here everything is fitted again by default
 
 
+_LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
+
+
 class Replicates(NamedTuple):
     """What each of B replicates would do, by G policies: the rungs of its ladder, or one for each price."""
 
@@ -95,8 +98,8 @@ def draw_bands(
 
 def _fixed(frontier: Frontier, log: Log, points: np.ndarray, weights: np.ndarray) -> Outcomes:
     """`_judge` of the frontier's policies at some points (G,), which no replicate changes: they are walked once."""
-    data = frontier.model.calibrators, log.logprob, log.correct, log.answered, log.query_cost
-    outcomes = outcomes_on_log(*data, frontier.policies.on_host().take(points), log.answer)
+    policies = frontier.policies.on_host().take(points)
+    outcomes = outcomes_on_log(frontier.model.calibrators, policies, log, log.correct, log.query_cost)
     figures = [np.asarray(figure, float) for figure in outcomes]
     whole, rows = log.complete.astype(float), []
     for weight in weights:
@@ -180,7 +183,8 @@ def _noise_and_luck(
         return np.stack([np.interp(everywhere, points.astype(float), row) for row in rows])
 
     luck = Outcomes(*(between(search_luck(*pair)[None])[0] for pair in zip(fixed, tuned, strict=True)))
-    noise = [between(sample_noise(figure)) for figure in (fixed.wrong, bills, fixed.refused)]
+    # That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
+    noise = [between(figure[..., 0] - figure[..., 1]) for figure in (fixed.wrong, bills, fixed.refused)]
     return Outcomes(*noise), luck
 
 
@@ -261,9 +265,6 @@ def again_by_labels(frontier: Frontier, log: Log, points: np.ndarray | None) -> 
     return again
 
 
-_LUCK_OF_A_DRAW = 2.0  # a replicate's policies look so much luckier than those of the log
-
-
 def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
     """(B, M, S) what becomes of queries under B ladders that follow their bills, for so much money per query (M,).
 
@@ -287,14 +288,6 @@ def for_money(rungs: Outcomes, money: np.ndarray) -> Outcomes:
     return Outcomes(*map(at, ordered))
 
 
-def sample_noise(fixed: np.ndarray) -> np.ndarray:
-    """(B, G) how far policies that stay as they are do differently on a draw, from their figures (B, G, 3).
-
-    That replicates choose other policies at a λ, which trade error for cost, says nothing of what this one does.
-    """
-    return fixed[..., 0] - fixed[..., 1]
-
-
 def search_luck(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
     """(G,) by how much policies do worse in service than on the log.
 
@@ -306,8 +299,14 @@ def search_luck(fixed: np.ndarray, tuned: np.ndarray) -> np.ndarray:
     that of the draw: worse by 2a out of their bag, and better by 2a in it, as they were fitted to both (Efron & Gong
     1983, "A leisurely look at the bootstrap, the jackknife, and cross-validation", The American Statistician 37).
     """
-    by_tuned, by_fixed = (mean_of_known(figure[..., 2] - figure[..., 1]) for figure in (tuned, fixed))
-    return (by_tuned - by_fixed) / _LUCK_OF_A_DRAW
+
+    def worse(figures: np.ndarray) -> np.ndarray:
+        """(G,) mean over the replicates that know; 0 where none does."""
+        more = figures[..., 2] - figures[..., 1]
+        known = np.isfinite(more)
+        return np.where(known, more, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+
+    return (worse(tuned) - worse(fixed)) / _LUCK_OF_A_DRAW
 
 
 def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
@@ -326,9 +325,3 @@ def quantiles(spread: np.ndarray, n: int, level: float) -> np.ndarray:
     upper, lower = middle - tails
     widened = np.stack([lower, upper]) * student / z * np.sqrt(n / max(n - 1, 1))
     return (middle + widened).T
-
-
-def mean_of_known(values: np.ndarray) -> np.ndarray:
-    """(G,) mean over the replicates that know; 0 where none does."""
-    finite = np.isfinite(values)
-    return np.where(finite, values, 0.0).sum(0) / np.maximum(finite.sum(0), 1)

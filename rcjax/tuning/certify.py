@@ -10,7 +10,14 @@ true null is rejected is at most 1 − confidence, whatever the positions have i
 often with that probability only.
 
 Each test is a bet on what the queries lost, one after the other (`betting`). At a position a query loses the mean of
-what it loses by the rungs on either side, which is what is expected over the lots that choose the rung.
+what it loses by the rungs on either side, which is what is expected over the lots that choose the rung. Where judges
+count beside labels by hand, a query loses 1 − g + R/π · (g − y) by the model that answers (prediction-powered
+inference: Angelopoulos, Bates, Fannjiang, Jordan & Zrnic 2023, Science 382): y its label, R whether it has one, π how
+likely that was, g what the log that was tuned on predicts of it. Its expectation is the error's whatever g says.
+
+Nothing may be guaranteed by queries that were tuned on: `overlap` tells of them by the digest of the log, and by names
+with equal rows. A row is a query's log-probabilities, in single precision, in which policies carry theirs. Names recur
+between splits of a benchmark, and rows where confidences are stated: three equal ones count, if chance gives far fewer.
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ from rcjax._base.codec import Object, read
 from rcjax._core.json_values import plain
 from rcjax.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.frontier.hull import InfeasibleError, position_weights
+from rcjax.frontier.points import Outcomes
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import hash_names, read_reference
 from rcjax.logs.log import Log
@@ -36,7 +44,11 @@ from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import with_provenance, with_spec
 from rcjax.policy.spec import Spec, Target
 from rcjax.replaying.walk import outcomes_on_log, require_answers
-from rcjax.tuning.betting import last_shown, queries_needed, refuted, upper_limit
+from rcjax.tuning.betting import queries_needed, refuted, upper_limit
+
+_STEPS = 4  # of the positions that are tested, from each rung to the next
+
+_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
 
 _FEWEST = 3  # shared queries that are told of
 
@@ -72,23 +84,23 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     """
     n, of = log.n_queries, tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
     if isinstance(of, Log):
-        digest, models, old, names = of.digest, of.models, of, hash_names(of.queries)
+        digest, models, old, old_names = of.digest, of.models, of, hash_names(of.queries)
     else:
         digest = of.provenance.get("digest")
         models = tuple(read(Object, of.provenance.get("answers") or {}, "provenance.answers"))
         kept = of.provenance.get("reference") if isinstance(tuned, AnyPolicy) else of.reference
         old = None if kept is None else read_reference(kept, log.task)
-        names = None if old is None else np.array(old.queries)
+        old_names = np.array([] if old is None else old.queries)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)
-    if old is None or names is None:
+    if old is None:
         return Overlap(0, n, whole=False)
     both = [name for name in old.models if name in log.models]
-    new_rows, old_rows = _rows(log, both, hash_names(log.queries)), _rows(old, both, names)
-    often, common = Counter(old_rows.values()), new_rows.keys() & old_rows.keys()
-    by_chance = sum(often[new_rows[name]] for name in common) / max(len(old_rows), 1)
+    rows, old_rows = _rows(log, both, hash_names(log.queries)), _rows(old, both, old_names)
+    often, common = Counter(old_rows.values()), rows.keys() & old_rows.keys()
+    by_chance = sum(often[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
-    equal = sum(new_rows[name] == old_rows[name] for name in common)
+    equal = sum(rows[name] == old_rows[name] for name in common)
     queries = equal if equal > _FEWEST - 1 + most else 0
     return Overlap(queries, n, whole=0 < queries == n == old.n_queries)
 
@@ -106,37 +118,6 @@ def _rows(log: Log, models: list[str], names: np.ndarray) -> dict[int, bytes]:
     answered = np.asarray(log.answered)[:, columns]
     cells = np.where(answered, np.asarray(log.logprob)[:, columns], np.nan).astype("<f4") + np.float32(0)  # −0 is 0
     return {name: cells[row].tobytes() for row, name in enumerate(names.tolist()) if answered[row].any()}
-
-
-_HELD_OUT = 0.5  # of the queries of a log, where a guarantee is wanted and no other log given
-
-
-@dataclasses.dataclass(frozen=True)
-class Evidence:
-    """What became of n held-out queries at m positions; numpy's arrays, queries in an order that is random."""
-
-    wrong: np.ndarray
-    """(m, n) 1 for an error, 0 for none; what is expected over lots, the score that is lost, or what judges say."""
-    refused: np.ndarray
-    """(m, n) 1 for a refusal, or the probability of one."""
-    most: np.ndarray
-    """(n,) the largest error that each query could have had."""
-    price: float
-    """What a refusal counts, in errors."""
-
-    @property
-    def penalty(self) -> np.ndarray:
-        """(m, n) errors, and refusals at their price."""
-        return self.wrong + self.price * self.refused
-
-    def errs_below(self, limit: float, level: float) -> np.ndarray:
-        """(m,) whether the error, refusals at their price, is shown to be below a limit."""
-        return refuted(self.penalty, limit, level, np.maximum(self.most, self.price))
-
-    def error_bound(self, level: float, top: float | None = None) -> float:
-        """Upper confidence limit of the error at the first position, refusals at their price; `top` is tried first."""
-        top = max(1.0, self.price) if top is None else top
-        return upper_limit(self.penalty[0], level, np.maximum(self.most, self.price), top)
 
 
 def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: bool = False) -> tuple[Log, Log | None]:
@@ -172,46 +153,67 @@ def hold_out(log: Log, held_out: Log | None, confidence: float | None, judged: b
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
+@dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A held-out log that the ladder of a frontier is tested on.
+    """What became of n held-out queries, in an order that is random, by the R rungs of a frontier's ladder."""
 
-    Args:
-        frontier: the frontier.
-        log: the log, of the models of the frontier. Queries that lack a model which may be asked are left out.
-        tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
+    tested: Log
+    """The log, before queries were left out that do not count."""
+    outcomes: Outcomes
+    """(R, n) wrong: 1 for an error, 0 for none; the score that is lost, or what judges say."""
+    most: np.ndarray
+    """(n,) the largest error that each query could have had."""
+    price: float
+    """What a refusal counts, in errors."""
 
-    Raises InfeasibleError where the frontier has no policy with finite figures; LogError where no query is left, and
-    where answers are to be compared and the log has none.
-    """
+    @classmethod
+    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None) -> HeldOut:
+        """What becomes of the queries of a log.
 
-    def __init__(self, frontier: Frontier, log: Log, tuned_on: Log | None = None) -> None:
-        self.rungs = frontier.rungs
-        if not self.rungs.size:
+        Args:
+            frontier: the frontier.
+            log: the log, of the models of the frontier. Queries that lack a model which may be asked are left out.
+            tuned_on: the log that was tuned on, where judges' verdicts count: its labels tell how far these are right.
+
+        Raises InfeasibleError where the frontier has no policy with finite figures; LogError where no query is left,
+        and where answers are to be compared and the log has none.
+        """
+        rungs = frontier.rungs
+        if not rungs.size:
             raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
-        policies = frontier.policies.take(np.resize(self.rungs, MOST_RUNGS))  # one shape is compiled
+        policies = frontier.policies.take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
         require_answers(policies, log)
-        log = labelled_by_hand(log) if tuned_on is None else log
+        tested = labelled_by_hand(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
-        self.tested = log
-        complete = np.flatnonzero(log.select(names).complete)
+        complete = np.flatnonzero(tested.select(names).complete)
         if not len(complete):
             raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to test on")
-        self.log = log.take(np.random.default_rng(0).permutation(complete))
-        right, self.most = np.asarray(self.log.correct, float), np.ones(len(complete))
+        log = tested.take(np.random.default_rng(0).permutation(complete))
+        right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
-            right, self.most = _corrected(self.log, tuned_on)
-            has_chance = np.isfinite(self.most)  # behind the last label nothing is known of what is left
-            right, self.most, self.log = right[has_chance], self.most[has_chance], self.log.take(has_chance)
-        data = frontier.model.calibrators, self.log.logprob, right.astype(self.log.logprob.dtype), self.log.answered
-        self._outcomes = outcomes_on_log(*data, frontier.model.cost, policies, self.log.answer)
-        self._price = frontier.abstain_price or 0.0
+            right, most = _corrected(log, tuned_on)
+            has_chance = np.isfinite(most)  # behind the last label nothing is known of what is left
+            right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
+        fitted, right = frontier.model, right.astype(log.logprob.dtype)
+        outcomes = outcomes_on_log(fitted.calibrators, policies, log, right, fitted.cost)
+        outcomes = Outcomes(*(np.asarray(figure, float)[: len(rungs)] for figure in outcomes))
+        return cls(tested, outcomes, most, frontier.abstain_price or 0.0)
 
-    def evidence(self, positions: ArrayLike) -> Evidence:
-        """What becomes of the queries at positions (m,) of the ladder."""
-        weights = position_weights(np.asarray(positions, float), len(self.rungs))
-        wrong, _, refused = (weights @ np.asarray(figure, float)[: len(self.rungs)] for figure in self._outcomes)
-        return Evidence(wrong, refused, self.most, self._price)
+    def at(self, positions: ArrayLike) -> Outcomes:
+        """(m, n) what is expected of the queries at positions (m,) of the ladder."""
+        weights = position_weights(np.asarray(positions, float), len(self.outcomes.wrong))
+        return Outcomes(*(weights @ figure for figure in self.outcomes))
+
+    def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
+        """(m,) whether the error at positions, refusals at their price, is shown to be below a limit."""
+        return refuted(self.at(positions).penalty(self.price), limit, level, np.maximum(self.most, self.price))
+
+    def error_bound(self, position: float, level: float, top: float | None = None) -> float:
+        """Upper confidence limit of the error at a position, refusals at their price; `top` is tried first."""
+        top = max(1.0, self.price) if top is None else top
+        penalty = self.at([position]).penalty(self.price)[0]
+        return upper_limit(penalty, level, np.maximum(self.most, self.price), top)
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
@@ -227,9 +229,6 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     with np.errstate(divide="ignore"):
         return guess + weight * (right - guess), (1 / chance).max(1)
-
-
-_STEPS = 4  # of the positions that are tested, from each rung to the next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,20 +324,23 @@ def certify(
         require_unseen(log, tuned)
     log = log.select(frontier.models)
     judged = judged and log.hand is not None
-    held_out = HeldOut(frontier, log, _with_judges(frontier, log, tuned_on) if judged else None)
-    positions = np.arange(_STEPS * (len(held_out.rungs) - 1), -1, -1) / _STEPS
-    position = last_shown(positions.tolist(), lambda some: held_out.evidence(some).errs_below(limit, level))
-    if position is None:
-        raise InfeasibleError(_infeasible(held_out.evidence(positions[:1]), limit, level, frontier.counted.noun))
+    held_out = HeldOut.of(frontier, log, _with_judges(frontier, log, tuned_on) if judged else None)
+    last = len(frontier.rungs) - 1
+    positions = np.arange(_STEPS * last, -1, -1) / _STEPS
+    shown = held_out.errs_below(positions, limit, level)
+    passed = len(shown) if shown.all() else int(shown.argmin())  # up to the first that is not shown to keep the limit
+    if not passed:
+        raise InfeasibleError(_infeasible(held_out, last, limit, level, frontier.counted.noun))
+    position = float(positions[passed - 1])
     spec = Spec(max_error=limit, confidence=confidence, judged=judged)
     policy = with_spec(frontier.ladder(position, Target("max_error", limit)), spec)
-    evidence = held_out.evidence([position])
-    lost = float(evidence.wrong.sum())
+    did = held_out.at([position])
+    lost = float(did.wrong.sum())
     figures = {
-        "n": evidence.wrong.size,
-        "errors": lost if held_out.log.scores is not None else round(lost),
-        "refusals": round(float(evidence.refused.sum())),
-        "error_bound": evidence.error_bound(level, limit),
+        "n": did.wrong.size,
+        "errors": lost if held_out.tested.scores is not None else round(lost),
+        "refusals": round(float(did.refused.sum())),
+        "error_bound": held_out.error_bound(position, level, limit),
         "max_error": limit,
         "confidence": float(confidence),
         "abstain_price": frontier.abstain_price,
@@ -355,12 +357,13 @@ def _with_judges(frontier: Frontier, log: Log, tuned_on: Log | None) -> Log:
     return tuned_on.select(frontier.models)
 
 
-def _infeasible(first: Evidence, limit: float, level: float, noun: str) -> str:
+def _infeasible(held_out: HeldOut, last: int, limit: float, level: float, noun: str) -> str:
     """What the first of the sequence, which was fixed beforehand, did, and what that guarantees."""
-    rate, refused = float(first.penalty.mean()), round(float(first.refused.sum()))
+    first = held_out.at([last])
+    rate, refused = float(first.penalty(held_out.price).mean()), round(float(first.refused.sum()))
     did = f"had {100 * rate:.3g} % {noun}"
-    did += f" and refused {refused:,}, each counted as {100 * first.price:.4g} %" if refused else ""
-    instead = f"at most {math.ceil(1e4 * first.error_bound(level)) / 100:.2f} % {noun}"
+    did += f" and refused {refused:,}, each counted as {100 * held_out.price:.4g} %" if refused else ""
+    instead = f"at most {math.ceil(1e4 * held_out.error_bound(last, level)) / 100:.2f} % {noun}"
     return (
         f"no policy can be guaranteed to have at most {100 * limit:.4g} % {noun} with {100 * (1 - level):.4g} % "
         f"confidence: of {first.wrong.size:,} held-out queries the safest {did}, which guarantees "

@@ -25,10 +25,8 @@ from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.pairs import pairs
 from rcjax.tuning.agreement import agreeing
 from rcjax.tuning.candidates import Candidates
-from rcjax.tuning.pairs import AS_USUAL, USUAL, Blend, CandidateRows, Judging, candidates, centred
-from rcjax.tuning.resampling import deal_folds
-
-_FOLDS = 5
+from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred
+from rcjax.tuning.resampling import FOLDS, deal_folds
 
 _CUTS = 16  # thresholds of each model at which what is expected is held against what is counted
 
@@ -37,17 +35,6 @@ _PRIOR = 300  # labels that the usual weights are worth
 _MOST_QUERIES = 5_000  # that weights are estimated on: with more, labels count for nearly all in any case
 
 _informed = compiled(CandidateRows.of, runs="long")
-
-
-def judging_of(log: Log, transform: Transform, refusal: jax.Array | None = None) -> Judging:
-    """How policies are judged on a log.
-
-    Args:
-        log: the log.
-        transform: that of the raw confidence.
-        refusal: () what one is worth, in right answers; None: nobody refuses.
-    """
-    return Judging(estimate_blend(log, transform), refusal)
 
 
 def charges(log: Log) -> np.ndarray:
@@ -61,35 +48,34 @@ def charges(log: Log) -> np.ndarray:
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
-def estimate_blend(log: Log, transform: Transform) -> Blend:
-    """The weights with which what some queries say of a pair comes nearest to what the labels of others count.
+def judging_of(log: Log, transform: Transform, refusal: Any = None) -> Judging:
+    """How policies are judged on a log: with the weights with which what some queries say of a pair comes nearest to
+    what the labels of others count; the usual ones for one model, or few queries.
 
     Args:
         log: the log, of whose labelled answers at most 5,000 queries are looked at.
         transform: that of the raw confidence.
-
-    The usual ones for one model, or fewer queries than folds.
+        refusal: () what one is worth, in right answers; None: nobody refuses.
 
     >>> import rcjax
-    >>> blend = estimate_blend(rcjax.sample_log(300, seed=0), "choice")
-    >>> 0 <= blend.calibrated <= 1, 0 <= blend.crossed <= 1, 0 <= blend.label <= 1
+    >>> judging = judging_of(rcjax.sample_log(300, seed=0), "choice")
+    >>> 0 <= judging.calibrated <= 1, 0 <= judging.crossed <= 1, 0 <= judging.label <= 1
     (True, True, True)
     """
-    labelled = log.labelled & np.asarray(log.answered)
+    labelled, usual = log.labelled & np.asarray(log.answered), Judging(refusal=refusal)
     if not labelled.any(1).all():  # what nobody answered plays no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > _MOST_QUERIES:
-        log = log.take(slice(_MOST_QUERIES))
-        labelled = labelled[:_MOST_QUERIES]
-    if len(log.models) < 2 or labelled.all(1).sum() < 2 * _FOLDS:
-        return USUAL
-    fold = deal_folds(np.asarray(labelled.all(1)), _FOLDS, seed=0)
-    sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(_FOLDS)]
+        log, labelled = log.take(slice(_MOST_QUERIES)), labelled[:_MOST_QUERIES]
+    if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
+        return usual
+    fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
+    sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    usual = np.array([USUAL.calibrated, USUAL.crossed])
-    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * usual)
-    return Blend(float(calibrated), float(crossed))
+    weights = np.array([usual.calibrated, usual.crossed])
+    calibrated, crossed = _least_squares(square + prior * np.eye(2), product + prior * weights)
+    return Judging(float(calibrated), float(crossed), refusal)
 
 
 def _normal_equations(
@@ -162,7 +148,7 @@ _judge_filled = compiled(judge, runs="long")
 
 
 def judge_log(
-    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging = AS_USUAL, answer: Any = None
+    calibrators: Calibrator, rows: tuple[Any, Any, Any], charge: Any, judging: Judging, answer: Any = None
 ) -> Candidates:
     """`judge`, compiled for one log at a time, in numpy's arrays: folds, replicates and logs of like size share it.
 

@@ -126,41 +126,20 @@ def refuse_alone(
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Blend:
-    """Weights of what is expected of a label; the label itself has the rest."""
+class Judging:
+    """How policies are judged: weights of what is expected of a label, as do well on most logs; and refusals."""
 
-    calibrated: Any
-    """() of the model's own calibrated confidence, a."""
-    crossed: Any
-    """() of the probability that the confidence of the model before tells, b."""
+    calibrated: Any = 0.375
+    """() the weight of the model's own calibrated confidence, a."""
+    crossed: Any = 0.375
+    """() that of the probability that the confidence of the model before tells, b."""
+    refusal: Any = None
+    """() what a refusal is worth, in right answers; None: nobody refuses."""
 
     @property
     def label(self) -> Any:
-        """() of the label itself."""
+        """() the weight of the label itself."""
         return 1 - self.calibrated - self.crossed
-
-
-#: The weights that do well on most logs.
-USUAL = Blend(0.375, 0.375)
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("blend", "refusal"),
-    meta_fields=(),
-)
-@dataclasses.dataclass(frozen=True)
-class Judging:
-    """How policies are judged."""
-
-    blend: Blend = USUAL
-    """How far labels are averaged with what is expected of them."""
-    refusal: jax.Array | None = None
-    """() what a refusal is worth, in right answers; None: nobody refuses."""
-
-
-#: As most logs are judged.
-AS_USUAL = Judging()
 
 
 def cross_calibrate(
@@ -276,26 +255,19 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
 
 
 def _single_models(rows: CandidateRows, judging: Judging) -> Candidates:
-    """(k,) each model alone: by its labels as they are, but for refusals."""
-    cost, error = _bills(rows), _errors(rows)
+    """(k,) each model alone: by its labels as they are, but for refusals; without answers of the error inf."""
+    answers = rows.present.sum(0)
+    error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
+    bill = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(answers, 1)
+    cost = jnp.where(answers > 0, bill, rows.charges.mean(0))
     refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if judging.refusal is not None:
         refusal, gain, abstention = refusals(rows, judging)
         error = error - gain
     models = jnp.arange(len(cost))
-    return Candidates(
-        k=len(cost),
-        first=models,
-        second=models,
-        third=models,
-        threshold=always,
-        fallback=always,
-        error=error,
-        cost=cost,
-        counted=error,
-        abstention=abstention,
-        refusal=refusal,
-    )
+    places = {"first": models, "second": models, "third": models}
+    judged = {"error": error, "cost": cost, "counted": error, "abstention": abstention}
+    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **judged, refusal=refusal)
 
 
 def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -312,24 +284,11 @@ def refusals(rows: CandidateRows, judging: Judging) -> tuple[jax.Array, jax.Arra
     return level, gain, share
 
 
-def _errors(rows: CandidateRows) -> jax.Array:
-    """(k,) how often each model errs; inf for one that has not answered."""
-    answered = rows.present.sum(0)
-    return jnp.where(answered > 0, 1 - divide((rows.present * rows.correct).sum(0), answered, 0.5), jnp.inf)
-
-
-def _bills(rows: CandidateRows) -> jax.Array:
-    """(k,) the mean of what the answers of each model cost; of one without answers, as charged."""
-    count = rows.present.sum(0)
-    mean = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(count, 1)
-    return jnp.where(count > 0, mean, rows.charges.mean(0))
-
-
 def alone_right(rows: CandidateRows, judging: Judging) -> jax.Array:
     """(n, k) how likely each answer is right, its label blended with what is expected of it."""
     by_model = jax.vmap(partial(centred, xp=jnp), 1, 1)
     expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
-    return judging.blend.label * rows.correct + (1 - judging.blend.label) * expected
+    return judging.label * rows.correct + (1 - judging.label) * expected
 
 
 def _pair(
@@ -337,15 +296,15 @@ def _pair(
 ) -> Candidates:
     """One pair of models at M thresholds: queries below a cut are passed on. `crossed` (n,): what the first tells."""
     present = rows.present[:, left] & rows.present[:, right]
-    labels, blend = rows.correct.astype(rows.confidence.dtype), judging.blend
+    labels = rows.correct.astype(rows.confidence.dtype)
     confidence, beyond = rows.confidence[:, left], rows.confidence[:, right]
     first_label, second_label = labels[:, left], labels[:, right]
     by_itself, by_second, by_first = (
         centred(expected, label, present, jnp)
         for expected, label in ((confidence, first_label), (beyond, second_label), (crossed, second_label))
     )
-    first = blend.label * first_label + (blend.calibrated + blend.crossed) * by_itself
-    second = blend.label * second_label + blend.calibrated * by_second + blend.crossed * by_first
+    first = judging.label * first_label + (judging.calibrated + judging.crossed) * by_itself
+    second = judging.label * second_label + judging.calibrated * by_second + judging.crossed * by_first
     refuses, refusal = jnp.zeros_like(present), None
     if alone.refusal is not None:
         refusal = alone.refusal[right]

@@ -2,34 +2,28 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.frontier.frontier import Frontier, make_frontier
+from rcjax.frontier.frontier import make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import policies_of
 from rcjax.logs.errors import LogError, listed
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Fitted
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import Tuning, recorded_asked, recorded_tuning
 from rcjax.policy.spec import Spec
 from rcjax.replaying.figures import tell_beside
 from rcjax.replaying.replay import as_tuned, walk_log
-from rcjax.replaying.walk import require_answers
-from rcjax.tuning.bootstrapping import tune_again
-from rcjax.tuning.candidates import Targets
+from rcjax.replaying.walk import outcomes_on_log, require_answers
+from rcjax.tuning.bootstrapping import Replicates, tune_again
 from rcjax.tuning.comparison import Gain
-from rcjax.tuning.contest import Contest, Entry, Losses, answer_log, contest
+from rcjax.tuning.resampling import FOLDS
 from rcjax.tuning.searches import searched_by
 from rcjax.tuning.tune import Tuned, tune_in_stages
-
-_FOLDS = 5
 
 _MOST_QUERIES = 5_000  # to tune on, of a fresh log: more show no smaller gains worth having
 
@@ -38,8 +32,6 @@ _FEWEST_QUERIES = 50
 _ROUNDING = 1e-9  # of a loss
 
 _CHANCE = 0.05
-
-_IN_SERVICE, _AGAIN = "in service", "again"  # arms
 
 
 def retune(policy: AnyPolicy, log: Log, *, bands: bool | None = None) -> Tuned:
@@ -120,12 +112,12 @@ class RetuningGain:
     @property
     def better(self) -> bool:
         """Whether chance does not explain the gain: the lower end of its 90 % interval is above 0."""
-        return self.gain.mean > _ROUNDING * self.loss and _above_zero(self.gain) < _CHANCE
+        return self.gain.mean > _ROUNDING * self.loss and _above_zero(*self.gain) < _CHANCE
 
     @property
     def worse(self) -> bool:
         """Whether chance does not explain the loss."""
-        return self.gain.mean < -_ROUNDING * self.loss and _above_zero(Gain(-self.gain.mean, self.gain.se)) < _CHANCE
+        return self.gain.mean < -_ROUNDING * self.loss and _above_zero(-self.gain.mean, self.gain.se) < _CHANCE
 
     @property
     def p_value(self) -> float:
@@ -136,8 +128,8 @@ class RetuningGain:
         """
         if abs(self.gain.mean) <= _ROUNDING * self.loss:
             return 1.0  # policies that do the same, but for rounding
-        rise = Gain(self.gain.mean - self.before.mean, math.hypot(self.gain.se, self.before.se))
-        return max(_above_zero(self.gain), _above_zero(rise))
+        rise = self.gain.mean - self.before.mean
+        return max(_above_zero(*self.gain), _above_zero(rise, math.hypot(self.gain.se, self.before.se)))
 
     def describe(self, noun: str) -> str:
         """The gain in words, at the price of an error that the policy was tuned for.
@@ -150,15 +142,16 @@ class RetuningGain:
 
     def to_json(self) -> dict[str, float]:
         """The figures: `retuned` is the loss of the policies tuned again, `old` the gain before."""
-        figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
-        figures |= {"old": self.before.mean, "old_se": self.before.se}
-        return figures | {"lam": self.lam, "n": self.n, "share": self.share}
+        gain, before = self.gain, self.before
+        figures = {"loss": self.loss, "retuned": self.loss - gain.mean, "se": gain.se, "old": before.mean}
+        return figures | {"old_se": before.se, "lam": self.lam, "n": self.n, "share": self.share}
 
 
-def _above_zero(gain: Gain) -> float:
-    if math.isnan(gain.mean):
+def _above_zero(mean: float, se: float) -> float:
+    """The probability, by chance alone, of a mean so far above 0."""
+    if math.isnan(mean):
         return 0.0
-    return math.erfc(gain.mean / gain.se / math.sqrt(2)) / 2 if gain.se > 0 else float(gain.mean <= 0)
+    return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
 
 
 def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int = 0) -> RetuningGain | None:
@@ -188,57 +181,52 @@ def held_out_gain(policy: AnyPolicy, log: Log, old: Log | None = None, seed: int
     if len(order) < _FEWEST_QUERIES:
         return None
     log = log.take(order)
-    entries = _tuned_on_others(policy, log, tuning.spec, lam)
-    compared, before = partial(_compared, policy, float(lam), tuning.spec.abstain_price), Gain(math.nan, 0.0)
-    losses = compared(log, entries)
+    tuned, fold, price = _tuned_on_others(policy, log, tuning.spec, lam), _dealt(log), tuning.spec.abstain_price
+
+    def losses(log: Log, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) of the policy in service, and of those tuned again, of which each answers so much (FOLDS, n)."""
+        log = corrected_log(log)
+        walked, answered = walk_log(policy, log), np.zeros(log.n_queries)
+        for number, share in enumerate(shares):
+            calibrators, policies = part(tuned, number)
+            outcomes = outcomes_on_log(calibrators, policies, log, log.correct, log.cost)
+            answered += share * np.asarray(outcomes.loss(lam, price), float)[0]
+        return np.asarray(Outcomes(walked.wrong, walked.charge, walked.refused).loss(lam, price), float), answered
+
+    served, again = losses(log, fold == np.arange(FOLDS)[:, None])
+    before = Gain(math.nan, 0.0)
     if old is not None and old.select(tuning.models).complete.sum() > 1:
         old = old.select(tuning.models)
-        before = _gain_again(compared(old.take(old.complete), [_mean_entry(entries)]))
-    (error,), (cost,) = losses.means([_IN_SERVICE])
-    return RetuningGain(float(error[0] + lam * cost[0]), _gain_again(losses), before, float(lam), log.n_queries)
+        before = _gain(*losses(old.take(old.complete), np.full((FOLDS, 1), 1 / FOLDS)))
+    return RetuningGain(float(served.mean()), _gain(served, again), before, float(lam), log.n_queries)
 
 
-def _compared(policy: AnyPolicy, lam: float, price: float | None, log: Log, entries: Sequence[Entry]) -> Losses:
-    """What the policy in service, and those tuned again, an entry for each fold, lose on a log."""
-    log = corrected_log(log)
-    walked = walk_log(policy, log)
-    outcomes = Outcomes(walked.wrong[None], walked.charge[None], walked.refused[None])
-    served = Entry(lambda *_: outcomes)
-    arms, targets = (_IN_SERVICE, _AGAIN), Targets(np.array([lam]))
-    of = Contest(arms, targets, lambda number: (served, entries[number]), log.cost, price)
-    return contest(log, of, _dealt(log, len(entries)))
+def _gain(served: np.ndarray, again: np.ndarray) -> Gain:
+    return Gain(*map(float, Gain.of((served - again)[None])))
 
 
-def _dealt(log: Log, folds: int) -> np.ndarray:
+def _dealt(log: Log) -> np.ndarray:
     """(n,) the fold of each query, of a log whose order is at random."""
-    return np.arange(log.n_queries) % folds
+    return np.arange(log.n_queries) % FOLDS
 
 
-def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> list[Entry]:
-    """The policy tuned again without each fold of a log, on as many queries each time."""
-    fold = _dealt(log, _FOLDS)
-    others = [np.flatnonzero(fold != number) for number in range(_FOLDS)]
-    by = searched_by(spec.search)
-    frontier = _one_point(policy, by.fit(log, spec), spec, lam)
+def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> Replicates:
+    """The policy tuned again without each fold of a log, on as many queries each time.
+
+    What is tuned again is a frontier of one point: the policy's models, the most that a rung of it has, at its λ.
+    """
+    fold, by = _dealt(log), searched_by(spec.search)
+    others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
+    model, widest = by.fit(log, spec), max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
+    nothing = np.zeros(1, model.cost.dtype)
+    policies = policies_of(model.models, [widest])
+    point = Points(nothing + lam, np.zeros(1, int), Outcomes(nothing, nothing, nothing), policies)
+    how: dict[str, Any] = {"search": spec.search, "chain": spec.chain, "abstain_price": spec.abstain_price}
+    frontier = make_frontier(model, point, **how)
     require_answers(frontier.policies, log)
-    draws = np.stack([rows[: min(map(len, others))] for rows in others])
-    tuned = tune_again(by.again(frontier, log, np.array([0])), log, draws)
-    return [Entry(partial(answer_log, *part(tuned, number))) for number in range(_FOLDS)]
-
-
-def _mean_entry(entries: Sequence[Entry]) -> Entry:
-    """All of some entries: what becomes of a query on average."""
-
-    def answer(*of: Any) -> Outcomes:
-        answered = [entry.answer(*of) for entry in entries]
-        return Outcomes(*(np.mean(figures, axis=0) for figures in zip(*answered, strict=True)))
-
-    return Entry(answer)
-
-
-def _gain_again(losses: Losses) -> Gain:
-    """What tuning again gains at the one price that there is."""
-    return Gain(*(float(figure) for figure in losses.gains([_AGAIN], _IN_SERVICE).at_prices.at((0, 0))))
+    return tune_again(
+        by.again(frontier, log, np.array([0])), log, np.stack([rows[: min(map(len, others))] for rows in others])
+    )
 
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
@@ -256,12 +244,3 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     if absent:
         return f"the log lacks {', '.join(absent)}, which the policy in service asks", True
     return f"fewer than {_FEWEST_QUERIES} queries have the answers of all models", True
-
-
-def _one_point(policy: AnyPolicy, model: Fitted, spec: Spec, lam: float) -> Frontier:
-    """A frontier with the policy's models, the most of a mixture's, at its λ: what there is to tune again."""
-    widest = max(policy.rungs, key=lambda part: (bool(part.agreements), len(part.models)))
-    nothing = np.zeros(1, model.cost.dtype)
-    figures = Outcomes(nothing, nothing, nothing)
-    point = Points(nothing + lam, np.zeros(1, int), figures, policies_of(model.models, [widest]))
-    return make_frontier(model, point, search=spec.search, chain=spec.chain, abstain_price=spec.abstain_price)

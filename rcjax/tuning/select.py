@@ -94,25 +94,16 @@ class SecondsFilter:
         k = len(model.models)
         alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
         if not self.admits(alone, model).any():
-            name, figures = self._fastest()
+            figure, _ = self.figures(alone, model)
+            name = model.models[int(figure.argmin())]
+            own = np.asarray(self.log.seconds, float)[:, self.log.models.index(name)]
+            own, figures = own[~np.isnan(own)], "has no seconds"
+            if own.size:
+                tail = np.quantile(own, 1 - _SHARE, method="inverted_cdf")
+                figures = f"takes {own.mean():.3g} seconds on average, {tail:.3g} or less for 95 %"
             raise InfeasibleError(
                 f"no policy takes {self.limit} with one standard error in hand; the fastest, {name} alone, {figures}"
             )
-
-    def _fastest(self) -> tuple[str, str]:
-        """(the model with the least figure of the limit's kind, its seconds in words)."""
-        seconds = np.asarray(self.log.seconds, float)
-        known = {name: column[~np.isnan(column)] for name, column in zip(self.log.models, seconds.T, strict=True)}
-        rows = {
-            name: (float(own.mean()), float(np.quantile(own, 1 - _SHARE, method="inverted_cdf")))
-            for name, own in known.items()
-            if own.size
-        }
-        if not rows:
-            return self.log.models[0], "has no seconds"
-        name = min(rows, key=lambda name: rows[name][self.limit.tail])
-        mean, tail = rows[name]
-        return name, f"takes {mean:.3g} seconds on average, {tail:.3g} or less for 95 %"
 
     def within(self, frontier: Frontier) -> Frontier:
         """The points of a frontier that keep to the limit. Raises InfeasibleError where there are none."""
@@ -264,8 +255,8 @@ def _candidates(
     found, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
     if answers is None:
         return found
-    grid = np.geomspace(comparison.lam[0], comparison.lam[-1], _FINE)
-    return together(found, answers.best(grid[earned[comparison.nearest(grid)]]))
+    grid = np.geomspace(comparison.targets.lam[0], comparison.targets.lam[-1], _FINE)
+    return together(found, answers.best(grid[earned[comparison.at_price(grid)]]))
 
 
 def raised_by_luck(table: Candidates, comparison: Comparison, target: TargetName) -> Candidates:

@@ -56,18 +56,9 @@ def by_bill(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     if bands is not None:
         bands = dataclasses.replace(bands, cost=jax.device_put(np.asarray(bands.cost) * ratio[:, None]))
     frontier = dataclasses.replace(frontier, cost=jax.device_put(spent.astype(frontier.cost.dtype)), bands=bands)
-    return frontier, [f"costs of policies are bills of this log, {_range(ratio)} than the model tells at mean prices"]
-
-
-def _range(ratio: np.ndarray) -> str:
-    """By how much some sums are above or below others, in words.
-
-    >>> _range(np.array([0.97, 1.2])), _range(np.array([1.001, 1.2])), _range(np.array([0.9, 1.0]))
-    ('3 % lower to 20 % higher', 'up to 20 % higher', 'up to 10 % lower')
-    """
-    changes = {"lower": 1 - ratio.min(), "higher": ratio.max() - 1}
-    words = [f"{percent(change, 0)} {way}" for way, change in changes.items() if change >= 5e-3] or ["1 % other"]
-    return " to ".join(words) if len(words) > 1 else f"up to {words[0]}"
+    most = percent(float(np.abs(ratio - 1).max()), 0)
+    other = f"up to {most} other than the model tells at mean prices"
+    return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
 def tell_money(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
@@ -95,32 +86,8 @@ def count_waiting(log: Log, second_cost: float) -> Log:
     return counted.select([log.models[column] for column in order])
 
 
-def mean_seconds(log: Log, model: int) -> float | None:
-    """Mean seconds of the answers of one model, by its position, of those that tell them; None if none does.
-
-    >>> import rcjax
-    >>> mean_seconds(rcjax.sample_log(20, seed=0), 0) is None
-    True
-    """
-    if log.seconds is None:
-        return None
-    seconds = np.asarray(log.seconds, float)[:, model]
-    timed = seconds[~np.isnan(seconds)]
-    return float(timed.mean()) if timed.size else None
-
-
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:
-    """The same frontier, with the seconds that the log lets expect; as it is where the log has none.
-
-    Args:
-        frontier: the frontier.
-        log: the log that it was tuned on, with the costs that it was tuned with.
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(200, seed=0)
-    >>> with_seconds(rcjax.solve_frontier(rcjax.fit(log), lam=[1000.0]), log).seconds is None
-    True
-    """
+    """The same frontier, with the seconds that the log it was tuned on lets expect; as it is where that has none."""
     if log.seconds is None:
         return frontier
     try:
@@ -329,6 +296,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
     """What each model of a log does on its own, by the calibration of a fitted model."""
     confidence = held_out_confidence(log, model)
     logprob, correct, answered = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
+    seconds = np.full(correct.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     counted, labelled = np.asarray(expected_log(log).correct), log.labelled  # as the frontier counts them
     return tuple(
         Alone(
@@ -338,7 +306,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[Alone, ...]:
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=calibration_error(confidence[labelled[:, j], j], correct[labelled[:, j], j]),
             certain=float((logprob[rows, j] == 0).mean()),
-            seconds=mean_seconds(log, j),
+            seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
         for j, (name, rows) in enumerate(zip(log.models, answered.T, strict=True))
     )

@@ -113,8 +113,9 @@ def test_predictions_are_those_of_draws(search, theta):
     frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
     confidence = np.asarray(model.sample(jax.random.key(3), (20_000,)))
     assert float(frontier.abstention.max()) > 0.05
+    policies = frontier.policies
     for row in range(0, len(LAM), 2):
-        policy = (np.asarray(each)[row] for each in (frontier.first, frontier.bounds, frontier.actions))
+        policy = (np.asarray(table)[row] for table in (policies.first, policies.bounds, policies.actions))
         seen = walked(confidence, np.asarray(model.cost), *policy)
         for name, figure in zip(("error", "cost", "abstention"), seen, strict=True):
             spread = figure.std() / np.sqrt(len(figure)) + 1e-9
@@ -183,7 +184,7 @@ def test_refusals_never_pass_thresholds(demo):
     frontier = solve_frontier(demo, abstain_price=0.25)
     assert len(frontier.lam) > 100
     assert (frontier.refusals <= frontier.thresholds).all()
-    assert (np.diff(np.asarray(frontier.bounds), axis=-1) >= 0).all()
+    assert (np.diff(np.asarray(frontier.policies.bounds), axis=-1) >= 0).all()
     for name in ("error", "cost", "abstention", "penalty"):
         assert np.isfinite(getattr(frontier, name)).all()
     assert (np.diff(np.asarray(frontier.cost)) <= 1e-12).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcjax.tuning.betting import _AT_ONCE, last_shown, queries_needed, refuted, upper_limit
+from rcjax.tuning.betting import queries_needed, refuted, upper_limit
 
 
 def ruins(losses, most, limit, level):
@@ -107,21 +107,6 @@ def test_nothing_seen_refutes_nothing():
     assert refuted(np.zeros((3, 0)), 0.5, 0.05).tolist() == [False] * 3
     assert not refuted(np.zeros(100), 0.0, 0.05)
     assert upper_limit(np.zeros(0), 0.05) == 1.0
-
-
-@pytest.mark.parametrize("passes", [0, 1, 31, 32, 33, 64, 100])
-def test_the_last_before_the_first_failure_is_chosen(passes):
-    order = np.random.default_rng(0).permutation(100).tolist()
-    shown, asked = np.isin(np.arange(100), order[:passes]), []
-
-    def look(some):
-        asked.extend(some)
-        return shown[some]
-
-    assert last_shown(order, look) == (order[passes - 1] if passes else None)
-    assert len(asked) <= passes + _AT_ONCE
-    shown[order[passes + 1 :]] = True  # what comes after a failure does not count
-    assert last_shown(order, look) == (order[passes - 1] if passes else None)
 
 
 def test_about_so_many_queries_are_needed():

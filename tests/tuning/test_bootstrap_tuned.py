@@ -42,11 +42,11 @@ def selected(log):
 def test_pairs_by_labels_are_chosen_again_from_each_draw(log, selected):
     """The corners of the hull of all pairs and models."""
     frontier, _ = selected
-    draws, blend = draws_of(0, N, B), judging_of(log, "generation").blend
+    draws, judging = draws_of(0, N, B), judging_of(log, "generation")
     policies = tune_again(again_by_labels(frontier, log, None), log, draws).policies
     assert policies.first.shape == (B, RUNGS)
     for b, draw in enumerate(draws):
-        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), blend), 2)
+        every = useful(every_policy(log.take(draw), np.ones((N, 2), bool), judging), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         corners = lower_hull(cost, error)
         for rung in range(RUNGS):
@@ -64,7 +64,7 @@ def test_at_prices_pairs_are_chosen_again_from_each_draw_as_it_judges_itself(log
     pairs = 0
     for b, draw in enumerate(draws):
         part = log.take(draw)
-        every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation").blend), 2)
+        every = useful(every_policy(part, np.ones((len(draw), 2), bool), judging_of(part, "generation")), 2)
         error, cost = np.array([own[3:5] for own in every]).T
         for g, price in enumerate(np.asarray(frontier.lam)):
             best = every[best_for(error, cost, lam=price)]

@@ -1,7 +1,7 @@
 """The contest: what each way to choose policies loses on queries left out, against loops over folds in plain numpy."""
 
 import dataclasses
-import itertools
+from unittest import mock
 
 import agreement_logs
 import numpy as np
@@ -10,31 +10,30 @@ from contest_references import best_for, by_folds, columns, dealt, mix_for, walk
 from selection_references import make_log
 
 import rcjax
-from rcjax.frontier.points import lam_range, refusal_at
+from rcjax.frontier.points import Outcomes, lam_range, refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.tuning import contest as cross_validation
-from rcjax.tuning.comparison import Luck
-from rcjax.tuning.contest import BUDGETS, ERRORS, PRICES, Losses, Targets, contest, cross_validate, gains_of, targets_of
+from rcjax.tuning import contest
+from rcjax.tuning.candidates import Targets
+from rcjax.tuning.contest import BUDGETS, ERRORS, PRICES, Entry, Losses, cross_validate, targets_of
 from rcjax.tuning.judging import judge_log, judging_of
-from rcjax.tuning.pairs import Blend, Judging
-from rcjax.tuning.resampling import deal_folds
+from rcjax.tuning.pairs import Judging
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 N, FOLDS = 120, 5
 
 
-def losses_of(log, judging, folds, seed, monkeypatch):
+def losses_of(log, judging, folds, seed):
     """(the losses, the comparison that is made of them) of all arms of `cross_validate`."""
-    kept = []
+    kept, run = [], contest.contest
 
     def keep(*arguments):
-        kept.append(contest(*arguments))
+        kept.append(run(*arguments))
         return kept[-1]
 
-    monkeypatch.setattr(cross_validation, "contest", keep)
     model = rcjax.fit(log)
-    comparison = cross_validate(log, model, judging, folds, seed)
+    with mock.patch.object(contest, "contest", wraps=keep):
+        comparison = cross_validate(log, model, judging, folds, seed)
     return kept[0], comparison, model
 
 
@@ -60,19 +59,18 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
 # -- single models and pairs
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.2], ids=["whole", "with gaps"])
-def two(request, float64):
-    """(log, losses, comparison, what a loop over the folds says) of two models."""
-    log = make_log(N, 2, seed=1, missing=request.param)
+@pytest.fixture(scope="module")
+def two(float64):
+    """(log, losses, comparison, what a loop over the folds says) of two models, with gaps."""
+    log = make_log(N, 2, seed=1, missing=0.2)
     # Money that has its own say for each query: those that are passed on are dearer.
     money = np.asarray(log.query_cost) * np.where(np.asarray(log.logprob)[:, :1] < -0.5, 1.7, 0.6)
     money = np.where(np.asarray(log.answered), np.nan_to_num(money), 0.0)
     log = dataclasses.replace(log, query_cost=money, cost=money.sum(0) / np.asarray(log.answered).sum(0))
     # Where a confidence is there thrice by chance, no threshold parts it here: that is done below.
     judging = judging_of(log, rcjax.fit(log).calibrators.transform)
-    with pytest.MonkeyPatch.context() as patched:
-        losses, comparison, _ = losses_of(log, judging, FOLDS, 7, patched)
-    return log, losses, comparison, by_folds(log, losses.targets, judging.blend, FOLDS, 7)
+    losses, comparison, _ = losses_of(log, judging, FOLDS, 7)
+    return log, losses, comparison, by_folds(log, losses.targets, judging, FOLDS, 7)
 
 
 def test_losses_are_a_loop_over_the_folds(two):
@@ -87,44 +85,26 @@ def test_losses_are_a_loop_over_the_folds(two):
     assert (wrong[0] != wrong[1]).any()
 
 
-def test_luck_is_how_much_more_is_lost_than_was_told(two):
-    _, losses, comparison, (wrong, _, told) = two
-    luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
-    for arm, name in enumerate(losses.arms):
-        assert losses.luck(name, slice(3, 5)) == pytest.approx(luck[arm, 3:5].mean(), abs=1e-7)
-    ends = np.cumsum([0, PRICES, BUDGETS])
-    for kind, own, low, high in zip(Luck._fields, comparison.luck, ends[:-1], ends[1:], strict=True):
-        np.testing.assert_allclose(own, luck[:, low:high].mean(1), atol=1e-7, err_msg=kind)
-
-
-def test_what_a_budget_saves_is_of_errors_alone(two):
-    log, losses, comparison, (wrong, money, _) = two
-    budgets = slice(PRICES, PRICES + BUDGETS)
-    less = (wrong[0] - wrong)[:, budgets]
-    saved, spread = less.mean(-1), less.std(-1, ddof=1) / np.sqrt(log.complete.sum())
-    at = comparison.at_budgets
-    for mine, theirs in zip(losses.saved(losses.arms, "models"), (saved, spread), strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-12)
-    error, cost = (figure[:, budgets] for figure in losses.means(losses.arms))
-    expected = ((error, wrong[:, budgets].mean(-1)), (cost, money[:, budgets].mean(-1)))
-    for mine, theirs in ((at.saved.mean, saved), (at.saved.se, spread), *expected):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(at.budgets, losses.targets.budgets)
-    assert (saved[0] == 0).all()
-    assert saved[1].max() > 0
-
-
-def test_gains_are_of_loss_at_prices(two):
-    log, losses, comparison, (wrong, money, _) = two
+def test_what_is_compared_is_told_by_the_losses(two):
+    log, losses, comparison, (wrong, money, told) = two
     lam, n = losses.targets.lam, int(log.complete.sum())
-    loss = (wrong + np.append(lam, np.zeros(BUDGETS + ERRORS))[:, None] * money)[:, :PRICES]
-    gain, rival = loss[0] - loss[1], loss[0].mean(-1)
-    share = (gain / rival[:, None]).mean(0)
-    np.testing.assert_allclose(comparison.lam, lam)
-    expected = (gain.mean(-1), gain.std(-1, ddof=1) / np.sqrt(n)), (share.mean(), share.std(ddof=1) / np.sqrt(n))
-    for mine, theirs in zip(comparison.pairs, (*expected, expected[1]), strict=True):
-        np.testing.assert_allclose(mine.mean, theirs[0], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(mine.se, theirs[1], rtol=1e-9, atol=1e-12)
+    prices, budgets, limits = np.split(np.arange(PRICES + BUDGETS + ERRORS), [PRICES, PRICES + BUDGETS])
+
+    def gain(of):
+        return of.mean(-1), of.std(-1, ddof=1) / np.sqrt(n)
+
+    luck = (wrong.mean(-1) - told) * (1 - 1 / FOLDS)
+    np.testing.assert_allclose(comparison.luck, [luck[:, some].mean(1) for some in (prices, budgets)], atol=1e-7)
+    np.testing.assert_allclose(comparison.saved, gain((wrong[0] - wrong)[:, budgets]), atol=1e-12)
+    np.testing.assert_allclose(comparison.spared, gain((money[0] - money)[:, limits]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(comparison.bill, money[0, limits].mean(-1), rtol=1e-9)
+    loss = wrong[:, prices] + lam[:, None] * money[:, prices]
+    share = ((loss[0] - loss[1]) / loss[0].mean(-1)[:, None]).mean(0)
+    expected = gain(loss[0] - loss[1]), gain(share), gain(share)
+    for mine, theirs in zip(comparison.pairs, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+    alone = np.asarray(log.correct) * np.asarray(log.answered)
+    np.testing.assert_allclose(comparison.alone, 1 - alone.sum(0) / np.asarray(log.answered).sum(0), atol=1e-12)
 
 
 # -- figures of made-up losses
@@ -137,31 +117,40 @@ def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
     penalty, charge = rng.random((2, 3, 7, 40)), rng.random((3, 7, 40))
     expected, told = rng.random((2, 3, 7, 40)), rng.random((3, 7))
     losses = Losses(("a", "b", "c"), targets, penalty, charge, expected, told, folds=4)
-    saved, spread = losses.saved(["c", "b"], "a")
-    for row, arm in enumerate((2, 1)):
-        fewer = penalty[:, 0, 2:5] - penalty[:, arm, 2:5]
-        np.testing.assert_allclose(saved[row], fewer[0].mean(-1))
-        np.testing.assert_allclose(spread[row], fewer[1].std(-1, ddof=1) / np.sqrt(40))
-    for kind, low, high in (("prices", 0, 2), ("within", 2, 5), ("limits", 5, 7)):
-        luck = 0.75 * (penalty[1, 1, low:high].mean() - told[1, low:high].mean())
-        assert losses.luck("b", getattr(targets, kind)) == pytest.approx(luck), kind
-    for mean, figure in zip(losses.means(["b"]), (penalty[1, 1], charge[1]), strict=True):
-        np.testing.assert_allclose(mean[0], figure.mean(-1))
+
+    def gain(of, by):
+        return of.mean(-1), by.std(-1, ddof=1) / np.sqrt(40)
+
+    fewer = penalty[:, :1, 2:5] - penalty[:, :, 2:5]
+    np.testing.assert_allclose(losses.saved(), gain(fewer[0], fewer[1]))
+    np.testing.assert_allclose(losses.luck(targets.within)[1], 0.75 * (penalty[1, 1, 2:5].mean() - told[1, 2:5].mean()))
     money = targets.lam[:, None] * charge[:, :2]
+    counted = penalty[:, :, :2] + money
+    plain, scale = counted[:, 2] - counted[:, 1], counted[0, 2].mean(-1)[:, None]
     for soft in (False, True):
-        own = losses.gains(["b"], "c", expected=soft)
-        figure = (expected if soft else penalty)[:, :, :2] + money
-        counted = penalty[:, :, :2] + money
-        gain, rival = figure[:, 2] - figure[:, 1], counted[0, 2].mean(-1)[:, None]
-        shares = [(gain[form] / rival).mean(0) for form in range(2)]
-        plain = [((counted[form, 2] - counted[form, 1]) / rival).mean(0) for form in range(2)]
-        assert own.at_prices.mean[0] == pytest.approx(gain[0].mean(-1))
-        assert own.at_prices.se[0] == pytest.approx(gain[1].std(-1, ddof=1) / np.sqrt(40))
-        for pair, (mean, of) in ((own.overall, shares), (own.counted, plain)):
-            assert pair[0][0] == pytest.approx(mean.mean())
-            assert pair[1][0] == pytest.approx(of.std(ddof=1) / np.sqrt(40))
-    nothing = gains_of(np.zeros((1, 1, 2, 5)), np.zeros((1, 2, 5)))  # a rival that loses nothing at no price
-    assert all((figure == 0).all() for gain in nothing for figure in gain)
+        own, figure = losses.gains("b", "c", expected=soft), (expected if soft else penalty)[:, :, :2] + money
+        loss = figure[:, 2] - figure[:, 1]
+        np.testing.assert_allclose(own.at_prices, gain(*loss))
+        np.testing.assert_allclose(own.overall, gain(*(loss / scale).mean(-2)))
+        np.testing.assert_allclose(own.counted, gain(*(plain / scale).mean(-2)))
+
+
+def test_entries_say_what_becomes_of_queries():
+    log, rng = make_log(60, 2, missing=0.1), np.random.default_rng(0)
+    served, *tuned = [Outcomes(*rng.random((3, 2, 60))) for _ in range(FOLDS + 1)]
+    fold, rows, price = np.arange(60) % FOLDS, log.complete, 0.3
+
+    def enter(number):
+        again = Entry(lambda *_: tuned[number], promised=np.array([number, 1.0]))
+        return {"served": Entry(lambda *_: served), "tuned": again}
+
+    losses = contest.contest(log, fold, Targets(np.array([0.5, 2.0])), enter, log.cost, price)
+    mixed = Outcomes(*(np.choose(fold, figures) for figures in zip(*tuned, strict=True)))
+    for arm, outcomes in enumerate((served, mixed)):
+        np.testing.assert_allclose(losses.penalty[0, arm], (outcomes.wrong + price * outcomes.refused)[:, rows])
+        np.testing.assert_allclose(losses.charge[arm], outcomes.cost[:, rows])
+    shares = np.bincount(fold[rows]) / rows.sum()
+    np.testing.assert_allclose(losses.promised[1], [shares @ np.arange(FOLDS), 1.0])
 
 
 # -- all arms, of whatever there is to choose from
@@ -219,12 +208,12 @@ LOGS = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", LOGS)
-def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
+def test_every_arm_loses_what_a_loop_by_hand_does(name):
     make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
     judging = judging_of(log, transform, refusal_at(price, log.cost.dtype))
-    losses, _, model = losses_of(log, judging, 3, 5, monkeypatch)
+    losses, _, model = losses_of(log, judging, 3, 5)
     arms = by_hand(log, model, judging, losses.targets, 3, 5)
     assert losses.arms == ("models", "pairs", "answers")
     for arm, (penalty, money, told) in arms.items():
@@ -238,16 +227,44 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name, monkeypatch):
 def test_labels_left_out_have_no_say_in_the_choice():
     """A log whose labels are drawn by lot: what was chosen among many is lucky, and the contest shows by how much."""
     lucky = []
-    for seed in range(4):
+    for seed in range(3):
         coin = np.random.default_rng(seed).random((N, 2)) < 0.5
         log = make_log(N, 2, seed=seed, correct=coin)
-        seen = cross_validate(log, rcjax.fit(log), Judging(Blend(0.0, 0.0)), FOLDS, 0)
-        lucky.append(float(seen.luck.budgets[1]))
-        assert abs(seen.luck.budgets[0]) < 0.02 + 2 / np.sqrt(N)
+        models, pairs = cross_validate(log, rcjax.fit(log), Judging(0.0, 0.0), FOLDS, 0).luck[1]
+        lucky.append(pairs)
+        assert abs(models) < 0.02 + 2 / np.sqrt(N)
     assert min(lucky) > 0.01
 
 
-def test_the_deal_is_at_random_by_its_seed_alone():
-    complete = np.random.default_rng(3).random(77) < 0.6
-    for folds, seed in itertools.product((2, 5), (0, 4)):
-        np.testing.assert_array_equal(deal_folds(complete, folds, seed), dealt(complete, folds, seed))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"correct": np.array([True, False])},
+        pytest.param({"logprob": np.array([-0.5, -0.5])}, marks=pytest.mark.thorough),
+        {"logprob": np.where(np.arange(N)[:, None] % 2, -np.inf, 0.0), "query_cost": np.array([0.0, 2.0])},
+        pytest.param({"query_cost": np.array([0.0, 0.0])}, marks=pytest.mark.thorough),
+    ],
+    ids=["one is always right", "one confidence", "certain, the first is free", "free"],
+)
+def test_a_log_that_teaches_little_is_compared_on_all_the_same(changes):
+    log = make_log(N, 2, seed=4, **changes)
+    shown = cross_validate(log, rcjax.fit(log), Judging(), FOLDS, 0)
+    assert all(np.isfinite(figure).all() for figure in (*shown.targets, shown.saved, shown.luck, *shown.pairs))
+    assert (shown.saved.mean[0] == 0).all()
+
+
+@pytest.mark.thorough
+def test_one_model_is_compared_with_nothing():
+    log = make_log(N, 1, seed=5)
+    shown = cross_validate(log, rcjax.fit(log), Judging(), FOLDS, 0)
+    assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
+    np.testing.assert_allclose(shown.luck, 0, atol=1e-12)  # nothing was chosen
+    assert shown.saved.mean.shape == (1, BUDGETS)
+
+
+def test_a_second_comparison_compiles_nothing(two, compilations):
+    log = make_log(N, 2, seed=3)
+    model = rcjax.fit(log)
+    with compilations() as compiled:
+        cross_validate(log, model, Judging(), FOLDS, 0)
+    assert not compiled

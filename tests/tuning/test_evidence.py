@@ -6,8 +6,9 @@ from judged_logs import judged_log
 from timed_logs import timed_log
 
 import rcjax
+from rcjax.frontier.points import Outcomes
 from rcjax.logs import LogError
-from rcjax.tuning.certify import Evidence, HeldOut, hold_out
+from rcjax.tuning.certify import HeldOut, hold_out
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,18 +25,19 @@ def frontier(log):
 
 @pytest.mark.thorough
 def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
-    evidence = HeldOut(frontier, judged_log(200, 200, seed=9), log).evidence([0, 1, 0.25])
+    held_out = HeldOut.of(frontier, judged_log(200, 200, seed=9), log)
     whole = rcjax.replay(frontier, rcjax.sample_log(200, seed=9).select(log.models))
     error = np.asarray(whole.error)[frontier.rungs]
-    assert evidence.wrong.mean(1) == pytest.approx([*error, error @ [0.75, 0.25]], abs=1e-12)
-    assert (evidence.most == 1).all()
+    assert held_out.at([0, 1, 0.25]).wrong.mean(1) == pytest.approx([*error, error @ [0.75, 0.25]], abs=1e-12)
+    assert (held_out.most == 1).all()
 
 
 def test_what_is_behind_the_last_label_does_not_count(log, frontier):
-    evidence = HeldOut(frontier, judged_log(200, 20, seed=9), log).evidence([1])
-    assert 20 <= evidence.wrong.size == len(evidence.most) <= 200
-    assert (evidence.wrong <= evidence.most + 1e-12).all()
-    assert evidence.errs_below(evidence.error_bound(0.1) + 1e-6, 0.1)
+    held_out = HeldOut.of(frontier, judged_log(200, 20, seed=9), log)
+    wrong = held_out.at([1]).wrong
+    assert 20 <= wrong.size == len(held_out.most) <= 200
+    assert (wrong <= held_out.most + 1e-12).all()
+    assert held_out.errs_below([1], held_out.error_bound(1, 0.1) + 1e-6, 0.1)
 
 
 def test_half_is_held_out_where_there_is_a_confidence():
@@ -64,8 +66,8 @@ def test_another_log_counts_waiting_as_the_first_and_shares_no_query():
         hold_out(log, log, 0.9)
 
 
-def test_refusals_that_cost_more_than_errors_have_bounds_above_one():
+def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
-    evidence = Evidence(nothing, one, np.ones(50), price=2.0)
-    assert evidence.error_bound(0.05) == 2.0
-    assert not evidence.errs_below(1.5, 0.05)
+    held_out = HeldOut(log, Outcomes(nothing, nothing, one), np.ones(50), price=2.0)
+    assert held_out.error_bound(0, 0.05) == 2.0
+    assert not held_out.errs_below([0], 1.5, 0.05)

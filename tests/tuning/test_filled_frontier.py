@@ -38,7 +38,7 @@ def test_each_target_buys_no_less_than_any_candidate_and_any_model_gives(name, f
     log = LOGS[name]()
     model = rcjax.fit(log)
     selection = rcjax.tuning.select_frontier(log, model=model)
-    frontier, luck = selection.frontier, selection.comparison.luck.budgets
+    frontier, luck = selection.frontier, selection.comparison.luck[1]
     rows = log.logprob, log.correct, log.answered
     found = judge_log(model.calibrators, rows, charges(log), judging_of(log, model.calibrators.transform))
     cascade = np.asarray(found.first != found.second)

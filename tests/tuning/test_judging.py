@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 from selection_references import logistic, make_log
 
 from rcjax.tuning import judging as module
-from rcjax.tuning.judging import charges, estimate_blend
-from rcjax.tuning.pairs import AS_USUAL, USUAL, Judging, centred
+from rcjax.tuning.judging import charges, judging_of
+from rcjax.tuning.pairs import Judging, centred
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -37,16 +37,16 @@ def nothing_that_tells(n):
 
 @pytest.mark.thorough
 def test_noisy_labels_of_well_calibrated_models_count_for_little():
-    blends = [estimate_blend(all_that_tells(n), "generation") for n in (100, 3000)]
+    blends = [judging_of(all_that_tells(n), "generation") for n in (100, 3000)]
     assert blends[1].label < 0.1
-    assert abs(blends[0].label - USUAL.label) < 0.2  # few labels tell little of it
+    assert abs(blends[0].label - Judging().label) < 0.2  # few labels tell little of it
 
 
 @pytest.mark.thorough
 def test_labels_count_for_all_where_confidences_tell_nothing():
-    blends = [estimate_blend(nothing_that_tells(n), "generation") for n in (100, 3000)]
+    blends = [judging_of(nothing_that_tells(n), "generation") for n in (100, 3000)]
     assert blends[1].label > 0.8
-    assert USUAL.label < blends[0].label < blends[1].label
+    assert Judging().label < blends[0].label < blends[1].label
 
 
 def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
@@ -54,9 +54,8 @@ def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert estimate_blend(few, "generation") is USUAL
-    assert Judging(USUAL, None) == AS_USUAL
-    assert USUAL.label == 0.25
+        assert judging_of(few, "generation") == Judging()
+    assert Judging().label == 0.25
 
 
 def blend_by_definition(log, folds):
@@ -95,7 +94,7 @@ def blend_by_definition(log, folds):
 @pytest.mark.parametrize(("seed", "missing"), [(0, 0.0), (1, 0.15), (2, 0.0)])
 def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
-    blend = estimate_blend(log, "generation")
+    blend = judging_of(log, "generation")
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
     folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
     np.testing.assert_allclose([blend.calibrated, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
@@ -103,10 +102,10 @@ def test_weights_are_those_of_the_definition(seed, missing):
 
 def test_of_many_queries_the_first_tell_the_weights(monkeypatch):
     log = make_log(150, 3, seed=5)
-    expected = estimate_blend(log.take(slice(80)), "generation")
-    assert estimate_blend(log, "generation") != expected
+    expected = judging_of(log.take(slice(80)), "generation")
+    assert judging_of(log, "generation") != expected
     monkeypatch.setattr(module, "_MOST_QUERIES", 80)
-    assert estimate_blend(log, "generation") == expected
+    assert judging_of(log, "generation") == expected
 
 
 def test_weights_have_the_least_squares_of_a_grid():

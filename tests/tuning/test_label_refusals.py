@@ -9,7 +9,7 @@ import pytest
 from selection_references import centred
 
 from rcjax.replaying.walk import outcomes
-from rcjax.tuning.pairs import Blend, CandidateRows, Judging, candidates
+from rcjax.tuning.pairs import CandidateRows, Judging, candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -89,7 +89,7 @@ def test_by_labels_alone_the_figures_are_those_of_a_walk():
     confidence, crossed, correct, present = random_log(1, missing=0.0)
     charge = COST * np.random.default_rng(1).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, crossed, correct, present, charge)
-    tried = jax.jit(candidates)(rows, Judging(Blend(0.0, 0.0), price_of(0.3)))
+    tried = jax.jit(candidates)(rows, Judging(0.0, 0.0, price_of(0.3)))
     cascades = tried.policies(xp=jnp)
     wrong, spent, refused = (np.asarray(column) for column in jax.jit(outcomes)(confidence, correct, charge, cascades))
     kept = np.isfinite(tried.error)

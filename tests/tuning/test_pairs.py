@@ -16,7 +16,7 @@ from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.judging import charges, judge_all
-from rcjax.tuning.pairs import AS_USUAL, Blend, CandidateRows, Judging, candidates, cross_calibrate
+from rcjax.tuning.pairs import CandidateRows, Judging, candidates, cross_calibrate
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,7 +24,7 @@ K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "error", "cost", "counted")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
-tried = jax.jit(lambda *rows: candidates(CandidateRows(*rows), Judging(Blend(*BLEND))))
+tried = jax.jit(lambda *rows: candidates(CandidateRows(*rows), Judging(*BLEND)))
 crossing = jax.jit(cross_calibrate, static_argnums=3)
 fit_one = jax.jit(fit_calibrator, static_argnums=3)
 
@@ -86,7 +86,7 @@ def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
     confidence, crossed, correct, present = random_log(seed, missing=0.0)
     charge = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, crossed, correct, present, charge)
-    found, plain = (judged_by(rows, Judging(blend)) for blend in (Blend(0.5, 0.2), Blend(0.0, 0.0)))
+    found, plain = (judged_by(rows, Judging(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
     fates = jax.jit(outcomes)(confidence, correct, charge, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
@@ -174,7 +174,7 @@ def test_a_model_that_is_always_right_is_so_whoever_was_asked_before():
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    return judge_all(calibrators, rows, charge, AS_USUAL)[0].best(lam).policies()
+    return judge_all(calibrators, rows, charge, Judging())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():

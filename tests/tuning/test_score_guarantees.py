@@ -66,7 +66,7 @@ def test_the_score_equations_hold_on_fractions(log):
 def test_a_promise_of_a_score_is_a_bet_and_counts_nothing(log, frontier):
     held_out = rcjax.read_log(scored_frame(192, 1))
     certificate = rcjax.certify(frontier, held_out, max_error=0.45, confidence=0.9)
-    (lost,) = HeldOut(frontier, held_out.select(frontier.models)).evidence([certificate.position]).wrong
+    (lost,) = HeldOut.of(frontier, held_out.select(frontier.models)).at([certificate.position]).wrong
     assert certificate.errors == pytest.approx(lost.sum(), rel=1e-6)
     assert certificate.errors != round(certificate.errors)
     assert certificate.errors / 192 == pytest.approx(float(rcjax.replay(certificate.policy, held_out).error))

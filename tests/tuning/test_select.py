@@ -14,9 +14,10 @@ from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import PointStatus, lam_range
 from rcjax.logs import LogError
 from rcjax.tuning import select
-from rcjax.tuning.comparison import AtBudgets, Comparison, Gain, Gains, Luck
+from rcjax.tuning.candidates import Targets
+from rcjax.tuning.comparison import Comparison, Gain, Gains
 from rcjax.tuning.contest import PRICES
-from rcjax.tuning.judging import estimate_blend
+from rcjax.tuning.judging import judging_of
 from rcjax.tuning.select import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -49,10 +50,11 @@ def compared(monkeypatch, log):
     """Replaces cross-validation by a verdict: cascades are so lucky."""
 
     def decide(luck=0.0):
-        lam, nothing = lam_range(np.asarray(log.cost), PRICES), Gain(*[np.zeros((2, 3))] * 2)
-        lucks = Luck(*np.array([[0.0, luck], [0.0, 2 * luck]]))
-        seen = Comparison(lam, Gains(nothing, nothing, nothing), at_budgets=AtBudgets(np.ones(3), nothing), luck=lucks)
-        monkeypatch.setattr(select, "cross_validate", lambda *_: seen)
+        nothing, lam = Gain(*[np.zeros((2, 3))] * 2), lam_range(np.asarray(log.cost), PRICES)
+        lucks, targets = np.array([[0.0, luck], [0.0, 2 * luck]]), Targets(lam, np.ones(3), np.ones(3))
+        gains = Gains(nothing, nothing, nothing)
+        shown = Comparison(targets, gains, None, nothing, nothing, np.ones(3), np.ones(2), lucks)
+        monkeypatch.setattr(select, "cross_validate", lambda *_: shown)
 
     return decide
 
@@ -62,8 +64,8 @@ def reference(log):
 
     Better is one that errs less often and costs less, as counted; as often, up to rounding, is no less.
     """
-    blend = estimate_blend(log, rcjax.fit(log).calibrators.transform)
-    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), blend), len(log.models))]
+    judging = judging_of(log, rcjax.fit(log).calibrators.transform)
+    return [own[:5] for own in useful(every_policy(log, np.asarray(log.answered), judging), len(log.models))]
 
 
 # -- on a log
@@ -80,7 +82,7 @@ def test_the_frontier_is_in_order_and_nothing_on_it_is_beaten(found):
     assert (np.diff(np.diff(error) / np.diff(cost)) < 0).all()  # corners of a hull
     assert set(np.asarray(frontier.status).tolist()) == {PointStatus.CONVERGED}
     assert (np.asarray(frontier.members).sum(1) <= 2).all()
-    np.testing.assert_array_equal(frontier.first, np.asarray(frontier.members).argmax(1))
+    np.testing.assert_array_equal(frontier.policies.first, np.asarray(frontier.members).argmax(1))
 
 
 def test_the_frontier_is_the_hull_of_all_pairs_by_definition(log, model, compared):
@@ -149,7 +151,7 @@ def test_a_frontier_of_one_free_model_can_be_used(cost, compared, log):
 def test_a_log_that_teaches_little_has_a_frontier_all_the_same(found, changes):
     log = make_log(N, K, seed=4, **changes)
     frontier = select_frontier(log).frontier
-    for name in ("lam", "error", "cost", "thresholds", "bounds"):
+    for name in ("lam", "error", "cost", "thresholds"):
         assert np.isfinite(getattr(frontier, name)).all(), name
     right = np.asarray(log.correct)
     assert float(frontier.error.min()) <= 1 - right.mean(0).max() + 0.05  # with what folds left out show of luck

@@ -82,8 +82,8 @@ def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
     frontier = selection.frontier
     again = tune_again(again_by_labels(frontier, log, np.arange(len(LAM))), log, np.arange(N)[None]).policies
     np.testing.assert_array_equal(again.members[0], frontier.members)
-    np.testing.assert_array_equal(again.actions[0], frontier.actions)
-    np.testing.assert_allclose(again.bounds[0], frontier.bounds, rtol=1e-6)
+    np.testing.assert_array_equal(again.actions[0], frontier.policies.actions)
+    np.testing.assert_allclose(again.bounds[0], frontier.policies.bounds, rtol=1e-6)
 
 
 # -- guarantees

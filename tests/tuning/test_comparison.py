@@ -9,8 +9,9 @@ import pytest
 
 import rcjax
 from rcjax.frontier.policies import Agreements, Policies
-from rcjax.tuning.comparison import AtBudgets, AtErrors, Comparison, Gain, Gains, Luck, tell_choice, tell_corrections
-from rcjax.tuning.select import Selection
+from rcjax.tuning.candidates import Candidates, Targets
+from rcjax.tuning.comparison import Comparison, Gain, Gains, tell_choice, tell_corrections
+from rcjax.tuning.select import Selection, raised_by_luck
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -41,20 +42,17 @@ def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.0
         return np.array([9.0, value, -9.0])
 
     none = Gain(0.0, 0.0)
-    pairs = Gains(Gain(amid(gain), np.full(3, gain_se)), none, none)
     arms = 2 + (rival is not None)
-    less = np.where(np.arange(arms)[:, None] == 0, 0.0, amid(saved))
-    spreads = np.full((arms, 3), saved_se)
+    less, spread = np.where(np.arange(arms)[:, None] == 0, 0.0, amid(saved)), np.full((arms, 3), saved_se)
     if rival is not None:  # what may compare answers saves twice as much
         less[2] = 2 * less[2]
-    at = AtBudgets(np.geomspace(1, 100, 3), Gain(less, spreads))
-    money = 1e-4 * less  # of bills of 1e-4: a share of them is told as it is of errors
-    spared = Gain(money, 1e-4 * spreads)
-    errors = AtErrors(np.array([0.05, 0.1, 0.15]), np.full((arms, 3), 1e-4), spared, ALONE)
+    spared, bill = Gain(1e-4 * less, 1e-4 * spread), np.full(3, 1e-4)  # a share of bills is told as it is of errors
+    pairs, compared = (
+        None if value is None else Gains(Gain(amid(value), np.full(3, gain_se)), none, none) for value in (gain, rival)
+    )
+    targets = Targets(np.geomspace(1, 100, 3), np.geomspace(1, 100, 3), np.array([0.05, 0.1, 0.15]))
     lucks = np.array([0.01, 0.01 + luck, 0.01 + luck][:arms])
-    compared = None if rival is None else Gains(Gain(amid(rival), np.full(3, gain_se)), none, none)
-    luck = Luck(0 * lucks, lucks)
-    return Comparison(np.geomspace(1, 100, 3), pairs, compared, at_budgets=at, at_errors=errors, luck=luck)
+    return Comparison(targets, pairs, compared, Gain(less, spread), spared, bill, ALONE, np.stack([0 * lucks, lucks]))
 
 
 def say(frontier, kind, target, **figures):
@@ -65,8 +63,6 @@ SENTENCES = [
     ("single", {"budget": 10.0}, {}, "use middle alone: no cascade is shown to be better at this budget"),
     ("single", {"max_error": 0.1}, {}, "use middle alone: no cascade is shown to cost less within this limit"),
     ("single", {"lam": 10.0}, {}, "use middle alone: no cascade is shown to be better"),
-    ("single", {}, {"rival": 0.1},
-     "use middle alone: no cascade is shown to be better, nor is going by whether answers agree"),
     ("pair", {"budget": 10.0}, {"saved": 0.031, "saved_se": 0.009},
      "use small → large: 3.1 ± 0.9 points less error than the best single model for the same money, "
      "on queries left out"),
@@ -139,9 +135,7 @@ def test_words_and_figures_never_contradict_each_other(frontier):
 
 def test_a_verdict_of_a_log_with_one_model(frontier):
     alone = shown()
-    at = alone.at_budgets
-    one = dataclasses.replace(at, saved=at.saved.at(slice(1)))
-    alone = dataclasses.replace(alone, at_budgets=one, luck=Luck(*(luck[:1] for luck in alone.luck)))
+    alone = dataclasses.replace(alone, saved=alone.saved.at(slice(1)), luck=alone.luck[:, :1])
     for target in ({"budget": 1.0}, {"lam": 1.0}):
         assert tell_choice(frontier, alone, 0, target).startswith("use middle alone: no cascade is shown to be better")
     assert "raised" not in tell_corrections(frontier, alone, "budget")
@@ -165,3 +159,67 @@ def test_what_is_counted_and_what_is_corrected(frontier, luck, cascades, raised)
     assert said.startswith("costs are the bills of these queries, and the error of single models is counted on them")
     assert raised in said
     assert ("raised" in said) is bool(raised)
+
+
+# -- where a target stands among those compared
+
+
+def test_the_nearest_price_and_budget_are_so_on_the_logarithmic_scale():
+    grid = np.geomspace(1, 1000, 4)  # 1, 10, 100, 1000
+    among = dataclasses.replace(shown(), targets=Targets(grid, grid, np.array([0.1, 0.2, 0.3])))
+    values, places = [0.0, 1e-9, 3.0, 3.3, 10.0, 317.0, 1e9], [0, 0, 0, 1, 1, 3, 3]
+    assert among.at_price(values).tolist() == [among.at_budget(value) for value in values] == places
+    # Of those that pay for the same models alone, where there are any.
+    bills = [0.5, 9.0, 11.0, 300.0]
+    pairs = [(9.5, 1), (8.9, 0), (3.3, 0), (10.9, 1), (11.0, 2), (299.0, 2), (300.0, 3), (0.4, 0), (1e9, 3)]
+    assert [among.at_budget(budget, bills) for budget, _ in pairs] == [place for _, place in pairs]
+    for alone, limit, place in (
+        ([0.15, 0.25], 0.16, 1),  # 0.1 is as near, but no model keeps to it
+        ([0.15, 0.25], 0.26, 2),
+        ([0.5, 0.6], 0.9, 2),
+        ([0.01, 0.02], 0.0, 0),  # nowhere does none keep to it
+    ):
+        assert dataclasses.replace(among, alone=np.array(alone)).at_limit(limit) == place
+
+
+@pytest.mark.parametrize(
+    ("overall", "counted", "earned"),
+    [
+        (0.01, Gain(0.01, 1.0), True),
+        (0.0019, Gain(0.01, 1.0), False),
+        (0.0021, Gain(-2.9, 1.0), True),  # labels left out do not contradict
+        (0.3, Gain(-3.1, 1.0), False),
+    ],
+)
+def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted, earned):
+    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), counted)
+    assert dataclasses.replace(shown(), agreement=gains).agreeing.tolist() == [earned, False, False]
+    assert not shown().agreeing.any()
+
+
+# -- luck: what cascades have more of than single models is added to their errors, and nothing to a single model's
+
+PENALTY = np.array([0.30, 0.10, 0.25, 0.15, 0.12, 0.999])
+
+
+@pytest.mark.parametrize(
+    ("target", "prices", "budgets", "pairs", "comparing"),
+    [
+        ("lam", (0.01, 0.03, 0.05), (0.0, 0.2, 0.4), 0.02, 0.04),  # single models have some of it too
+        ("budget", (0.0, 0.3, 0.5), (-0.02, 0.02, 0.04), 0.04, 0.06),
+        ("max_error", (0.0, 0.3, 0.5), (0.0, 0.5, 0.6), 0.0, 0.0),  # where nothing is chosen among many
+        ("error_cost", (0.0, 0.03), (0.0, 0.2), 0.03, 0.03),  # nothing compares answers
+        ("lam", (0.0, -0.03, 0.05), (0.0, 0.2, 0.4), 0.0, 0.05),  # nothing looks worse than it is
+    ],
+)
+def test_luck_is_a_constant_for_each_kind_of_policy(target, prices, budgets, pairs, comparing):
+    """Of two single models, two pairs, and one policy that compares answers; then a pair that nearly always errs."""
+    third = [0, 2, 1, 2, 2 if len(prices) > 2 else 1, 2]
+    first, second, half = [0, 2, 0, 0, 0, 1], [0, 2, 1, 2, 1, 2], np.full(6, 0.5)
+    own = Candidates(3, *np.array([first, second, third]), half, half, PENALTY, np.arange(1.0, 7), PENALTY, half)
+    raised = raised_by_luck(own, dataclasses.replace(shown(), luck=np.array([prices, budgets])), target)
+    np.testing.assert_array_equal(raised.error[:2], PENALTY[:2])  # to the last bit
+    np.testing.assert_allclose(raised.error[2:4], PENALTY[2:4] + pairs, rtol=1e-12)
+    assert raised.error[4] == pytest.approx(PENALTY[4] + comparing, rel=1e-12)
+    assert raised.error[5] == min(PENALTY[5] + pairs, 1.0)
+    assert raised.cost is own.cost
