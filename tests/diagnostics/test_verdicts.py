@@ -74,6 +74,11 @@ def test_every_alarm_names_the_model(sign):
     assert all("small" in check.advice for check in checks)
 
 
+def test_a_calibration_that_is_better_than_when_tuned_is_no_alarm():
+    checks = judge_all(judge_models([ROW | {"calibration_error": 0.06, "calibration_error_tuned": 0.11}]), 0.05)
+    assert {check.name: check.verdict for check in checks}["calibration error"] == "fine"
+
+
 def told(seen, expected, p_value=1.0, p_below=1.0):
     return {"interval": None, "seen": seen, "expected": expected, "p_value": p_value, "p_below": p_below}
 
