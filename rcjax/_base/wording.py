@@ -146,11 +146,6 @@ def check_name(name: str, noun: str = "error") -> str:
     return _CHECKS[name][0].format(noun=noun) if name in _CHECKS else name
 
 
-def check_counts_labels(name: str) -> bool:
-    """Whether a check of a policy rests on labels; else answers are enough for it."""
-    return name != "cost"
-
-
 def check_meaning(name: str, noun: str = "error") -> str:
     """What the figure of a check says, in words; empty for a name that is not known."""
     return _CHECKS.get(name, ("", ""))[1].format(noun=noun)

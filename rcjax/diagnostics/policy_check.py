@@ -125,7 +125,6 @@ def check_policy(
     tuned_on: Log | None = None,
     alarm: float = 0.05,
     retuning: bool = True,
-    permutations: int | None = None,
     seed: int = 0,
 ) -> PolicyCheck:
     """Is a policy still right on a fresh log, whose queries it was not tuned on?
@@ -147,11 +146,10 @@ def check_policy(
         tuned_on: the log that it was tuned on, for a policy made by hand, which carries no queries of it.
         alarm: the probability of an alarm where nothing has changed, in (0, 1).
         retuning: whether to ask what re-tuning would gain, which takes most of the time.
-        permutations: how many, up to 100,000; by default 999, or as many as a low `alarm` needs.
         seed: of the permutations and folds.
 
-    Raises ValueError for a policy that carries no queries without `tuned_on`, for an `alarm` outside (0, 1) or too low,
-    or for too few or too many permutations; LogError where the log lacks a model, is the one tuned on, or has too few
+    Raises ValueError for a policy that carries no queries without `tuned_on`, for an `alarm` outside (0, 1) or too low;
+    LogError where the log lacks a model, is the one tuned on, or has too few
     answers.
 
     >>> import rcjax
@@ -162,7 +160,7 @@ def check_policy(
     >>> check.drifted, len(check.checks), check.reference
     (False, 9, 300)
     """
-    permutations = _permutations(policy, alarm, permutations)
+    permutations = _permutations(policy, alarm)
     carried = overlap(log, policy)
     shared = carried if tuned_on is None or carried.whole else overlap(log, tuned_on)
     if shared.whole:
@@ -212,8 +210,8 @@ def check_policy(
     )
 
 
-def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:
-    """How many permutations a level needs, or those that are asked for where they suffice."""
+def _permutations(policy: AnyPolicy, alarm: float) -> int:
+    """How many permutations a level needs: the least p-value, times the number of tests, can be below it."""
     if not 0 < alarm < 1:
         raise ValueError(f"alarm is {alarm}; it is a probability between 0 and 1, such as 0.05")
     tests = 3 * len(policy.models) + 3
@@ -221,12 +219,7 @@ def _permutations(policy: AnyPolicy, alarm: float, asked: int | None) -> int:
         least = math.ceil(2 * tests / _MOST_PERMUTATIONS * 1e6) / 1e6
         models = count(len(policy.models), "model")
         raise ValueError(f"alarm is {alarm:.3g}; for a policy of {models} give {least:g} or more, such as 0.05")
-    enough = math.ceil(2 * tests / alarm)  # the least p-value, times the number of tests, can be below the level
-    permutations = max(999, enough) if asked is None else asked
-    if not enough <= permutations <= _MOST_PERMUTATIONS:
-        what = f"from {enough:,}, for an alarm at {alarm:.3g} to be possible, to {_MOST_PERMUTATIONS:,}"
-        raise ValueError(f"permutations is {permutations}; it must be {what}")
-    return permutations
+    return max(999, math.ceil(2 * tests / alarm))
 
 
 def _reference(policy: AnyPolicy, tuned_on: Log | None) -> Log:

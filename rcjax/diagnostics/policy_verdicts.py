@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rcjax._base.wording import check_counts_labels, choose_unit, count, figure, percent
+from rcjax._base.wording import choose_unit, count, figure, percent
 from rcjax.diagnostics.verdicts import Check, Limits, Verdict
 from rcjax.goodness_of_fit.two_samples import holm
 from rcjax.logs.errors import LogError
@@ -81,7 +81,7 @@ def judge_all(raw: Iterable[Check], alarm: float, unlabelled: int = 0, n: int = 
         verdict = "doubtful" if n < _FEWEST and verdict == "bad" else verdict
         wording = check.advice
         if verdict == "doubtful":
-            more = "label" if unlabelled and check_counts_labels(check.name) else "log"
+            more = "label" if unlabelled and check.name != "cost" else "log"  # answers are enough for a cost
             wording = f"{wording.partition(': ')[0]}; that may be chance: {more} more queries and check again"
         p_or_none = None if math.isnan(p_value) else p_value
         advice = "" if verdict == "fine" else wording
@@ -97,7 +97,7 @@ def judge_models(rows: Sequence[Mapping[str, Any]], counted: Counted = ERRORS) -
         squared = f"{abs(excess):.3f} {'more' if excess > 0 else 'less'} than it promises (z {row['z']:+.1f})"
         advice = f"the squared error of the confidence of {name} is {squared}: {means}; {_RETUNE}"
         yield _check("Brier score", name, abs(excess), row["excess_p"], advice)
-        off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} when tuned"
+        off = f"{percent(error)}, {percent(row['calibration_error_tuned'])} on queries tuned on"
         advice = f"the calibration error of {name} is {off}: {means}; {_RETUNE}"
         worse = error > row["calibration_error_tuned"]  # a curve that is better is no alarm
         yield _check("calibration error", name, error, row["curve_p"] if worse else 1.0, advice)

@@ -1,16 +1,20 @@
 """The public names: each is imported when it is first used."""
 
 from rcjax.policy.counted import Reference as Reference, Scores as Scores
-from rcjax.policy.decisions import Action as Action, Agreement as Agreement, Transform as Transform
+from rcjax.policy.decisions import (
+    Action as Action,
+    Agreement as Agreement,
+    Calibration as Calibration,
+    Rule as Rule,
+    Transform as Transform,
+)
 from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
 from rcjax.policy.policy import (
     Abstain as Abstain,
     Answer as Answer,
     AnyPolicy as AnyPolicy,
-    Calibration as Calibration,
     Decision as Decision,
     Defer as Defer,
     Policy as Policy,
-    Rule as Rule,
 )
 from rcjax.policy.spec import Spec as Spec

@@ -53,7 +53,7 @@ class Ladder(AnyPolicy):
     What cannot be right raises ValueError with its place.
 
     Example:
-        >>> from rcjax.policy.policy import Calibration, Rule
+        >>> from rcjax.policy import Calibration, Rule
         >>> plain = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
         >>> small, large = (
         ...     Policy((name,), {name: plain}, {name: [Rule(1, "answer")]}, {name: cost}, expected=expected)

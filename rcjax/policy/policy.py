@@ -39,7 +39,6 @@ from rcjax.policy.decisions import (
     NO_CONFIDENCE,
     Agreement,
     Calibration,
-    Rule,
     Table,
     check_agreements,
     check_rules,
@@ -52,14 +51,8 @@ OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost",
 _PERHAPS = ("agreements", "segments")
 
 
-class _NotGiven:
-    """The value of an argument that is left out, where None says that something is not known."""
-
-    def __repr__(self) -> str:
-        return "<not given>"
-
-
-_NOT_GIVEN: Any = _NotGiven()
+#: The value of an argument that is left out, where None says that something is not known.
+_NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +240,10 @@ class Policy(AnyPolicy):
             compared = self._compared(model, phi, answer, answers)
             if compared is not None:
                 return compared
-        return _decision(self.rules[model][bisect_left(self._bounds[model], phi)], model, phi)
+        rule = self.rules[model][bisect_left(self._bounds[model], phi)]
+        if rule.action == "abstain":
+            return Abstain(model, phi)
+        return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
 
     def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
         """What is decided by whether the answer is that of an earlier model; None if confidence decides."""
@@ -304,13 +300,6 @@ def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **r
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
     return read(Policy, {**own, **parts, "prices": parts["prices"] or None, **rest}, where)
-
-
-def _decision(rule: Rule, model: str, phi: float) -> Decision:
-    """What a rule makes of an answer of a model with a calibrated confidence."""
-    if rule.action == "abstain":
-        return Abstain(model, phi)
-    return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ class Tuning:
 def recorded_tuning(policy: AnyPolicy) -> Tuning:
     """How a policy or ladder was tuned; for one made by hand, among its own models as `rcjax tune` does by default.
 
-    >>> from rcjax.policy.policy import Calibration, Policy, Rule
+    >>> from rcjax.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
     >>> recorded_tuning(Policy(("small",), *parts, provenance={"tuning": {"lam": 300}})).spec.target
     {'lam': 300.0}
