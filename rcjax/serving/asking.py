@@ -31,36 +31,35 @@ _NO_KEY = "give rcjax.Cascade the function that makes one of an answer; a servic
 _OTHERWISE = "such answers are not compared, and the confidence decides"
 
 
-class AnswerKeys:
-    """Makes keys of answers; where none can be made there is none, and a `CascadeWarning` once.
+def keys_by(key: Callable[[str], Any], otherwise: str) -> Callable[[str | None], str | None]:
+    """What makes keys of answers; where none can be made there is none, and a `CascadeWarning` once.
 
     Args:
         key: the user's function.
         otherwise: what becomes of answers without a key, in words.
 
-    >>> keys = AnswerKeys(str.upper, "such answers are not compared")
+    >>> keys = keys_by(str.upper, "such answers are not compared")
     >>> keys("b"), keys(None)
     ('B', None)
     """
+    warned: list[str] = []
 
-    def __init__(self, key: Callable[[str], Any], otherwise: str) -> None:
-        self._key, self._otherwise = key, otherwise
-        self._warned = False
-
-    def __call__(self, answer: str | None) -> str | None:
-        """The key of an answer, or None."""
+    def key_of(answer: str | None) -> str | None:
         if answer is None:
             return None
         try:
-            key = self._key(answer)
-        except Exception as problem:
-            return self._warn(f"{type(problem).__name__}")
-        return key if key is None or isinstance(key, str) else self._warn(f"it gave {what_it_is(key)}")
+            made = key(answer)
+            problem = None if made is None or isinstance(made, str) else f"it gave {what_it_is(made)}"
+        except Exception as error:
+            made, problem = None, type(error).__name__
+        if problem is None:
+            return made
+        if not warned:
+            warnings.warn(f"answer_key failed: {problem}: {otherwise}", CascadeWarning, stacklevel=3)
+        warned.append(problem)
+        return None
 
-    def _warn(self, problem: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(f"answer_key failed: {problem}: {self._otherwise}", CascadeWarning, stacklevel=3)
+    return key_of
 
 
 class Comparing:
@@ -81,7 +80,7 @@ class Comparing:
             what = "the policy compares keys of answers, as the column answer_key of its log has them"
             raise ValueError(f"answer_key: {what}: {_NO_KEY}")
         # Without a key, the decision is left to the confidence.
-        self._keys = None if key is None else AnswerKeys(key, _OTHERWISE)
+        self._key_of = keys_by(key or (lambda answer: None), _OTHERWISE)
 
     def arguments(self, policy: Policy, calls: Sequence[Call]) -> dict[str, Any]:
         """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
@@ -94,9 +93,6 @@ class Comparing:
             return {"answer": last.answer, "answers": answers}
         keys = {model: self._key_of(answer) for model, answer in answers.items() if model == agreement.earlier}
         return {"answer": self._key_of(last.answer), "answers": keys}
-
-    def _key_of(self, answer: str | None) -> str | None:
-        return None if self._keys is None else self._keys(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,7 @@ def votes_apart(record: Mapping[str, Any], model: str, key: Callable[[str], Any]
     if record.get("signal") != "votes" or compare is None:
         return None
     if compare == "key" and key is not None:
-        normalise = AsInLog("key", AnswerKeys(key, _NO_VOTE))
+        normalise = AsInLog("key", keys_by(key, _NO_VOTE))
     elif compare not in COMPARISONS or compare == "key":
         what = f"the answers of {model} vote by keys, as the column answer_key of its log has them"
         raise ValueError(f"answer_key: {what}: {_NO_KEY}")

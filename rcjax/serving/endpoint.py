@@ -341,9 +341,13 @@ def _problem(error: Exception, usage: Usage, connected: bool = False) -> CallErr
     retries = error.request.headers.get(RETRIES, "0") if isinstance(error, openai.APIError) else "0"
     if not connected:
         usage.attempts += int(retries) + 1 if retries.isdigit() else 1
-    if isinstance(error, openai.APIError):
-        return CallError(_in_words(error), _failure(error))
     kinds = _kinds(error)
+    if isinstance(error, openai.APIConnectionError):
+        return CallError(_lost(kinds), _failure(error))
+    if isinstance(error, openai.APIError):
+        status = f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else type(error).__name__
+        code = error_word(error.body)
+        return CallError(f"{status} ({code})" if code else status, _failure(error))
     if kinds & {"TransportError", "ClientError"}:
         return CallError(_lost(kinds), Failure(passing=not connected, charged=True))
     return CallError(f"the client failed: {type(error).__name__}")
@@ -365,14 +369,6 @@ def _kinds(error: BaseException) -> set[str]:
 def _lost(kinds: set[str]) -> str:
     """What became of a connection, in words."""
     return TIMED_OUT if kinds & {"TimeoutException", "ServerTimeoutError"} else "no connection"
-
-
-def _in_words(error: openai.APIError) -> str:
-    if isinstance(error, openai.APIConnectionError):
-        return _lost(_kinds(error))
-    status = f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else type(error).__name__
-    code = error_word(error.body)
-    return f"{status} ({code})" if code else status
 
 
 def _failure(error: openai.APIError) -> Failure:
