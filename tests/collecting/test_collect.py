@@ -83,6 +83,20 @@ def test_a_model_that_will_not_answer_is_not_asked_again(response, says, place):
     assert answers(place) == []
 
 
+def test_a_model_that_never_says_a_word_is_left_alone(place):
+    result, server = collect(
+        place,
+        lambda request, headers: Response(completion("")),
+        "--signal",
+        "choice",
+        "--concurrency",
+        1,
+        names=["tiny"],
+    )
+    assert "10 calls in a row have failed, the last one with: an answer without text" in " ".join(result.stdout.split())
+    assert (result.exit_code, len(server.requests)) == (1, 10)
+
+
 def test_a_rate_limit_is_obeyed(place):
     times = []
 
