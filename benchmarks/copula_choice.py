@@ -20,9 +20,8 @@ from benchmarks import record
 from benchmarks.methods import areas, change, rational_tuning
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import progress
-from rcjax.model.copula_choice import pair_ranks
+from rcjax.model.fitting import pair_ranks
 from rcjax.model.pair_likelihood import log_likelihood
-from rcjax.model.pairs import pairs
 
 METHODS = {
     "Gumbel, τ": {"copula": "gumbel"},
@@ -38,7 +37,7 @@ METHODS = {
 def log_loss(model: rcjax.CascadeModel, log_prob: jax.Array, answered: jax.Array) -> jax.Array:
     """Mean over pairs and queries of minus the log-likelihood under the pair's copula."""
     confidence = model.calibrate(log_prob)
-    first, second, weights = pair_ranks(model.marginals, confidence, answered, pairs(len(model.models)))
+    first, second, weights = pair_ranks(model.marginals, confidence, answered)
     each = jax.vmap(log_likelihood)(model.copulas, first, second)
     return -(weights * each).sum() / weights.sum()
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from rcjax._core.batching import part
+from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.pairs import pairs
 
 
 def of_models(model, places):

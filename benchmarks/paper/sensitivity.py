@@ -8,9 +8,9 @@ import numpy as np
 
 from benchmarks.paper.inputs import Source
 from rcjax.goodness_of_fit.copula_fit import empirical_copula
+from rcjax.model.calibrated import pairs
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.pair_likelihood import present_counts
-from rcjax.model.pairs import pairs
 
 
 def misfit(source: Source) -> Iterator[dict]:
@@ -20,7 +20,7 @@ def misfit(source: Source) -> Iterator[dict]:
     test = source.test.take(source.test.complete)
     confidence = source.model.calibrate(test.logprob).T
     marginal = np.asarray(jax.jit(jax.vmap(cramer_von_mises))(source.model.marginals, confidence))
-    left, right = np.array(pairs(len(confidence)), int).T
+    left, right = np.triu_indices(len(confidence), 1)
     gaps = np.asarray(jax.jit(jax.vmap(_gap))(source.model.copulas, confidence[left], confidence[right]))
     gap = dict(zip(pairs(len(confidence)), gaps, strict=True))
     for size in range(2, len(confidence) + 1):

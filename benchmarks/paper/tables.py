@@ -13,8 +13,8 @@ from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
 from rcjax.goodness_of_fit.dependence import logistic_test, rank_correlations
 from rcjax.goodness_of_fit.marginal_fit import marginal_test
 from rcjax.goodness_of_fit.reliability import accuracy_above
+from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.pairs import pairs
 
 Rows = list[dict]
 LEVEL = 0.05
@@ -71,7 +71,7 @@ def copulas(source: Source, published: Published, replicates: int) -> Rows:
     """Table 4: the paper's √n·CvM of the Gumbel copula fitted to the test split, with p-values that can reject."""
     test = source.test.take(source.test.complete)
     confidence = source.model.calibrate(test.logprob).T
-    left, right = np.array(pairs(len(test.models)), int).T
+    left, right = np.triu_indices(len(test.models), 1)
     keys = jax.random.split(jax.random.key(0), len(left))
 
     def statistic(x, y, key):

@@ -24,7 +24,6 @@ from rcjax.frontier.points import Bands, ErrorAndCost, ErrorCostAbstention, Outc
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
 from rcjax.solving.objective import build_tables, evaluate
 
 _BATCH = 256  # policies that are evaluated at a time
@@ -71,7 +70,7 @@ def posterior_figures(
     if not same or not np.array_equal(ours.calibrators.coefficients, theirs.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
     policies = frontier.policies.on_host()
-    left, right = np.array(pairs(len(ours.models)), int).reshape(-1, 2).T
+    left, right = np.triu_indices(len(ours.models), 1)
     following = policies.actions[..., -2]  # what a model does below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
     rows = policies.thresholds, links, policies.first, frontier.refusals
@@ -128,7 +127,7 @@ def _evaluate(
 ) -> Outcomes:
     """(D, L) what D draws expect of L policies: of their thresholds, links, first models, and refusals or None."""
     thresholds = policies[0]
-    left, right = np.array(pairs(thresholds.shape[-1]), int).reshape(-1, 2).T
+    left, right = np.triu_indices(thresholds.shape[-1], 1)
 
     def under(draw: CascadeModel) -> Outcomes:
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)

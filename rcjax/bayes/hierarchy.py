@@ -32,22 +32,77 @@ Three choices make the posterior a product of small blocks: calibration, each mo
 """
 
 import dataclasses
+import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
+from scipy.interpolate import CubicSpline
 
+from rcjax._base.checks import instance
 from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.numerics import betaln, divide, extremes
-from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, log_likelihood, ranks
-from rcjax.model.pairs import pairs
+
+#: Fields that may be any number; all others are scales, counts and a mean, which are above 0.
+_ANY = ("slope_center", "tau_center")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Priors:
+    """The constants of the priors, each a number; what stands here is what logs of LLM answers are like.
+
+    α, β: intercept and slope of logit P(correct) on the standardised confidence, by model. N(m, s²) has the standard
+    deviation s.
+
+    >>> Priors(tau_center=0.6).dependence_spread
+    0.7
+    """
+
+    intercept_scale: float = 2.5  # α ~ N(0, ·²)
+    slope_center: float = 1.0  # of the models' common slope β̄ ~ N(·, slope_scale²)
+    slope_scale: float = 1.0
+    slope_spread: float = 0.5  # how far models are from it: β ~ N(β̄, ·²)
+    mass_count: float = 0.5  # as many answers at each place: masses ~ Dirichlet(·, …, ·)
+    share_count: float = 2.0  # share of the upper component ~ Beta(·, ·)
+    mean_scale: float = 1.5  # logit of the lower component's mean ~ N(0, ·²)
+    gap_center: float = 1.5  # from there to the upper one's: log ~ N(log ·, gap_scale²)
+    gap_scale: float = 0.5
+    concentration_center: float = 6.0  # a + b of a component: log ~ N(log ·, concentration_scale²)
+    concentration_scale: float = 1.0
+    tau_center: float = 0.3  # Kendall's τ of the pairs' common dependence t ~ N(t₀, dependence_scale²), at t₀
+    dependence_scale: float = 1.0
+    dependence_spread: float = 0.7  # how far pairs are from it: t_ij ~ N(t, ·²)
+
+    def check(self) -> "Priors":
+        """Itself; raise ValueError, or TypeError, for what is no number that can be one of them.
+
+        >>> Priors(slope_spread=0.0).check()
+        Traceback (most recent call last):
+        ValueError: priors: slope_spread is 0; it must be above 0
+        """
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        for name, value in values.items():
+            instance(value, Real, f"priors: {name}")
+            if not math.isfinite(value) or (value <= 0 and name not in _ANY):
+                wanted = "a finite number" if name in _ANY or value > 0 else "above 0"
+                raise ValueError(f"priors: {name} is {value:g}; it must be {wanted}")
+        if not -1 < self.tau_center < 1:
+            raise ValueError(f"priors: tau_center is {self.tau_center:g}; it must lie between -1 and 1")
+        return self
+
+
+#: Those that are meant where nothing else is said.
+PRIORS = Priors()
+
 
 LEAST_SHAPE = 1e-2
 
@@ -55,18 +110,8 @@ LEAST_SHAPE = 1e-2
 KNOTS = np.linspace(-6.0, 6.0, 49)
 
 
-def _spline_slopes(count: int) -> np.ndarray:
-    """The matrix from values at knots one apart to the slopes of the natural cubic spline through them."""
-    left, right = 4 * np.eye(count) + np.eye(count, k=1) + np.eye(count, k=-1), np.zeros((count, count))
-    left[0, 0] = left[-1, -1] = 2
-    for row in range(count):
-        before, after = max(row - 1, 0), min(row + 1, count - 1)
-        right[row, before] -= 3
-        right[row, after] += 3
-    return np.linalg.solve(left, right)
-
-
-_SPLINE = _spline_slopes(len(KNOTS))
+#: (T, T) from values at the knots to the slopes of the natural cubic spline through them, per step from knot to knot.
+_SPLINE = CubicSpline(np.arange(len(KNOTS)), np.eye(len(KNOTS)), bc_type="natural")(np.arange(len(KNOTS)), 1)
 
 
 class Observations(NamedTuple):
@@ -124,7 +169,7 @@ def gather(
     both = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
     steepness = jnp.where((calibrators.unit == 0) | ~both, 0.0, divide(1.0, spread))
     x, placed = _located(marginals, jax.vmap(Calibrator.__call__)(calibrators, finite), answered)
-    left, right = np.array(pairs(len(answered)), int).reshape(-1, 2).T
+    left, right = np.triu_indices(len(answered), 1)
     return Observations(
         z=(features - center[:, None]) * steepness[:, None],
         center=center,

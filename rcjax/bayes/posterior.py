@@ -28,8 +28,10 @@ from rcjax._core.numerics import divide
 from rcjax.bayes.hierarchy import (
     KNOTS,
     LEAST_SHAPE,
+    PRIORS,
     Fitted,
     Observations,
+    Priors,
     assemble,
     described,
     draw_masses,
@@ -41,15 +43,14 @@ from rcjax.bayes.hierarchy import (
     pair_terms,
     starting_point,
 )
-from rcjax.bayes.priors import PRIORS, Priors
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit
 from rcjax.model.pair_likelihood import ATOMS, HIGHEST, SMOOTH
-from rcjax.model.pairs import pairs
 
 _NEWTON_STEPS = 60
 
@@ -338,7 +339,7 @@ def query_log_likelihood(family: type[Copula], evidence: Observations, draws: di
         draws: as `described` has them, with `masses`; leading axis D.
     """
     alone = lax.map(lambda draw: _of_answers(evidence, draw), draws, batch_size=_BATCH)
-    left, right = np.array(pairs(len(evidence.answered)), int).reshape(-1, 2).T
+    left, right = np.triu_indices(len(evidence.answered), 1)
     if not len(left):
         return alone
     copulas = knots_of(family, evidence.z.dtype)

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import softplus
-from rcjax.copulas.base import param
-from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.base import ClosedForm, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
 

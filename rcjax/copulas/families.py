@@ -22,7 +22,7 @@ from rcjax.copulas import (
     SurvivalGumbel,
     SurvivalJoe,
 )
-from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.base import ClosedForm
 from rcjax.copulas.unit import Unit
 
 

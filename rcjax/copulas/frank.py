@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.numerics import log1p_ratio, polynomial, softplus
-from rcjax.copulas.base import param
-from rcjax.copulas.closed import RadialForm
+from rcjax.copulas.base import RadialForm, param
 from rcjax.copulas.unit import Unit, turned
 
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]

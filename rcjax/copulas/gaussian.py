@@ -10,8 +10,7 @@ from jax import lax
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import param
-from rcjax.copulas.closed import RadialForm
+from rcjax.copulas.base import RadialForm, param
 from rcjax.copulas.unit import Unit, is_zero, turned
 
 #: Nodes of the integral; and of it where it starts from ρ = 0 and no quantile is as far out as `_NEAR`.

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import param
-from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.base import ClosedForm, param
 from rcjax.copulas.unit import Unit
 
 

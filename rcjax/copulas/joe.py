@@ -9,8 +9,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.numerics import divide, implicit_root, log1mexp, polygammas, softplus
-from rcjax.copulas.base import param
-from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.base import ClosedForm, param
 from rcjax.copulas.rotation import Rotation
 from rcjax.copulas.unit import Unit, from_log
 

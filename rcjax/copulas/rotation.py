@@ -7,8 +7,7 @@ from typing import Any, ClassVar, Self
 import jax
 from jax.typing import ArrayLike
 
-from rcjax.copulas.base import Copula
-from rcjax.copulas.closed import ClosedForm
+from rcjax.copulas.base import ClosedForm, Copula
 from rcjax.copulas.unit import Unit
 
 

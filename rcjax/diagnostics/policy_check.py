@@ -30,7 +30,7 @@ from rcjax.diagnostics.policy_verdicts import (
     tell_seconds,
 )
 from rcjax.diagnostics.verdicts import Check, Verdict, worst
-from rcjax.goodness_of_fit.two_samples import brier_excess, compare, shuffled_labels, spiegelhalter_z
+from rcjax.goodness_of_fit.reliability import brier_excess, compare, shuffled_labels, spiegelhalter_z
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log

@@ -16,7 +16,7 @@ import numpy as np
 
 from rcjax._base.wording import choose_unit, count, figure, percent
 from rcjax.diagnostics.verdicts import Check, Limits, Verdict
-from rcjax.goodness_of_fit.two_samples import holm
+from rcjax.goodness_of_fit.reliability import holm
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import read_reference
 from rcjax.logs.log import Log

@@ -18,11 +18,10 @@ from rcjax._core.batching import part, side_by_side
 from rcjax.copulas import OneOf
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Fitted
+from rcjax.model.calibrated import Details, Fitted
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit_near, refit
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.provenance import Details
 from rcjax.replaying.replay import replay
 from rcjax.solving.frontiers import solve_frontier
 from rcjax.tuning.resampling import FOLDS, deal_folds, without

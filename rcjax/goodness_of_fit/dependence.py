@@ -24,9 +24,9 @@ from rcjax.copulas import Copula, OneOf
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, p_value
 from rcjax.goodness_of_fit.copula_fit import copula_test, paper_statistic
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import taus_of_log
-from rcjax.model.pairs import pairs
 
 #: Observations under which a correlation is not shown.
 FEWEST = 50
@@ -43,7 +43,7 @@ def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: Array
     """
     correct, answered = np.asarray(correct, bool), np.asarray(answered, bool)
     k = answered.shape[1]
-    left, right = np.array(pairs(k), int).reshape(-1, 2).T
+    left, right = np.triu_indices(k, 1)
     table = np.tile(np.eye(k), (3, 1, 1))
     for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
         count = (present[:, left] & present[:, right]).sum(0)

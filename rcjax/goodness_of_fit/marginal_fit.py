@@ -19,7 +19,7 @@ from rcjax._core.batching import fill_up, part, side_by_side, stack
 from rcjax._core.compilation import compiled
 from rcjax.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.fitting import marginals_of_log
-from rcjax.model.marginal_fitting import refit_marginal
+from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal, cramer_von_mises
 
 #: Values, and which of them are there.
@@ -125,7 +125,7 @@ def _judge(
     def refit_and_judge(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         judge, train = sample
         there = present if to_train is None else to_train[1]
-        return cramer_von_mises(refit_marginal(marginal, train, there), judge, present)
+        return cramer_von_mises(fit_marginal(train, there, near=marginal), judge, present)
 
     distance = cramer_von_mises(marginal, *confidence)
     drawn = samples[0], samples[0] if to_train is None else to_train[0]

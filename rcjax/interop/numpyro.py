@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from rcjax._base.checks import instance
 from rcjax._base.extras import required
 from rcjax.copulas import Copula, OneOf
-from rcjax.interop.pair import Uniform, pair
+from rcjax.interop import Uniform, pair
 from rcjax.model import chain as chains
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.chain import Chain

@@ -20,7 +20,7 @@ import numpy as np
 from rcjax._base.checks import instance
 from rcjax._base.extras import how_to_install, required
 from rcjax.copulas import Copula
-from rcjax.interop.pair import Uniform, check_pair, pair
+from rcjax.interop import Uniform, check_pair, pair
 from rcjax.model import chain as chains
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.chain import Chain

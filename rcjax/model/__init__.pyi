@@ -5,4 +5,4 @@ from rcjax.model.cascade_model import CascadeModel as CascadeModel, load_model a
 from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit
 from rcjax.model.marginals import Marginal as Marginal
-from rcjax.model.pair_fitting import fit_copula as fit_copula
+from rcjax.model.weighted import fit_copula as fit_copula

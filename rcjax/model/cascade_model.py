@@ -19,7 +19,7 @@ from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
 from rcjax.model import chain
-from rcjax.model.calibrated import Calibrated, Fitted
+from rcjax.model.calibrated import Calibrated, Details, Fitted, pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.model.model_file import (
@@ -29,8 +29,7 @@ from rcjax.model.model_file import (
     margin_to_json,
     marginals_from_json,
 )
-from rcjax.model.pairs import pairs, pairs_by_likelihood
-from rcjax.model.provenance import Details
+from rcjax.model.pair_likelihood import pairs_by_likelihood
 
 
 @partial(

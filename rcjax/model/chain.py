@@ -30,7 +30,6 @@ from rcjax._core.numerics import betaln, open_unit
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal
 from rcjax.model.pair_likelihood import SMOOTH, Ranks, log_likelihood, mass_number, masses_of, ranks
-from rcjax.model.pairs import pairs
 
 #: Axes of a marginal's array behind those of its batch, where there are any.
 _PARTS = ("proportion", "a", "b")
@@ -82,7 +81,7 @@ def through(marginals: Marginal, copulas: Copula) -> Chain:
         copulas: (*batch, k(k − 1)/2) of all pairs, in the order of `pairs(k)`; those of neighbours are taken.
     """
     k = jnp.shape(marginals.lowest)[-1]
-    neighbours = np.array([p for p, (i, j) in enumerate(pairs(k)) if j == i + 1], int)
+    neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)
     return Chain(jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., neighbours], copulas), (marginals,))
 
 

@@ -113,22 +113,16 @@ def fit_pairs(family: type[Copula], first: Ranks, second: Ranks, weights: jax.Ar
 
 def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> CopulaFit:
     """Newton's ascent of objective(copula) from `start` in the free parameters; per unit of weight."""
-    names = family.free
-    supports = [family.supports[name] for name in names]
+    names, supports = family.free, [family.supports[name] for name in family.free]
     if not names:
         mean = objective(start)
         status = jnp.where(jnp.isfinite(mean), FitStatus.CONVERGED, FitStatus.FAILED)
         return CopulaFit(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
-    def member(z: jax.Array) -> Any:
-        values = {name: constrain(part, support) for name, part, support in zip(names, z, supports, strict=True)}
-        return dataclasses.replace(start, **values)
-
     def value(z: jax.Array) -> jax.Array:
-        return objective(member(z))
+        return objective(member_at(start, z))
 
-    values = [jnp.asarray(getattr(start, name)) for name in names]
-    z = jnp.stack([unconstrain(x, support) for x, support in zip(values, supports, strict=True)])
+    z = place_of(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
     z = jnp.clip(z, nearest / 3, farthest / 3)
 
@@ -162,7 +156,20 @@ def _climb(family: type[Copula], objective: Callable[..., Any], start: Any) -> C
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
-    return CopulaFit(member(z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
+    return CopulaFit(
+        member_at(start, z), errors | {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status
+    )
+
+
+def member_at(copula: Any, z: jax.Array) -> Any:
+    """The copula with free parameters that unconstrained numbers z (p,) stand for."""
+    free = {name: constrain(part, copula.supports[name]) for name, part in zip(copula.free, z, strict=True)}
+    return dataclasses.replace(copula, **free)
+
+
+def place_of(copula: Any) -> jax.Array:
+    """(p,) the unconstrained numbers of a copula's free parameters: the inverse of `member_at`."""
+    return jnp.stack([unconstrain(jnp.asarray(getattr(copula, name)), copula.supports[name]) for name in copula.free])
 
 
 def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, ...]:

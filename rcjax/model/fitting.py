@@ -10,30 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import fill_up, map_entries
+from rcjax._core.batching import fill_up, map_entries, part, side_by_side
 from rcjax._core.compilation import compiled
+from rcjax._core.json_values import plain
 from rcjax._core.kendall import FEW_ENTRIES, kendall_tau, kendall_taus
-from rcjax.copulas import Copula, Gaussian, OneOf
+from rcjax.copulas import Copula, Gaussian, Independence, OneOf
 from rcjax.copulas.families import FAMILIES, as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import calibrate_log, check_overlap, stated_in
+from rcjax.model.calibrated import Details, calibrate_log, check_overlap, pairs, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.copula_choice import Criterion, pair_ranks, select_copulas
-from rcjax.model.copula_fitting import fit_pairs
+from rcjax.model.copula_fitting import CopulaFit, FitStatus, count_parameters, fit_pairs
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.marginal_fitting import fit_marginal, refit_marginal
+from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs, pairs_by_likelihood
-from rcjax.model.provenance import Details
+from rcjax.model.pair_likelihood import Ranks, log_likelihood, pairs_by_likelihood, ranks
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
 def fit_marginals(
-    confidence: jax.Array,
-    answered: jax.Array,
-    near: Marginal | None = None,
-    stated: jax.Array | None = None,
+    confidence: jax.Array, answered: jax.Array, near: Marginal | None = None, stated: jax.Array | None = None
 ) -> Marginal:
     """The marginals of the confidences of a log.
 
@@ -43,11 +39,7 @@ def fit_marginals(
         near: the marginals of a like log: mixtures are sought around theirs.
         stated: (k, A) the confidences that are to be atoms (`stated_confidences`); None: those of `near`, if any.
     """
-    rows = confidence, answered
-
-    if near is None:
-        return map_entries(fit_marginal, len(confidence), (1, 1, 0))(*rows, stated)
-    return map_entries(refit_marginal, len(confidence), (0, 1, 1, 0))(near, *rows, stated)
+    return map_entries(fit_marginal, len(confidence), (1, 1, 0, 0))(confidence, answered, stated, near)
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
@@ -62,19 +54,16 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
     return jnp.where(jnp.isnan(stated.logprob), jnp.inf, confidence)
 
 
-def pair_taus(confidence: jax.Array, answered: jax.Array, left: ArrayLike, right: ArrayLike) -> jax.Array:
-    """(P,) Kendall's τ of the confidences of pairs, on the queries that both models answered.
+def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
+    """(P,) Kendall's τ of the confidences of all pairs, on the queries that both models answered.
 
-    Args:
-        confidence: (n, k) calibrated.
-        answered: (n, k) whether there is an answer.
-        left, right: (P,) the models of each pair, by position.
+    confidence (n, k) calibrated, answered (n, k).
     """
 
     def tau(left: jax.Array, right: jax.Array) -> jax.Array:
         return kendall_tau(confidence[:, left], confidence[:, right], answered[:, left] & answered[:, right])
 
-    return map_entries(tau, len(confidence), (0, 0))(left, right)
+    return map_entries(tau, len(confidence), (0, 0))(*np.triu_indices(confidence.shape[1], 1))
 
 
 # The steps of a fit, compiled one by one: all who fit logs of one size share them.
@@ -83,14 +72,16 @@ marginals_of_log = compiled(fit_marginals)
 
 @partial(compiled, runs="long")
 def taus_of_log(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """`pair_taus` of all pairs, (P,)."""
-    left, right = np.array(pairs(confidence.shape[1]), int).reshape(-1, 2).T
+    """`pair_taus`, quicker for logs of few queries."""
     if len(confidence) <= FEW_ENTRIES:
-        return kendall_taus(confidence, answered)[left, right]
-    return pair_taus(confidence, answered, left, right)
+        return kendall_taus(confidence, answered)[np.triu_indices(confidence.shape[1], 1)]
+    return pair_taus(confidence, answered)
 
 
 Method = Literal["tau", "likelihood"]
+
+#: Of the family of a pair: Akaike's, or the likelihood of queries left out.
+Criterion = Literal["aic", "cv"]
 
 
 def fit(
@@ -113,7 +104,7 @@ def fit(
         method: "tau" inverts Kendall's τ-b, as the paper does, but where few values hold many of a model's answers,
             which bias τ: such pairs are fitted by "likelihood", which is exact for point masses
             (`CascadeModel.pair_methods` tells which).
-        criterion: "aic" or "cv" (`rcjax.model.copula_choice`).
+        criterion: "aic" or "cv" (`rcjax.model.fitting`).
         transform: that of the raw confidence; "auto": by the log's task.
 
     Raises LogError where a model has no answers, or a pair has no query in common; ValueError for a family, method or
@@ -127,22 +118,26 @@ def fit(
     check_overlap(log)
     if method not in ("tau", "likelihood"):
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
+    if criterion not in ("aic", "cv"):
+        raise ValueError(f"criterion is {criterion!r}; it is 'aic' or 'cv'")
     transform = log.task if transform == "auto" else transform
-    arrays = log.logprob, expected_log(log).correct, log.answered, transform
-    values = stated_in(log)
+    fit_as = partial(
+        *(fit_arrays, log.logprob, expected_log(log).correct, log.answered, transform), values=stated_in(log)
+    )
     if isinstance(copula, type) or (isinstance(copula, str) and copula != "auto"):
-        calibrators, marginals, joined = fit_arrays(*arrays, as_family(copula), method, values=values)
-        details = Details.of_log(log, fit={"copula": as_family(copula).__name__, "method": method})
-        return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
-    candidates = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
-    calibrators, marginals, starts = fit_arrays(*arrays, Gaussian, "tau", values=values)
+        family = as_family(copula)
+        fitted = fit_as(family, method)
+        details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
+        return CascadeModel(*fitted, log.cost, log.models, details)
+    families = FAMILIES if copula == "auto" else tuple(as_family(family) for family in copula)
+    calibrators, marginals, starts = fit_as(Gaussian)
     confidence = calibrate_rows(calibrators, log.logprob, log.answered)
-    chosen = pairs(len(log.models))
-    joined, table = select_copulas(marginals, confidence, log.answered, chosen, starts.tau(), candidates, criterion)
-    named = [row | {"pair": [log.models[j] for j in chosen[row["pair"]]]} for row in table]
-    settings = {"copula": [family.__name__ for family in candidates], "criterion": criterion}
-    details = Details.of_log(log, fit=settings, copulas=named)
-    return CascadeModel(calibrators, marginals, joined, log.cost, log.models, details)
+    joined, table = select_copulas(marginals, confidence, log.answered, starts.tau(), families, criterion)
+    named = [row | {"pair": [log.models[j] for j in row["pair"]]} for row in table]
+    settings = {"copula": [family.__name__ for family in families], "criterion": criterion}
+    return CascadeModel(
+        calibrators, marginals, joined, log.cost, log.models, Details.of_log(log, fit=settings, copulas=named)
+    )
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
@@ -183,7 +178,7 @@ def fit_arrays(
     rows = marginals, confidence, answered, taus
     if not isinstance(family, Copula) and method == "likelihood":
         return calibrators, marginals, _likeliest(*rows, family=family)
-    copulas, tied = _from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
+    copulas, tied = from_taus(family, taus), np.asarray(pairs_by_likelihood(marginals))
     return calibrators, marginals, _likeliest_where(tied, copulas, *rows) if tied.any() else copulas
 
 
@@ -199,9 +194,8 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) money per answer.
     """
-    how = model.calibrators.transform, model.copulas
-    near = {"near": model.marginals, "values": model.calibrators.values}
-    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how, **near)
+    how = model.calibrators.transform, model.copulas, "tau", model.marginals, model.calibrators.values
+    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
@@ -218,15 +212,14 @@ def copulas_of(
         taus: (P,) Kendall's τ of the pairs.
     """
     rows = marginals, confidence, answered, taus
-    return _likeliest_where(pairs_by_likelihood(marginals), _from_taus(family, taus), *rows)
+    return _likeliest_where(pairs_by_likelihood(marginals), from_taus(family, taus), *rows)
 
 
 @partial(compiled, static_argnames="family")
 def _likeliest(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
 ) -> Copula:
-    ranked = pair_ranks(marginals, confidence, answered, pairs(confidence.shape[1]))
-    return fit_pairs(family, *ranked, taus).copula
+    return fit_pairs(family, *pair_ranks(marginals, confidence, answered), taus).copula
 
 
 def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
@@ -238,13 +231,118 @@ def _likeliest_where(tied: ArrayLike, copulas: Copula, *rows: Any) -> Copula:
     return jax.tree.map(lambda exact, inverted: jnp.where(tied, exact, inverted), likeliest, copulas)
 
 
-def _from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Copula:
+def from_taus(family: type[Copula] | Copula, taus: jax.Array) -> Any:
+    """(P,) the copulas with Kendall's τ (P,): of a family, or each of the family that it has among other copulas."""
     if isinstance(family, OneOf):
-        members = tuple(_from_taus(type(member), taus) for member in family.members)
-        return dataclasses.replace(family, members=members)
+        return dataclasses.replace(family, members=tuple(from_taus(member, taus) for member in family.members))
     return _invert(taus, family=family if isinstance(family, type) else type(family))
 
 
 @partial(compiled, static_argnames="family")
 def _invert(taus: jax.Array, family: type[Copula]) -> Any:
     return jax.vmap(family.from_tau)(taus)
+
+
+_FOLDS = 5
+
+
+def select_copulas(
+    marginals: Marginal,
+    confidence: jax.Array,
+    answered: jax.Array,
+    taus: jax.Array,
+    families: Sequence[type[Copula]] = FAMILIES,
+    criterion: Criterion = "aic",
+) -> tuple[Copula, list[dict[str, Any]]]:
+    """(the copulas of all pairs, each of its best family; the table of all pairs and families).
+
+    Every family is fitted to every pair by maximum likelihood, in one jitted call each. Independence always competes; a
+    family whose fit failed does not.
+
+    Args:
+        marginals: (k,) the fitted marginals.
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer.
+        taus: (P,) Kendall's τ, where the searches start.
+        families: those that compete.
+        criterion: "aic": least −2 log L + 2 × parameters. "cv": greatest mean log-likelihood on the queries left out,
+            over five folds; the margins stay those of the whole log.
+    """
+    families = tuple(dict.fromkeys((Independence, *families)))
+    slowest_first = sorted(families, key=count_parameters, reverse=True)
+    fit_family = partial(_fit_and_score, marginals, confidence, answered, taus)
+    fitted = side_by_side(fit_family, slowest_first, n=confidence.shape[0], alike=False)
+    host = dict(zip(slowest_first, jax.tree.map(np.asarray, fitted), strict=True))  # to be looked at one by one
+    by_pair = [
+        _rows({f: host[f] for f in families}, p, pair, criterion) for p, pair in enumerate(pairs(len(answered[0])))
+    ]
+    best = [next(f for f, row in enumerate(rows) if row["chosen"]) for rows in by_pair]
+    used = sorted(set(best))
+    members = jax.device_put(tuple(host[families[f]][0].copula for f in used))
+    index = jax.device_put(np.array([used.index(f) for f in best]))
+    return (members[0] if len(members) == 1 else OneOf(index, members)), [row for rows in by_pair for row in rows]
+
+
+def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
+    """(ranks of the first models, of the second ones, weights) of all pairs, each with leading axis P.
+
+    Args:
+        marginals: (k,) the fitted marginals.
+        confidence: (n, k) calibrated.
+        answered: (n, k) whether there is an answer; a query counts for a pair where both models answered it.
+    """
+    left, right = np.triu_indices(confidence.shape[1], 1)
+    placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)
+    weights = (answered[:, left] & answered[:, right]).T.astype(confidence.dtype)
+    return part(placed, left), part(placed, right), weights
+
+
+@partial(compiled, static_argnames="family")
+def _fit_and_score(
+    marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
+) -> tuple[CopulaFit, jax.Array, jax.Array]:
+    """The fits of a family to all pairs, their τ and their cross-validated scores, each (P,)."""
+    first, second, weights = pair_ranks(marginals, confidence, answered)
+    # A fixed shuffle, so that the order of a log plays no part.
+    fold = np.random.default_rng(0).permutation(confidence.shape[0]) % _FOLDS
+    held = jnp.asarray(fold == np.arange(_FOLDS)[:, None], weights.dtype)[:, None]
+    fits = fit_pairs(family, first, second, jnp.concatenate([weights[None], weights * (1 - held)]), taus)
+    whole, without = part(fits, 0), part(fits, slice(1, None))
+    terms = jax.vmap(jax.vmap(log_likelihood), (0, None, None))(without.copula, first, second)
+    left_out = weights * held
+    score = jnp.where(left_out > 0, terms, 0.0).sum((0, -1)) / jnp.maximum(left_out.sum((0, -1)), 1.0)
+    return whole, jax.vmap(lambda copula: copula.tau(), axis_size=len(taus))(whole.copula), score
+
+
+def _rows(
+    fitted: dict[type[Copula], tuple[CopulaFit, np.ndarray, np.ndarray]],
+    number: int,
+    pair: tuple[int, int],
+    criterion: Criterion,
+) -> list[dict[str, Any]]:
+    """The rows of the pair of this number, one for each family, from the fits, τ and scores of all pairs."""
+    rows = []
+    for family, (fits, taus, scores) in fitted.items():
+        fit, names = part(fits, number), (*family.free, *family.grids)
+        failed = fit.status == FitStatus.FAILED
+        value = None if failed else float(fit.log_likelihood)
+        rows.append(
+            {
+                "pair": pair,
+                "family": family.__name__,
+                "parameters": {name: float(getattr(fit.copula, name)) for name in names},
+                "standard_errors": {name: plain(fit.standard_errors[name]) for name in names},
+                "tau": float(taus[number]),
+                "log_likelihood": value,
+                "aic": None if value is None else 2 * count_parameters(family) - 2 * value,
+                "cv_score": None if failed else plain(scores[number]),
+                "status": FitStatus(int(fit.status)).message,
+            }
+        )
+    aic = [np.inf if row["aic"] is None else row["aic"] for row in rows]
+    loss = aic if criterion == "aic" else [np.inf if row["cv_score"] is None else -row["cv_score"] for row in rows]
+    best = int(np.argmin(loss))
+    return [
+        row | {"delta_aic": plain(own - min(aic)), "chosen": place == best}
+        for place, (row, own) in enumerate(zip(rows, aic, strict=True))
+    ]

@@ -35,59 +35,55 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 @jax.jit
 @in_full
-def fit_marginal(confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None) -> Marginal:
+def fit_marginal(
+    confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None, near: Marginal | None = None
+) -> Marginal:
     """Marginal of one model's calibrated confidences; `vmap` it over models and bootstrap replicates.
 
     With no value strictly between the extremes the mixture is uniform and has probability 0; with all values equal,
     everything is in the mass at φ_max (φ_min = φ_max, w_min = 0).
 
+    Where the confidences are drawn from a marginal that is known, as in bootstraps, expectation–maximisation climbs
+    from its mixture, for fifty steps at most, which is quicker. Where the two betas overlap that ends a little short of
+    the maximum, and p-values come out a little too large.
+
     Args:
         confidence: (n,) calibrated.
         answered: (n,) whether there is an answer.
-        stated: (A,) the confidences that are to be atoms, infinite where there are fewer; None: none is.
+        stated: (A,) the confidences that are to be atoms, infinite where there are fewer; None: those of `near`.
+        near: the marginal that the confidences are drawn from.
     """
-    ends, atoms, scaled, inside = _masses(confidence, answered, stated)
-    return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms)
-
-
-@jax.jit
-@in_full
-def refit_marginal(
-    start: Marginal, confidence: jax.Array, answered: jax.Array | None = None, stated: jax.Array | None = None
-) -> Marginal:
-    """Marginal of confidences (n,) drawn from `start`, for bootstraps: quicker than `fit_marginal`, and near enough.
-
-    Expectation–maximisation climbs from the mixture of `start`, which is the truth, for fifty steps at most. Where the
-    two betas overlap that ends a little short of the maximum, and p-values come out a little too large. `vmap` it.
-
-    Args:
-        start: the marginal that they are drawn from.
-        confidence: (n,) calibrated.
-        answered: (n,) whether there is an answer; by default all are.
-        stated: (A,) the confidences that are to be atoms, infinite where there are fewer; by default those of `start`.
-    """
-    answered = jnp.ones(confidence.shape, bool) if answered is None else answered
-    if stated is None and start.atoms is not None:
-        stated = start.atoms.value
-    ends, atoms, scaled, inside = _masses(confidence, answered, stated)
-    mixture = start.proportion, start.a, start.b
+    if near is None:
+        ends, atoms, scaled, inside = masses(confidence, answered, stated)
+        return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms)
+    if stated is None and near.atoms is not None:
+        stated = near.atoms.value
+    ends, atoms, scaled, inside = masses(confidence, answered, stated)
+    mixture = near.proportion, near.a, near.b
     return Marginal(*ends, *climb_on(columns_of(scaled, inside), mixture, REFIT_STEPS)[0], atoms)
 
 
-def _masses(
-    confidence: jax.Array, answered: jax.Array, stated: jax.Array | None
+def masses(
+    confidence: jax.Array, weight: jax.Array, stated: jax.Array | None
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
-    """((φ_min, φ_max, w_min, w_max), the atoms between, the confidences scaled to (0, 1), which of them are smooth)."""
-    lowest, highest = extremes(confidence, answered)
-    inside = answered & (confidence > lowest) & (confidence < highest)
-    held = [answered[None], (answered & (confidence == lowest))[None], (answered & (confidence == highest))[None]]
+    """((φ_min, φ_max, w_min, w_max), the atoms between, the confidences scaled to (0, 1), which of them are smooth).
+
+    Args:
+        confidence: (n,) calibrated.
+        weight: (n,) whether each counts, or how much.
+        stated: (A,) the confidences that are to be atoms, as `fit_marginal` takes them.
+    """
+    present = weight > 0
+    lowest, highest = extremes(confidence, present)
+    inside = present & (confidence > lowest) & (confidence < highest)
+    held = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
     if stated is not None:
         # Those at the ends are not between them; the others by rising confidence.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
         here = at_value(confidence, stated).T & inside
         inside &= ~here.any(0)
         held.append(here)
-    count, bottom, top, *at_atoms = jnp.concatenate(held).astype(confidence.dtype).sum(-1)
+    count, bottom, top, *at_atoms = (jnp.concatenate(held) * weight).astype(confidence.dtype).sum(-1)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count

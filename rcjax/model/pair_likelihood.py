@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcjax._core.compilation import compiled
 from rcjax._core.numerics import sorted_numbers
 from rcjax.copulas import Copula
 from rcjax.copulas.unit import Unit, unit
@@ -336,3 +337,27 @@ def _difference(table: jax.Array, number: int) -> jax.Array:
     sign_u, sign_v = (1 if number in (0, 1) else -1), (1 if number in (0, 2) else -1)
     strip = sign_u * (end - start)
     return sign_v * (strip[:, 1::2] - strip[:, 0::2])
+
+
+#: A share of answers at atoms from which, and one of smooth ones below which, Kendall's τ-b, which counts ties in no
+#: direction, is biased.
+_MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
+
+
+@compiled  # a dozen programs of one operation each, otherwise
+def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
+    """(P,) bool: the pairs with a model of few values, whose copula is fitted by likelihood.
+
+    That is a model whose atoms hold more than a twentieth of its answers, or whose smooth part holds less than a tenth.
+
+    marginals: (k,) of the models.
+
+    >>> uniform = Marginal(*map(np.asarray, ([0.0] * 2, [1.0] * 2, [0.1, 0.5], [0.1, 0.5])), *[np.ones((2, 2)) / 2] * 3)
+    >>> pairs_by_likelihood(uniform).tolist()
+    [True]
+    """
+    tied = marginals.smooth < _LEAST_SMOOTH
+    if marginals.atoms is not None:
+        tied |= marginals.atoms.mass.sum(-1) > _MOST_AT_ATOMS
+    left, right = np.triu_indices(len(tied), 1)
+    return tied[left] | tied[right]

@@ -1,4 +1,4 @@
-"""A fitted model as a function of how much each query counts, and of its log-probabilities: pure and differentiable.
+"""Fits as functions of how much each query counts, and of what was observed: pure and differentiable.
 
 Every part of a fit but Kendall's τ and the costs solves equations of weighted sums: the score equations of a logistic
 regression and of a mixture of betas. From a fitted model a few Newton steps solve them for other weights; the implicit
@@ -9,7 +9,8 @@ Army infinitesimal jackknife").
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +19,20 @@ from jax import lax
 from jax.scipy import special
 
 from rcjax._core.batching import varying_together
-from rcjax._core.numerics import divide, extremes
-from rcjax.copulas import Copula, OneOf
+from rcjax._core.compilation import is_traced
+from rcjax._core.kendall import kendall_tau
+from rcjax._core.numerics import divide, extremes, open_unit
+from rcjax.copulas import Copula
+from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
 from rcjax.model.calibration import CalibrationStatus, Calibrator, calibrate_all, transform_confidence
 from rcjax.model.cascade_model import CascadeModel
+from rcjax.model.copula_fitting import FitStatus, fit_pair, member_at, place_of
+from rcjax.model.fitting import from_taus, stated_confidences
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.marginal_fitting import REFIT_STEPS, climb_on, columns_of
-from rcjax.model.marginals import Atoms, Marginal, at_value, log_components
-from rcjax.model.pairs import pairs
+from rcjax.model.marginal_fitting import REFIT_STEPS, Mixture, climb_on, columns_of, masses
+from rcjax.model.marginals import Marginal, log_components
+from rcjax.model.pair_likelihood import Ranks, sum_of
 from rcjax.model.stated import estimate
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -67,10 +73,6 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
         lambda _, start: lax.fori_loop(0, _STEPS, step, start + jnp.zeros_like(objective(start, *still))),
         lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
     )
-
-
-#: Rows that are compared with all others at a time.
-_BLOCK = 128
 
 
 class WeightedRows(NamedTuple):
@@ -116,44 +118,10 @@ def reweigh(model: CascadeModel, rows: WeightedRows, weights: jax.Array) -> Casc
     counted = weights[:, None] * rows.answered
     calibrators = jax.vmap(_calibrator, (0, 1, 1, 1))(model.calibrators, rows.logprob, rows.correct, counted)
     confidence = calibrate_all(calibrators, rows.logprob, rows.answered)
-    marginals = jax.vmap(_marginal, (0, 1, 1))(model.marginals, confidence, counted)
-    copulas = _of_taus(model.copulas, weighted_taus(lax.stop_gradient(confidence), counted))
+    marginals = jax.vmap(_marginal, (0, 1, 1, 0))(model.marginals, confidence, counted, stated_confidences(calibrators))
+    copulas = from_taus(model.copulas, weighted_taus(lax.stop_gradient(confidence), counted))
     cost = divide((counted * rows.cost).sum(0), counted.sum(0))
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
-
-
-def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
-    """(P,) Kendall's τ-b of all pairs of columns, each pair of rows counted by the product of their weights.
-
-    In O(n²) for each pair of columns, some rows at a time.
-
-    Args:
-        columns: (n, k).
-        weights: (n, k); of a pair of columns a row counts where both have a weight, by that of the first.
-
-    >>> columns = jnp.array([[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [4.0, 4.0]])
-    >>> round(float(weighted_taus(columns, jnp.ones((4, 2)))[0]), 4)
-    0.6667
-    """
-    n = len(columns)
-    columns, weights = (jnp.pad(array, ((0, -n % _BLOCK), (0, 0))) for array in (columns, weights))
-    blocks = jnp.arange(len(columns)).reshape(-1, _BLOCK)
-
-    def tau(pair: jax.Array) -> jax.Array:
-        (x, y), (first, second) = columns[:, pair].T, weights[:, pair].T
-        weight = jnp.where(second > 0, first, 0.0)
-
-        def add(sums: jax.Array, rows: jax.Array) -> tuple[jax.Array, None]:
-            by_x, by_y = (jnp.sign(values[rows][:, None] - values) for values in (x, y))
-            products = jnp.stack([by_x * by_y, by_x * by_x, by_y * by_y])
-            return sums + (products @ weight) @ weight[rows], None
-
-        # Like what is added, so that under `jax.shard_map` both vary over the same devices.
-        nothing = jnp.zeros_like(x + y + weight, shape=(3,))
-        concordant, untied_x, untied_y = lax.scan(add, nothing, blocks)[0]
-        return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(columns.dtype).tiny)))
-
-    return lax.map(tau, jnp.asarray(np.array(pairs(columns.shape[1]), int).reshape(-1, 2)))
 
 
 def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight: jax.Array) -> Calibrator:
@@ -195,29 +163,15 @@ def _calibrator(near: Calibrator, logprob: jax.Array, correct: jax.Array, weight
     return dataclasses.replace(calibrator, stated=estimate(logprob, (every, every * correct), values, curve))
 
 
-def _marginal(near: Marginal, confidence: jax.Array, weight: jax.Array) -> Marginal:
-    """The marginal of one model's confidences (n,)."""
-    there = weight > 0
-    lowest, highest = extremes(confidence, there)
-    inside = there & (confidence > lowest) & (confidence < highest)
-    atoms, count = near.atoms, weight.sum()
-    if atoms is not None:
-        # What is stated is calibrated anew: each atom is where its answers are now.
-        here = at_value(lax.stop_gradient(confidence), lax.stop_gradient(atoms.value)).T & inside
-        inside &= ~here.any(0)
-        mass = (here * weight).sum(-1)
-        value = divide((here * weight * confidence).sum(-1), mass, atoms.value)
-        atoms = Atoms(value, mass / count)
-    below, above = ((weight * (confidence == end)).sum() / count for end in (lowest, highest))
-    below = jnp.where(lowest == highest, 0.0, below)
-    scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
+def _marginal(near: Marginal, confidence: jax.Array, weight: jax.Array, stated: jax.Array | None) -> Marginal:
+    """The marginal of one model's confidences (n,), of which those that are `stated` (A,) are atoms."""
+    ends, atoms, scaled, inside = masses(confidence, weight, stated)
     info = jnp.finfo(scaled.dtype)
     scaled = jnp.clip(scaled, info.tiny, 1 - info.epsneg)
-    proportion, a, b = _mixture(near, scaled, jnp.where(inside, weight, 0.0))
-    return Marginal(lowest, highest, below, above, proportion, a, b, atoms)
+    return Marginal(*ends, *_mixture(near, scaled, jnp.where(inside, weight, 0.0)), atoms)
 
 
-def _mixture(near: Marginal, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _mixture(near: Marginal, x: jax.Array, weight: jax.Array) -> Mixture:
     """(π, a, b) of the mixture of two betas that is likeliest for weighted values x (n,) in (0, 1)."""
 
     def likelihood(free: jax.Array, x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -233,13 +187,137 @@ def _mixture(near: Marginal, x: jax.Array, weight: jax.Array) -> tuple[jax.Array
     return _of_free(stationary(likelihood, start, x, weight))
 
 
-def _of_free(free: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _of_free(free: jax.Array) -> Mixture:
     """(π, a, b) of log odds and logarithms (5,)."""
     return jnp.stack([jax.nn.sigmoid(free[0]), jax.nn.sigmoid(-free[0])]), jnp.exp(free[1:3]), jnp.exp(free[3:])
 
 
-def _of_taus(near: Copula, taus: jax.Array) -> Any:
-    """The copulas (P,) of the families that pairs have, from their τ."""
-    if isinstance(near, OneOf):
-        return dataclasses.replace(near, members=tuple(_of_taus(member, taus) for member in near.members))
-    return jax.vmap(type(near).from_tau)(taus)
+def fit_copula(
+    u: jax.Array,
+    v: jax.Array,
+    family: str | type[Copula],
+    weights: jax.Array | None = None,
+    *,
+    method: Literal["tau", "likelihood"] = "tau",
+) -> Copula:
+    """The member of a family of copulas that fits pairs (u, v), by the estimators of `rcjax.fit`.
+
+    Pure: under `jit` (family and method static) and `vmap`, and differentiable by the weights, where they are given,
+    and by "likelihood" by u and v too. There the implicit function theorem is used, and a parameter that ends at an
+    end of its support has slope 0, as one that is profiled over a grid (Student's df).
+
+    Args:
+        u, v: (n,) of the same n ≥ 2 observations. "tau" goes by their order alone, so they may be on any scale;
+            "likelihood" takes ranks in [0, 1] under smooth margins, of which a lone 0 counts as 1/2n and a lone 1 as
+            1 − 1/2n: an observation there would have no likelihood, or one that outweighs all others.
+        family: its name or class.
+        weights: (n,) how much each observation counts, at least 0: 2 is twice, 0 as if it were not there. None: all
+            the same. With weights "tau" takes time O(n²), without them O(n log n).
+        method: "tau" inverts Kendall's τ-b, which ties bias where they are many; "likelihood" climbs from there.
+
+    Raises ValueError for other shapes, for a family or method that does not exist, and where values are at hand (not
+    while jax traces) for one that is no number, by "likelihood" for u or v outside [0, 1] or several at 0 or at 1,
+    which are a point mass, and for a weight below 0.
+
+    >>> import rcjax
+    >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
+    >>> [abs(float(fit_copula(u, v, "frank", method=how).theta) - 5) < 1 for how in ("tau", "likelihood")]
+    [True, True]
+    """
+    if method not in ("tau", "likelihood"):
+        raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
+    dtype = jnp.result_type(float)
+    u, v = jnp.asarray(u, dtype), jnp.asarray(v, dtype)
+    counted = jnp.ones_like(u) if weights is None else jnp.asarray(weights, dtype)
+    unit = (0.0, 1.0) if method == "likelihood" else (-np.inf, np.inf)
+    for name, column, (low, high) in (("u", u, unit), ("v", v, unit), ("weights", counted, (0.0, np.inf))):
+        if column.shape != u.shape or column.ndim != 1 or len(column) < 2:
+            raise ValueError(
+                f"{name} has shape {column.shape}; u, v and weights must be (n,), n ≥ 2: jax.vmap for more"
+            )
+        if is_traced([column]):
+            continue
+        values = np.asarray(column)
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
+        if len(wrong):
+            raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite, {low:g} to {high:g}")
+        if method == "likelihood" and name != "weights" and max((values == 0).sum(), (values == 1).sum()) > 1:
+            raise ValueError(f"{name} is 0, or 1, more than once, a point mass: fit_copula by 'tau' takes ties")
+    return _fit(u, v, None if weights is None else counted, family=as_family(family), method=method)
+
+
+@partial(jax.jit, static_argnames=("family", "method"))
+def _fit(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family: type[Copula], method: str) -> Copula:
+    if weights is None:
+        weights = jnp.ones_like(u)
+        tau = kendall_tau(u, v, jnp.ones(u.shape, bool))
+    else:
+        tau = weighted_taus(jnp.stack([u, v], 1), jnp.stack([weights, weights], 1))[0]
+    if method == "tau":
+        return family.from_tau(tau)
+    # 0 and 1 are moved inwards by half of what one observation takes of the scale.
+    half = 0.5 / len(u)
+    u, v = (open_unit(jnp.where(z <= 0, half, jnp.where(z >= 1, 1 - half, z))) for z in (u, v))
+    return _likeliest(family, (u, v), weights, tau)
+
+
+def _likeliest(
+    family: type[Copula], columns: tuple[jax.Array, jax.Array], weights: jax.Array, tau: jax.Array
+) -> Copula:
+    """`fit_pair` of smooth ranks (n,), with derivatives by them and by the weights."""
+    weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
+
+    def ranked(columns: tuple[jax.Array, jax.Array]) -> tuple[Ranks, Ranks]:
+        first, second = (Ranks(u, jnp.zeros((), u.dtype), jnp.ones((), u.dtype), None) for u in columns)
+        return first, second
+
+    fitted = fit_pair(family, *ranked(lax.stop_gradient(columns)), lax.stop_gradient(weights), lax.stop_gradient(tau))
+    copula: Any = fitted.copula
+    if not family.free:
+        return copula
+
+    def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
+        return sum_of(copula, *ranked(columns), weights)(member_at(copula, z)) / len(weights)
+
+    settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
+    # At an end of its support a parameter stays there, whatever the weights.
+    inside = fitted.status == FitStatus.CONVERGED
+    return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)
+
+
+#: Rows that are compared with all others at a time.
+_BLOCK = 128
+
+
+def weighted_taus(columns: jax.Array, weights: jax.Array) -> jax.Array:
+    """(P,) Kendall's τ-b of all pairs of columns, each pair of rows counted by the product of their weights.
+
+    In O(n²) for each pair of columns, some rows at a time.
+
+    Args:
+        columns: (n, k).
+        weights: (n, k); of a pair of columns a row counts where both have a weight, by that of the first.
+
+    >>> columns = jnp.array([[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [4.0, 4.0]])
+    >>> round(float(weighted_taus(columns, jnp.ones((4, 2)))[0]), 4)
+    0.6667
+    """
+    n = len(columns)
+    columns, weights = (jnp.pad(array, ((0, -n % _BLOCK), (0, 0))) for array in (columns, weights))
+    blocks = jnp.arange(len(columns)).reshape(-1, _BLOCK)
+
+    def tau(pair: jax.Array) -> jax.Array:
+        (x, y), (first, second) = columns[:, pair].T, weights[:, pair].T
+        weight = jnp.where(second > 0, first, 0.0)
+
+        def add(sums: jax.Array, rows: jax.Array) -> tuple[jax.Array, None]:
+            by_x, by_y = (jnp.sign(values[rows][:, None] - values) for values in (x, y))
+            products = jnp.stack([by_x * by_y, by_x * by_x, by_y * by_y])
+            return sums + (products @ weight) @ weight[rows], None
+
+        # Like what is added, so that under `jax.shard_map` both vary over the same devices.
+        nothing = jnp.zeros_like(x + y + weight, shape=(3,))
+        concordant, untied_x, untied_y = lax.scan(add, nothing, blocks)[0]
+        return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(columns.dtype).tiny)))
+
+    return lax.map(tau, jnp.stack(jnp.triu_indices(columns.shape[1], 1), axis=1))

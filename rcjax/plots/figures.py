@@ -18,9 +18,9 @@ from rcjax.copulas import Copula, OneOf
 from rcjax.diagnostics.diagnosis import Diagnosis
 from rcjax.goodness_of_fit.copula_fit import Ties
 from rcjax.logs.log import Log
+from rcjax.model.calibrated import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import taus_of_log
-from rcjax.model.pairs import pairs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

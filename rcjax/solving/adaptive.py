@@ -20,7 +20,7 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import ABSTAIN
-from rcjax.model.pairs import pairs
+from rcjax.model.calibrated import pairs
 from rcjax.solving.bellman import crossing
 from rcjax.solving.objective import Tables, arrivals, tally
 from rcjax.solving.quadrature import Grid
@@ -38,7 +38,7 @@ def adaptive_policies(
     """
     k = tables.cost.shape[0]
     link_index = np.zeros((k, k), int)
-    link_index[tuple(np.array(pairs(k), int).reshape(-1, 2).T)] = np.arange(len(pairs(k)))
+    link_index[tuple(np.triu_indices(k, 1))] = np.arange(len(pairs(k)))
 
     def ask_or_answer(integrands: jax.Array, model: tuple[Any, Any]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         j, links = model

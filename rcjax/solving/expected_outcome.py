@@ -18,10 +18,10 @@ from rcjax.copulas import Copula
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.points import ErrorAndCost, ErrorCostAbstention, Outcomes
 from rcjax.frontier.policies import ALWAYS_ANSWER, Chain
+from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
 from rcjax.solving.paths import check_cascade
@@ -270,7 +270,7 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
         raise ValueError("frontier must hold cascades with one threshold per model that do not compare answers")
     every = [frontier.model, *models]
     check_alike(every)
-    left, right = np.array(pairs(len(frontier.models)), int).reshape(-1, 2).T
+    left, right = np.triu_indices(len(frontier.models), 1)
     chosen = left, right, np.arange(len(left))
     calibrators, marginals = stacked(every)
     fits = [(part(marginals, m), one.copulas, one.cost) for m, one in enumerate(models, start=1)]

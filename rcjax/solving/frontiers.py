@@ -15,7 +15,6 @@ from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_p
 from rcjax.frontier.policies import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
@@ -123,7 +122,7 @@ def lay_out_problem(
         panels: of quadrature; by default as `quadrature` has them.
     """
     if plan is None:
-        left, right = np.array(pairs(len(model.models)), int).reshape(-1, 2).T
+        left, right = np.triu_indices(len(model.models), 1)
         chosen = left, right, np.arange(len(left))
     else:
         chosen = plan.left, plan.right, np.asarray(plan.pairs)

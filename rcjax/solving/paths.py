@@ -9,9 +9,8 @@ import jax
 import numpy as np
 
 from rcjax.frontier.policies import Search
-from rcjax.model.calibrated import positions
+from rcjax.model.calibrated import pairs, positions
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.pairs import pairs
 
 #: Plans of more steps than this run for longer than they compile.
 MANY_STEPS = 256

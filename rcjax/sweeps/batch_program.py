@@ -21,7 +21,6 @@ from rcjax.model.calibrated import fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import walk
 from rcjax.solving.at_lambda import adaptive_points, optimise, points_at
 from rcjax.solving.objective import Tables, transition
@@ -103,9 +102,8 @@ def fit_problem(
     values = None if data.values is None else data.values[draws.sample]
     calibrators, confidence = fit_calibrators(logprob, correct, answered, transform, values)
     marginals = fit_marginals(confidence, answered, near, stated_confidences(calibrators))
-    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
     count = answered.astype(spent.dtype)
-    taus = pair_taus(confidence, answered, left, right)
+    taus = pair_taus(confidence, answered)
     if values is None:  # as no model states any, nothing ties
         copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
     else:
@@ -168,7 +166,7 @@ def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *,
 
 def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     """The tables of all pairs, under the copula family of this number."""
-    left, right = np.array(pairs(fit.cost.shape[0]), int).reshape(-1, 2).T
+    left, right = np.triu_indices(fit.cost.shape[0], 1)
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(copulas: Copula) -> jax.Array:

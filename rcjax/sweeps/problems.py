@@ -25,8 +25,7 @@ from rcjax.frontier.points import check_lam
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
 from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
-from rcjax.model.calibrated import stated_in
-from rcjax.model.provenance import Details
+from rcjax.model.calibrated import Details, stated_in
 from rcjax.solving.paths import candidate_paths
 
 #: A search of `solve_frontier`, or the best single model or pair by the log's own labels.

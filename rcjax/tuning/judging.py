@@ -20,9 +20,8 @@ from rcjax._core.compilation import compiled
 from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.policies import Policies
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import calibrate_log
+from rcjax.model.calibrated import calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform
-from rcjax.model.pairs import pairs
 from rcjax.tuning.agreement import agreeing
 from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, centred

@@ -19,6 +19,7 @@ earns of each query R = 1 − (what a refusal costs, in errors) where Φ ≤ ρ,
 
 import dataclasses
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import jax
@@ -29,7 +30,6 @@ from rcjax._core.batching import map_entries
 from rcjax._core.numerics import divide
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.model.pairs import pairs
 from rcjax.tuning.candidates import Candidates, together
 
 #: Cuts tried for each model, at most.
@@ -156,7 +156,7 @@ def cross_calibrate(
         transform: that of the raw confidence.
         answered: (n, k) which log-probabilities to predict from; by default those that count.
     """
-    left, right = np.array(pairs(logprob.shape[1]), int).reshape(-1, 2).T
+    left, right = np.triu_indices(logprob.shape[1], 1)
 
     def one(left: jax.Array, right: jax.Array) -> jax.Array:
         raw, both = logprob[:, left], present[:, left] & present[:, right]
@@ -227,7 +227,7 @@ class CandidateRows:
         """(n,) how likely a model is right, by the confidence of another; positions."""
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
-        for pair, (i, j) in enumerate(pairs(k)):
+        for pair, (i, j) in enumerate(combinations(range(k), 2)):
             number[i, j] = number[j, i] = pair
         return self.crossed[jnp.asarray(number)[model, other]]
 
@@ -249,7 +249,7 @@ def candidates(rows: CandidateRows, judging: Judging) -> Candidates:
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     alone = _single_models(rows, judging)
-    left, right = np.array(pairs(alone.k), int).reshape(-1, 2).T
+    left, right = np.triu_indices(alone.k, 1)
     judged = map_entries(partial(_pair, rows, judging, alone), len(rows.confidence), (0, 0, 0))
     return together(alone, jax.tree.map(jnp.ravel, judged(left, right, rows.crossed)), xp=jnp)
 

@@ -13,7 +13,7 @@ import pytest
 import rcjax
 from rcjax._base.files import write_atomically
 from rcjax.logs import IncompleteLogWarning, read_log
-from rcjax.model.provenance import describe_fit
+from rcjax.model.calibrated import describe_fit
 
 
 def test_writes_the_text_as_it_is(tmp_path):

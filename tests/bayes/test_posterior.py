@@ -17,8 +17,8 @@ from stated_samples import stated_log
 import rcjax
 from rcjax.bayes import hierarchy, posterior, sample_posterior
 from rcjax.bayes.hierarchy import Fitted, gather, hierarchical_model, starting_point
+from rcjax.model.calibrated import pairs
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
-from rcjax.model.pairs import pairs
 
 numpyro_util = pytest.importorskip("numpyro.infer.util")
 pytestmark = pytest.mark.usefixtures("float64")
@@ -90,7 +90,7 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     density = (share[:, None] * scipy.stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1)
     mixtures = np.log(density)[np.asarray(found.side) == SMOOTH]
     copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
-    left, right = np.array(pairs(3)).T
+    left, right = np.triu_indices(3, 1)
     confidence = drawn.reference.calibrate(log.logprob)
     placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (left, right))

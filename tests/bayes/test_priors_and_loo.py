@@ -9,8 +9,8 @@ from scipy import stats
 
 import rcjax
 from rcjax.bayes.hierarchy import Fitted, gather
+from rcjax.model.calibrated import pairs
 from rcjax.model.pair_likelihood import SMOOTH, log_likelihood
-from rcjax.model.pairs import pairs
 
 pytest.importorskip("numpyro")
 pytestmark = pytest.mark.usefixtures("float64")

@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from benchmarks import drift as changes
-from rcjax.goodness_of_fit.two_samples import brier_excess
+from rcjax.goodness_of_fit.reliability import brier_excess
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
 

@@ -19,7 +19,7 @@ from rcjax.goodness_of_fit.copula_fit import (
     paper_statistic,
     statistics,
 )
-from rcjax.model.pairs import pairs
+from rcjax.model.calibrated import pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 from tiers import examples
 
-from rcjax.goodness_of_fit.two_samples import brier_excess, compare, holm, shuffled_labels, spiegelhalter_z
+from rcjax.goodness_of_fit.reliability import brier_excess, compare, holm, shuffled_labels, spiegelhalter_z
 
 pytestmark = pytest.mark.usefixtures("float64")
 

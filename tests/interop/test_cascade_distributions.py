@@ -12,7 +12,7 @@ from submodels import of_models
 
 import rcjax
 from rcjax._core.batching import part
-from rcjax.interop.pair import pair
+from rcjax.interop import pair
 from rcjax.model import chain
 from rcjax.model.marginals import Atoms, Marginal
 

@@ -12,7 +12,7 @@ from interop_libraries import NAMES, Library
 from scipy import stats
 
 import rcjax
-from rcjax.interop.pair import pair
+from rcjax.interop import pair
 from rcjax.model import chain
 from rcjax.model.marginals import Atoms, Marginal
 

@@ -13,12 +13,11 @@ import rcjax
 from rcjax.copulas import Copula, OneOf, param
 from rcjax.logs import LogError
 from rcjax.model import fitting
+from rcjax.model.calibrated import Details, pairs
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Marginal
-from rcjax.model.pairs import pairs
-from rcjax.model.provenance import Details
 
 pytestmark = pytest.mark.usefixtures("float64")
 

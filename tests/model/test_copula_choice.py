@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rcjax
+from rcjax._core.batching import part
 from rcjax.copulas import (
     Frank,
     Gaussian,
@@ -19,8 +20,8 @@ from rcjax.copulas import (
     SurvivalGumbel,
 )
 from rcjax.copulas.families import as_family
-from rcjax.model.copula_choice import select_copulas
-from rcjax.model.pairs import pairs
+from rcjax.model.calibrated import pairs
+from rcjax.model.fitting import select_copulas
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -139,8 +140,8 @@ def test_what_does_not_exist_is_said(log, tmp_path):
 def test_a_pair_that_nobody_answered_together_stays_finite(log):
     # Weight 0 throughout: no family can be told from another, and nothing turns into NaN.
     model = rcjax.fit(log)
-    confidence = model.calibrate(log.logprob)
-    answered = log.answered.at[:, 0].set(False)
-    copulas, table = select_copulas(model.marginals, confidence, answered, ((0, 1),), jnp.zeros(1), (Gumbel,))
+    confidence = model.calibrate(log.logprob)[:, :2]
+    answered = log.answered.at[:, 0].set(False)[:, :2]
+    copulas, table = select_copulas(part(model.marginals, slice(2)), confidence, answered, jnp.zeros(1), (Gumbel,))
     assert type(copulas) is Independence
     assert all(np.isfinite(row["log_likelihood"]) for row in table)

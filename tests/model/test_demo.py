@@ -2,9 +2,9 @@ import jax
 import numpy as np
 import pytest
 
+from rcjax.model.calibrated import pairs
 from rcjax.model.example import demo_model, sample_log
 from rcjax.model.fitting import fit
-from rcjax.model.pairs import pairs
 
 N = 4000  # one size for all tests: each size compiles anew
 

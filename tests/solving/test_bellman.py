@@ -9,7 +9,6 @@ import pytest
 import tiers
 from cascade_references import random_models, take
 
-from rcjax.model.pairs import pairs
 from rcjax.solving import bellman, error_and_cost
 from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.bellman import best_cascades
@@ -29,7 +28,7 @@ def problem(model, panels=None):
     k = len(model.models)
     plan = make_plan(candidate_paths(model.models, "all"), k)
     indices = np.asarray(plan.pairs)
-    left, right = np.array(pairs(k), int).T
+    left, right = np.triu_indices(k, 1)
     return laid_out(model.marginals, model.copulas, model.cost, (left[indices], right[indices], indices), panels), plan
 
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.model.pairs import pairs
+from rcjax.model.calibrated import pairs
 from rcjax.replaying.figures import area_under_curve
 from rcjax.solving.objective import build_tables, evaluate
 

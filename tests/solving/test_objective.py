@@ -22,7 +22,7 @@ from rcjax import sweeps
 from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.model.pairs import pairs
+from rcjax.model.calibrated import pairs
 from rcjax.solving import error_and_cost, expected_outcome, quadrature
 
 pytestmark = pytest.mark.usefixtures("float64")

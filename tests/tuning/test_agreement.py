@@ -15,8 +15,8 @@ from selection_references import centred
 
 import rcjax
 from rcjax.frontier.policies import NEVER_ANSWER
+from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
-from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes, outcomes_on_log
 from rcjax.tuning import agreement as module
 from rcjax.tuning.agreement import agreeing, expected_on_log

@@ -12,7 +12,7 @@ import rcjax
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Outcomes, Points
 from rcjax.frontier.policies import Policies
-from rcjax.model.provenance import Details
+from rcjax.model.calibrated import Details
 from rcjax.tuning.betting import refuted, upper_limit
 from rcjax.tuning.certify import Certificate, certify
 

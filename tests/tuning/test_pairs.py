@@ -11,8 +11,8 @@ from tiers import examples
 import rcjax
 from rcjax.frontier.points import lam_range
 from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import fit_calibrator
-from rcjax.model.pairs import pairs
 from rcjax.replaying.walk import outcomes
 from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.judging import charges, judge_all

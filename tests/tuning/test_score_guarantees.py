@@ -7,8 +7,7 @@ import pytest
 from scored_logs import scored_frame
 
 import rcjax
-from rcjax.goodness_of_fit.reliability import calibration_test, separation
-from rcjax.goodness_of_fit.two_samples import spiegelhalter_z
+from rcjax.goodness_of_fit.reliability import calibration_test, separation, spiegelhalter_z
 from rcjax.model.calibration import transform_confidence
 from rcjax.tuning.betting import upper_limit
 from rcjax.tuning.certify import HeldOut
