@@ -1,14 +1,158 @@
-"""The file of a run: a full disk, lines that are cut off, calls that were lost, answers written again."""
+"""The file of a run: full disks, lines cut off, calls lost; and two runs on it: whoever has it first has it alone."""
 
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from decimal import Decimal
 
 import pytest
+from chat_server import served
+from models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
 
 from rcjax._base.files import LineFile
+from rcjax.collecting import answer_file
 from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file
+from rcjax.logs.errors import LogError
+
+pytestmark = [pytest.mark.usefixtures("own_settings"), pytest.mark.skipif(os.name != "posix", reason="locks and links")]
+
+
+def test_a_log_is_locked_before_it_is_read(tmp_path, monkeypatch):
+    """It was read first: rows of another run that came in between were written over, and their money forgotten."""
+    path = tmp_path / "answers.jsonl"
+    first = AnswerFile(path)
+    first.write(row("a"))
+    read, tried = answer_file.read_answer_file, []
+
+    def late(path):
+        answers = read(path)
+        if not tried:
+            tried.append(path)
+            with pytest.raises(LogError, match="another rcjax collect writes to it"):
+                AnswerFile(path)  # a third run, while the second one reads
+        return answers
+
+    first.close()
+    monkeypatch.setattr(answer_file, "read_answer_file", late)
+    second = AnswerFile(path)
+    assert tried
+    assert [*second.answers.rows] == ["a"]
+    second.close()
+
+
+def test_a_link_is_no_way_round_the_lock(tmp_path):
+    path, link = tmp_path / "answers.jsonl", tmp_path / "links" / "other.jsonl"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    for first, second in ((path, link), (link, path)):
+        held = AnswerFile(first)
+        with pytest.raises(LogError, match="another rcjax collect writes to it"):
+            AnswerFile(second)
+        held.write(row("a"))
+        held.write(row("a", correct=True))
+        held.tidy()
+        held.close()
+    assert link.is_symlink()
+    assert [*read_answer_file(link).rows] == ["a"]
+    assert sorted(os.listdir(tmp_path)) == ["answers.jsonl", "links"]
+    assert os.listdir(link.parent) == ["other.jsonl"]
+
+
+def test_the_lock_goes_last(tmp_path, monkeypatch):
+    path = tmp_path / "answers.jsonl"
+    file, close, tried = AnswerFile(path), answer_file.LineFile.close, []
+
+    def late(self):
+        tried.append(self.path)
+        with pytest.raises(LogError, match="another rcjax collect writes to it"):
+            AnswerFile(path)
+        close(self)
+
+    file.write(row("a"))
+    monkeypatch.setattr(answer_file.LineFile, "close", late)
+    file.close()
+    monkeypatch.setattr(answer_file.LineFile, "close", close)
+    assert tried
+    AnswerFile(path).close()
+
+
+def test_who_waited_for_a_lock_that_was_removed_has_none(tmp_path, monkeypatch):
+    """A run that opens the file of calls under way just before another one removes it begins anew."""
+    path = tmp_path / "answers.jsonl"
+    first, opened, once = AnswerFile(path), os.open, []
+
+    def late(name, *rest, **more):
+        journal = opened(name, *rest, **more)
+        if str(name).endswith(".under-way") and not once:
+            once.append(name)
+            first.close()
+        return journal
+
+    monkeypatch.setattr(answer_file.os, "open", late)
+    second = AnswerFile(path)
+    assert os.path.samestat(os.stat(second.under_way), os.fstat(second._journal))
+    with pytest.raises(LogError, match="another rcjax collect writes to it"):
+        AnswerFile(path)
+    second.close()
+
+
+def test_what_is_refused_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    AnswerFile(path).close()
+    path.write_text("Dear all\n")
+    with pytest.raises(LogError, match="no file of rcjax collect"):
+        AnswerFile(path)
+    assert os.listdir(tmp_path) == ["answers.jsonl"]
+    held = AnswerFile(tmp_path / "lost.jsonl")
+    held.begin("a", "q", "m", 1)
+    os.close(held._journal)
+    (tmp_path / "lost.jsonl").write_text("Dear all\n")
+    with pytest.raises(LogError, match="no file of rcjax collect"):
+        AnswerFile(tmp_path / "lost.jsonl")
+    assert held.under_way.exists()  # it tells of a call that may have been paid for
+
+
+def test_of_two_processes_one_works_and_no_money_is_forgotten(tmp_path, monkeypatch):
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    write_questions(tmp_path / "questions.jsonl", questions(24))
+    (tmp_path / "link.jsonl").symlink_to("answers.jsonl")
+    behave = Models(delay=0.2)
+    with served(behave) as (_, url):
+        write_models(tmp_path / "models.toml", url, ["tiny"])
+        line = [sys.executable, "-c", "from rcjax.cli import main; main()", "collect", "questions.jsonl"]
+        line += ["--models", "models.toml", "--signal", "choice", "--out"]
+        pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        one = subprocess.Popen([*line, "answers.jsonl"], **pipes)
+        while sum(behave.asked.values()) < 2 and one.poll() is None:
+            time.sleep(0.005)
+        one.send_signal(signal.SIGSTOP)  # until the other one has come as far as it can
+        other = subprocess.run([*line, "link.jsonl"], **pipes, timeout=120, check=False)
+        one.send_signal(signal.SIGCONT)
+        _, told = one.communicate(timeout=120)
+    assert one.returncode == 0, told
+    assert other.returncode == 1
+    assert "link.jsonl: another rcjax collect writes to it: wait for its end" in other.stderr
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == sum(behave.asked.values()) == 24
+    assert sum(row["cost"] for row in rows) == pytest.approx(float(behave.charged))
+    assert all(row["correct"] is not None for row in rows)
+
+
+def test_a_log_with_a_hard_link_is_refused(tmp_path):
+    """Locks go by names: a run by the other name wrote to the same file."""
+    file = AnswerFile(tmp_path / "a.jsonl")
+    os.link(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    try:
+        with pytest.raises(LogError, match=r"b\.jsonl has another name too \(a hard link\)"):
+            AnswerFile(tmp_path / "b.jsonl")
+    finally:
+        file.close()
+    assert [path.name for path in tmp_path.glob("*.under-way")] == []
 
 
 def row(call, **more):

@@ -283,3 +283,17 @@ def test_usage_errors(line, says, place):
     result = run("collect", *[word.format(**names) for word in line], "--json")
     assert result.exit_code == 2, result.stderr
     assert says in json.loads(result.stdout)["error"]["message"]
+
+
+def test_prices_per_token_in_a_file_of_models_are_asked_about(tmp_path):
+    models = write_models(tmp_path / "models.toml", "http://localhost:9/v1", ["tiny"])
+    models.write_text(models.read_text().replace("input = 0.1", "input = 1e-7"))
+    asked = write_questions(tmp_path / "questions.jsonl", questions(2))
+    lines = [
+        ("collect", asked, "--models", models, "--out", tmp_path / "answers.jsonl", "--dry-run"),
+        ("grade", write_questions(tmp_path / "answers.jsonl", []), "--grade", "judge:tiny", "--models", models),
+        ("serve", tmp_path / "policy.json", "--models", models),
+    ]
+    said = {line[0]: " ".join(run(*line).stderr.split()) for line in lines}
+    misses = {name for name, words in said.items() if "models.toml, model tiny: input price 1e-07 is" not in words}
+    assert not misses

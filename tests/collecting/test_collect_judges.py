@@ -8,7 +8,7 @@ import pytest
 from chat_server import Response, completion, served
 from collecting_runs import answers, collect, lines
 from command_line import run
-from models_of_a_test import Models, money, write_models
+from models_of_a_test import Models, money, questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -80,3 +80,82 @@ def test_grading_again_asks_no_model(place):
     ]
     again = json.loads(run("grade", place / "answers.jsonl", "--json").stdout)
     assert again["changed"] == 0
+
+
+class Wavering(Models):
+    """The largest model judges, and is never clear about questions of an even number."""
+
+    judged = 0
+
+    def __call__(self, request, headers):
+        prompt = request["messages"][0]["content"]
+        if not prompt.startswith("You grade"):
+            return super().__call__(request, headers)
+        self.judged += 1
+        number = int(prompt.split("Question ")[1].split()[0].strip("?"))
+        return Response(completion("The answer is not right" if number % 2 == 0 else "no", None, (9, 1)))
+
+
+def test_verdicts_that_can_be_misread_are_none_and_told(place):
+    write_questions(place / "questions.jsonl", questions(6))
+    behave = Wavering()
+    with served(behave) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        asked = place / "questions.jsonl", "--models", models
+        result = run("collect", *asked, "--out", place / "answers.jsonl", "--grade", "judge:large", "--limit", 6)
+        assert result.exit_code == 0, result.stderr
+        assert behave.judged == 6 + 2 * 6  # two models: once where the verdict is clear, else twice, and no more
+        shown = " ".join(result.stdout.split())
+        assert "6 answers without a verdict" in shown
+        assert "judge:large: asked twice, no verdict on 6 answers" in shown
+        assert [row["correct"] for row in answers(place)].count(None) == 6
+        more = "--questions", *asked, "--grade", "judge:large", "--again", "--json"
+        document = json.loads(run("grade", place / "answers.jsonl", *more).stdout)
+    assert (document["graded"], document["without_verdict"]) == (6, 6)
+    assert document["notes"][0].startswith("judge:large: asked twice, no verdict on 6 answers")
+
+
+def in_words(result):
+    """What a command has printed, without the breaks of lines."""
+    return " ".join(result.stdout.split())
+
+
+def of_two_kinds(n):
+    """Every second question without choices, every third without a right answer."""
+    rows = questions(n)
+    for row in rows[::2]:
+        del row["choices"]
+    for row in rows[::3]:
+        row.pop("answer")
+    return rows
+
+
+def test_requests_are_counted_and_two_kinds_of_question_told(place):
+    with served(Models()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny"])
+        for rows, requests, note in ((questions(6), 6, False), (of_two_kinds(6), 12, True)):
+            asked = write_questions(place / "questions.jsonl", rows)
+            result = run("collect", asked, "--models", models, "--dry-run")
+            assert ("6 calls of 12 requests to make" in in_words(result)) == note
+            assert ("3 of the 6 questions have choices" in in_words(result)) == note
+            document = json.loads(run("collect", asked, "--models", models, "--dry-run", "--json").stdout)
+            assert [row["requests"] for row in document["estimate"]] == [requests]
+
+
+def test_graders_and_what_they_left_are_told(place):
+    rows = questions(12)
+    for row in rows[::3]:
+        row.pop("answer")
+    asked = write_questions(place / "questions.jsonl", rows)
+    with served(Models()) as (_, url):
+        models = write_models(place / "models.toml", url, ["tiny", "large"])
+        told = in_words(run("collect", asked, "--models", models, "--out", place / "answers.jsonl"))
+        assert "graded 16 answers by choice" in told
+        assert "8 answers without a verdict; 8 of them to questions without a right answer" in told
+        judged = "grade", place / "answers.jsonl", "--grade", "regex:^A", "--into", "judged"
+        told = in_words(run(*judged, "--questions", asked))
+        assert "24 answers graded, 24 with a verdict that they had not before" in told
+        graded = answers(place)
+        both = [row["judged"] == row["correct"] for row in graded if row["correct"] is not None]
+        assert f"the grader agrees with {sum(both)} of the 16 labels in correct" in told
+        assert 0 < sum(both) < 16
