@@ -105,6 +105,7 @@ class Policy(AnyPolicy):
             `rules` and `agreements`, the rest being this one's. All other queries go by this one.
 
     Example:
+        >>> from rcjax.policy import Rule
         >>> calibration = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.0, largest=10.0)
         >>> policy = Policy(
         ...     models=("small", "large"),

@@ -33,7 +33,6 @@ from rcjax.policy.decisions import Transform
 from rcjax.policy.following import Period
 
 TargetName = Literal["budget", "max_error", "error_cost", "lam"]
-
 TARGETS = get_args(TargetName)
 
 
@@ -156,18 +155,12 @@ class SpecError(ValueError):
     """
 
     def __init__(self, option: str | None, what: str) -> None:
-        super().__init__(f"{option or ''} {_named(what, str)}".lstrip())
-        self.option = option
-        self._what = what
+        self.option, self._what = option, what
+        super().__init__(f"{option or ''} {self.say(str)}".lstrip())
 
     def say(self, name: Callable[[str], str]) -> str:
         """What is wrong with the option, with the other options as `name` has them."""
-        return _named(self._what, name)
-
-
-def _named(what: str, name: Callable[[str], str]) -> str:
-    """The text with the options in braces as `name` has them."""
-    return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), what)
+        return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
 
 
 #: What the command line says of a field that it offers.

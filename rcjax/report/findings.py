@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from rcjax._base.wording import Money, between, choose_unit, percent
 from rcjax._core.json_values import plain
 from rcjax.diagnostics import Diagnosis
+from rcjax.diagnostics.verdicts import describe_gaps
 from rcjax.frontier.frontier import Frontier
 from rcjax.frontier.hull import InfeasibleError
 from rcjax.logs.log import Log
@@ -191,6 +193,28 @@ class Findings:
         ends = between([self.expected["error_low"], self.expected["error_high"]])
         more = f"{4 * self.labels:,} labelled queries, four times the {self.labels:,} of now"
         return f"{more}, would halve the interval of the {self.noun} of the policy to start with, {ends} %."
+
+    @property
+    def tried(self) -> str:
+        """How the promise of all policies fared on queries that the tuning did not see; empty where it was not tried."""
+        diagnosis = self.diagnosis
+        if diagnosis.promise is None:
+            return ""
+        gaps = f"{describe_gaps(diagnosis.promise)}, mean over the curve"
+        if diagnosis.held_out:
+            return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}."
+        return (
+            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, on "
+            f"the fifth left out, {gaps}. That queries to come are harder than the log, no such trial can show; only "
+            "fresh ones can (rcjax report --test)."
+        )
+
+    @property
+    def judged_by(self) -> str:
+        """Which queries the checks are of, in words."""
+        if self.diagnosis.held_out:
+            return f"{PurePath(self.judged.source).name}, {self.diagnosis.n:,} queries that the tuning has not seen"
+        return f"{self.diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""

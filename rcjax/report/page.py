@@ -35,7 +35,7 @@ from rcjax._base.wording import (
 )
 from rcjax._core.batching import as_here
 from rcjax.diagnostics import Diagnosis, diagnose
-from rcjax.diagnostics.verdicts import AFFECTS, MODELLED, describe_gaps
+from rcjax.diagnostics.verdicts import AFFECTS, MODELLED
 from rcjax.frontier.hull import best_as_printed, spread
 from rcjax.logs.log import Log
 from rcjax.model.cascade_model import CascadeModel
@@ -90,8 +90,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     for colour, variable in VARIABLES.items():
         text = re.sub(re.escape(colour) + r"\b", f"var({variable})", text, flags=re.IGNORECASE)
     # The page sizes it, and its fonts: only families are replaced, so that no label grows.
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # which would hold for all of the page
@@ -118,7 +117,6 @@ _PIXELS = 84  # of an inch of figures with several panels, on a wide screen
 #: Inches of a figure with one panel, and the pixels of one: a phone is as wide, with text as large as in the page.
 _ONE, _ONE_PIXELS = (4.6, 3.6), 120
 
-
 _CAPTIONS = {
     "reliability": "{success} against calibrated confidence, held out: on the diagonal, it is as the confidence says.",
     "marginals": "Calibrated confidences of each model, and the distribution fitted to them.",
@@ -128,7 +126,6 @@ _CAPTIONS = {
     "frontier": "{noun} and cost of the policies as promised when they were tuned, and as seen on queries that the "
     "tuning left out.",
 }
-
 
 _FOLDED = ("marginals", "copulas", "correlations")  # what statisticians look at
 
@@ -155,8 +152,6 @@ def draw_checks(diagnosis: Diagnosis, model: CascadeModel, log: Log) -> list[dic
         if name in drawn
     ]
 
-
-_WIDTH, _HEIGHT = 4.6, 3.6  # inches: on a phone, where the page has this width, text is as large as in the page
 
 _VERDICTS = ("bad", "doubtful", "fine")
 
@@ -206,8 +201,8 @@ def context(report: Findings) -> dict[str, Any]:
         "start": [target for target, _ in policies].index(report.start),
         "checks": checks,
         "trust": next(check.verdict for check in checks if AFFECTS[check.name] != MODELLED),
-        "judged": _judged(report),
-        "tried": _tried(report),
+        "judged": report.judged_by,
+        "tried": report.tried,
         "figures": report.drawn,
     }
 
@@ -237,7 +232,7 @@ def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[st
     """(the SVG of the frontier, where policies (L,) lie on it, and the corner of its axes)."""
     single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
     with style():
-        canvas = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        canvas = Figure(figsize=_ONE, layout="constrained")
         ax = canvas.add_subplot()
         plot_frontier(ax, report.frontier, single)
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
@@ -318,28 +313,6 @@ def _tried_itself(report: Findings, weights: np.ndarray) -> str:
     if replayed.seconds is None or not np.isfinite(mean := float(weights @ replayed.seconds.mean)):
         return f"{sentence}."
     return f"{sentence}, and took {figure(mean)} seconds on average."
-
-
-def _tried(report: Findings) -> str:
-    """How the promise of all policies fared on queries that the tuning did not see."""
-    diagnosis, noun = report.diagnosis, report.noun
-    if diagnosis.promise is None:
-        return ""
-    gaps = f"{describe_gaps(diagnosis.promise)}, mean over the curve"
-    if diagnosis.held_out:
-        return f"On {diagnosis.n:,} fresh queries the {noun} of the curve’s policies was {gaps}."
-    return (
-        f"The promise was tried: the {noun} of policies tuned in the same way on four fifths of the log was, on the "
-        f"fifth left out, {gaps}. That queries to come are harder than the log, no such trial can show; only fresh "
-        "ones can (rcjax report --test)."
-    )
-
-
-def _judged(report: Findings) -> str:
-    diagnosis = report.diagnosis
-    if diagnosis.held_out:
-        return f"{PurePath(report.judged.source).name}, {diagnosis.n:,} queries that the tuning has not seen"
-    return f"{diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
 
 
 @dataclasses.dataclass(frozen=True)
