@@ -196,7 +196,7 @@ class Findings:
 
     @property
     def tried(self) -> str:
-        """How the promise of all policies fared on queries that the tuning did not see; empty where it was not tried."""
+        """How the promise of all policies fared on queries left out; empty where it was not tried."""
         diagnosis = self.diagnosis
         if diagnosis.promise is None:
             return ""
@@ -204,9 +204,9 @@ class Findings:
         if diagnosis.held_out:
             return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}."
         return (
-            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, on "
-            f"the fifth left out, {gaps}. That queries to come are harder than the log, no such trial can show; only "
-            "fresh ones can (rcjax report --test)."
+            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
+            f"on the fifth left out, {gaps}. That queries to come are harder than the log, no such trial can show; "
+            "only fresh ones can (rcjax report --test)."
         )
 
     @property

