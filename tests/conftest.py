@@ -37,7 +37,7 @@ MOST_MEMORY, MOST_MAPS = 1_900_000_000, 50_000
 LONG = LEVELS["long"]
 #: The core's reading list (.github/CONTRIBUTING.md), whose examples are of the default tier.
 READING_LIST = (
-    *("logs/log", "policy/spec", "policy/targets", "policy/policy", "frontier/frontier", "tuning/pairs"),
+    *("logs/log", "policy/spec", "policy/decisions", "policy/policy", "frontier/frontier", "tuning/pairs"),
     *("tuning/judging", "tuning/contest", "tuning/select", "tuning/tune", "model/cascade_model", "solving/objective"),
     *("solving/bellman", "goodness_of_fit/copula_fit"),
 )

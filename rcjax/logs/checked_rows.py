@@ -28,7 +28,7 @@ from rcjax.logs.sources import Table, TextFile, csv_line
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 #: What a query costs lies between these, or is 0: ratios of such sums, and what follows from them, then are finite
-#: in float32 too, squares in float64, and every policy can be written (`_base.json_checks` allows 1e100).
+#: in float32 too, squares in float64, and every policy can be written (`_base.codec` allows 1e100).
 LEAST, MOST = 1e-18, 1e18
 
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
