@@ -126,10 +126,6 @@ def require_call(row: Mapping[str, Any], where: str) -> None:
         raise LogError(f"{where}: {wrong[0]} is {content}, which rcjax collect does not write: put back what was there")
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
@@ -141,8 +137,8 @@ def _tells_signal(value: Any) -> bool:
 
 #: What a line must hold; people edit such files.
 _OF_CALLS: dict[str, Callable[[Any], bool]] = {
-    "query": _is_text,
-    "model": _is_text,
+    "query": lambda value: isinstance(value, str),
+    "model": lambda value: isinstance(value, str),
     "cost": _is_money,
     "at_most": _is_money,
     "grading_cost": _is_money,
@@ -154,7 +150,7 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "cost": lambda value: value is not None and _is_money(value),
     "logprob": lambda value: value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0),
     "correct": lambda value: value is None or (type(value) in (bool, int, float) and 0 <= value <= 1),
-    "text": _is_text,
+    "text": lambda value: isinstance(value, str),
     "reference": lambda value: isinstance(value, list),
     "choices": lambda value: value is None or isinstance(value, str),
     "asked": _tells_signal,
@@ -262,18 +258,14 @@ class AnswerFile:
     def number(self) -> None:
         """Call the answers that are there the first samples, where they have no number."""
         first = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
-        if first:
-            for row in first:
-                row["sample"] = 1
-            self._write_all()
+        for row in first:
+            row["sample"] = 1
+        self.tidy(anew=bool(first))
 
-    def tidy(self) -> None:
-        """Leave one line for each call, where answers were written again with their verdict."""
-        if self.answers.repeated or self.answers.broken:
-            self._write_all()
-
-    def _write_all(self) -> None:
-        """Write the file anew, a line for each call."""
+    def tidy(self, anew: bool = False) -> None:
+        """Leave one line for each call, where answers were written again with their verdict; or write all `anew`."""
+        if not (anew or self.answers.repeated or self.answers.broken):
+            return
         rows = self.answers.rows.values()
         write_atomically(self._real, b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
         self._lines.close()

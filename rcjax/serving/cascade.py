@@ -199,13 +199,12 @@ class Cascade:
         if not isinstance(policy, AnyPolicy):
             raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
         self._comparing = Comparing(policy, answer_key)
-        instance(log, (CallLog, NoneType), "log")
-        instance(salt, (str, NoneType), "salt")
+        kinds = {"log": CallLog, "salt": str, "options": Mapping, "models": Mapping}
+        for (argument, kind), value in zip(kinds.items(), (log, salt, options, models), strict=True):
+            instance(value, (kind, NoneType), argument)
         self.policy = policy
         self.models = policy.models
         self.billing = Billing(policy, name, log)
-        for argument, value in (("options", options), ("models", models)):
-            instance(value, (Mapping, NoneType), argument)
         self.everyone: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
         if not number(shadow, "shadow", 0.0, 1.0) and len(self.everyone) > len(policy.models):
             others = ", ".join(self.everyone[len(policy.models) :])
