@@ -19,8 +19,8 @@ from benchmarks.race.contenders import METHODS, make_log
 from benchmarks.timing import timed
 from rcjax._base.files import write_atomically
 from rcjax.model.cascade_model import model_from_json
+from rcjax.solving.at_lambda import lay_out
 from rcjax.solving.bellman import best_cascades
-from rcjax.solving.objective import build_tables
 from rcjax.solving.paths import make_plan
 
 FEW = 3  # λ at which losses are compared
@@ -111,11 +111,11 @@ def at_once(problems: int, dtype: Literal["float32", "float64"], batch: int = 10
     jax.config.update("jax_enable_x64", dtype == "float64")
     model = rcjax.fit(make_log(1000, 5, 0))
     plan = make_plan([tuple(range(5))], 5)
-    indices, lam = plan.pairs, jnp.asarray(_lambdas(model, LAMBDAS))
+    lam = jnp.asarray(_lambdas(model, LAMBDAS))
 
     def solve(factor):
-        copulas = jax.tree.map(lambda x: (1 + (x - 1) * factor)[indices], model.copulas)
-        tables = build_tables(model.marginals, copulas, model.cost * factor, plan.left, plan.right)
+        copulas = jax.tree.map(lambda x: 1 + (x - 1) * factor, model.copulas)
+        tables = lay_out(model.marginals, copulas, model.cost * factor, plan.pairs)
         _, cut, gain = best_cascades(tables, lam, plan)
         return cut.u, gain
 

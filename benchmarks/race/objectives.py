@@ -52,19 +52,12 @@ class Ranks:
 Solver = Callable[[np.ndarray], np.ndarray]
 
 
-def by_minimise(model: rcjax.CascadeModel, ranks: Ranks, solver: Any = None) -> Solver:
+def by_minimise(model: rcjax.CascadeModel, ranks: Ranks) -> Solver:
     def solve(lam: np.ndarray) -> np.ndarray:
-        frontier = rcjax.solving.minimise(loss, model, "full", lam=lam, solver=solver)
+        frontier = rcjax.solving.minimise(loss, model, "full", lam=lam)
         return np.asarray(frontier.error + frontier.lam * frontier.cost)
 
     return solve
-
-
-def by_optax(model: rcjax.CascadeModel, ranks: Ranks) -> Solver:
-    """`minimise` with optax's own line search, which all starts go through together."""
-    import optax
-
-    return by_minimise(model, ranks, optax.lbfgs())
 
 
 def by_bellman(model: rcjax.CascadeModel, ranks: Ranks) -> Solver:
@@ -122,7 +115,6 @@ def by_differences(model: rcjax.CascadeModel, ranks: Ranks) -> Solver:
 #: name → (the solver, whether it takes each λ on its own).
 METHODS: dict[str, tuple[Callable[..., Solver], bool]] = {
     "rcjax.solving.minimise": (by_minimise, False),
-    "rcjax.solving.minimise, optax.lbfgs": (by_optax, False),
     "jaxopt L-BFGS-B": (by_jaxopt, False),
     "scipy L-BFGS-B, slopes by JAX": (by_scipy, True),
     "scipy L-BFGS-B, differences": (by_differences, True),

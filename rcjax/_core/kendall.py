@@ -54,26 +54,13 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     """Kendall's tau-b of the entries that are present, in [−1, 1]; 0 where it is undefined (x or y constant).
 
     x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact apart from
-    the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹.
+    the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹. O(n log n): the discordant pairs
+    are the inversions of y once sorted by (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with
+    ungrouped data"). Jits, and batches under `vmap`.
 
     >>> present = jnp.ones(4, bool)
     >>> round(float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present)), 4)
     0.6667
-    """
-    difference, untied_x, untied_y = kendall_counts(x, y, present)
-    return divide(difference, jnp.sqrt(untied_x) * jnp.sqrt(untied_y))
-
-
-def kendall_counts(x: jax.Array, y: jax.Array, present: jax.Array) -> tuple[jax.Array, ...]:
-    """(concordant − discordant, pairs not tied in x, pairs not tied in y) over the entries that are present.
-
-    x, y (n,) numbers, present (n,) bool; O(n log n): the discordant pairs are the inversions of y once sorted by
-    (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with ungrouped data"). Jits, and batches under
-    `vmap`.
-
-    >>> one = jnp.ones(3, bool)
-    >>> [float(c) for c in kendall_counts(jnp.array([1., 2., 3.]), jnp.array([1., 3., 2.]), one)]
-    [1.0, 3.0, 3.0]
     """
     # NaN, which sorts behind all numbers and equals none: absent entries come last in every order, in the same order.
     x, y = jnp.where(present, jnp.stack([x, y]), jnp.nan)
@@ -89,7 +76,7 @@ def kendall_counts(x: jax.Array, y: jax.Array, present: jax.Array) -> tuple[jax.
     total = m * (m - 1) / 2
     discordant = _inversions(jnp.zeros_like(index).at[by_y].set(index, unique_indices=True))
     concordant = total - tied_x - tied_y + tied_both - discordant
-    return concordant - discordant, total - tied_x, total - tied_y
+    return divide(concordant - discordant, jnp.sqrt(total - tied_x) * jnp.sqrt(total - tied_y))
 
 
 def _pairs_in_runs(same: jax.Array) -> jax.Array:

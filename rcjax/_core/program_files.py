@@ -3,15 +3,14 @@
 JAX's own cache saves compiling alone: a program is traced and lowered again to know its key. Here the key is what
 the call looks like (`rcjax._core.compilation`), so that nothing is traced.
 
-An executable is machine code, in a pickle: it is loaded only from files that nobody but this user can have written
-(`is_private`).
+An executable is machine code, in a pickle: it is loaded only from a folder that is this user's own and that nobody else
+may open, so that nobody else can have put a file there.
 """
 
 import hashlib
 import os
 import pickle
 import re
-import stat
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,11 +48,11 @@ class ProgramFiles:
     def load(self, key: str) -> tuple[Program, Any] | None:
         """(the program, an example of what it returns, with its leaves numbered); None if none is kept.
 
-        A damaged file counts as none, and so does one that somebody else can write to.
+        A damaged file counts as none, and so does one that somebody else may have put there.
         """
         path = self._path(key)
         try:
-            if not is_private(path):
+            if not self.is_private():
                 return None
             content = path.read_bytes()
             if hashlib.sha256(content[32:]).digest() != content[:32]:
@@ -86,6 +85,13 @@ class ProgramFiles:
             write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
             self._make_room()
 
+    def is_private(self) -> bool:
+        """Whether the folder is this user's own, and closed to everybody else; False where the system does not tell."""
+        if not hasattr(os, "geteuid"):
+            return False
+        status = self.folder.lstat()
+        return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
@@ -111,12 +117,12 @@ class ProgramFiles:
 
 def open_program_files(cache: Path) -> ProgramFiles | None:
     """The programs of a cache folder, in one of their own; None if others could put theirs there."""
-    folder = cache / "programs"
+    files = ProgramFiles(cache / "programs")
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        files.folder.mkdir(mode=0o700, exist_ok=True)
+        return files if files.is_private() else None
     except OSError:
         return None
-    return ProgramFiles(folder) if is_private(folder) else None
 
 
 @cache
@@ -126,42 +132,3 @@ def _bind_lapack() -> None:
     Without, the program calls a null pointer.
     """
     jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), jnp.float32))
-
-
-def is_private(path: str | os.PathLike[str]) -> bool:
-    """Whether nobody but this user, and root, can change a file or folder, or put another in its place.
-
-    So for the path itself and for every folder above it, links followed. A folder that others can write to may stand
-    above where its sticky bit keeps them from renaming what is not theirs, as in /tmp. False where the system does
-    not tell, as on Windows, and where the path does not exist.
-
-    >>> is_private("/nowhere/at/all")
-    False
-    """
-    if not hasattr(os, "geteuid"):
-        return False
-    whole = Path(os.path.realpath(path))
-    try:
-        return _only_ours(whole.stat()) and all(_only_ours(folder.stat(), above=True) for folder in whole.parents)
-    except OSError:
-        return False
-
-
-def _only_ours(status: os.stat_result, above: bool = False) -> bool:
-    if status.st_uid not in (os.geteuid(), 0) or (status.st_uid == 0 != os.geteuid() and not above):
-        return False
-    if above and status.st_mode & stat.S_ISVTX:
-        return True
-    return not status.st_mode & stat.S_IWOTH and (not status.st_mode & stat.S_IWGRP or _is_private_group(status.st_gid))
-
-
-def _is_private_group(number: int) -> bool:
-    """Whether a group is the user's own, as most distributions have it: of the user's name, with no other member."""
-    import grp
-    import pwd
-
-    try:
-        group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
-    except KeyError:
-        return False
-    return group.gr_name == user.pw_name and user.pw_gid == number and {*group.gr_mem} <= {user.pw_name}

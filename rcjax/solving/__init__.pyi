@@ -1,6 +1,5 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.solving.descent import smooth_maximum as smooth_maximum, smooth_quantile as smooth_quantile
 from rcjax.solving.expected_outcome import (
     error_and_cost as error_and_cost,
     outcome as outcome,
@@ -8,5 +7,9 @@ from rcjax.solving.expected_outcome import (
 )
 from rcjax.solving.frontiers import solve_frontier as solve_frontier
 from rcjax.solving.minimising import minimise as minimise
-from rcjax.solving.objective import Outcome as Outcome
+from rcjax.solving.objective import (
+    Outcome as Outcome,
+    smooth_maximum as smooth_maximum,
+    smooth_quantile as smooth_quantile,
+)
 from rcjax.solving.solution import Solution as Solution, solve as solve

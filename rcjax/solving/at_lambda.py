@@ -1,12 +1,17 @@
 """Cascades at given λ as pure functions of arrays: the program's cuts, and what they mean in calibrated confidence.
 
 To be jitted by those who call them, and vmapped over fitted models: bootstrap replicates, folds, posterior draws.
-A cut in u-space becomes the best threshold near it.
+A cut in u-space becomes the best threshold near it. Adaptive policies are the optimum over every policy: after each
+answer, keep it or ask any later model, by how unsure we are, which is Bellman's equation without a cascade to follow,
+
+    V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
+
+Where models may refuse to answer, the worth of a refusal stands beside Q_j(u), as one more action.
 """
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +21,14 @@ from jax import lax
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.frontier.points import Points, PointStatus
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies, asked_at_all
+from rcjax.frontier.points import Outcomes, Points, PointStatus
+from rcjax.frontier.policies import ABSTAIN, ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, Chain, Policies, asked_at_all
 from rcjax.model.marginals import Marginal
-from rcjax.solving.adaptive import adaptive_policies, evaluate_intervals
-from rcjax.solving.bellman import Cut, best_cascades, gain_tolerance
-from rcjax.solving.objective import Tables, build_tables, evaluate
+from rcjax.solving.bellman import Cut, best_cascades, crossing, gain_tolerance
+from rcjax.solving.objective import Tables, arrivals, build_tables, evaluate, tally
 from rcjax.solving.paper import best_cascades_paper
 from rcjax.solving.paths import CascadePlan
 from rcjax.solving.quadrature import Grid
-
-if TYPE_CHECKING:
-    from rcjax.frontier.points import Outcomes
-
 
 _ULPS, _SETTLING_STEPS = 16, 5
 
@@ -114,7 +114,12 @@ def _between_atoms(
 
 
 def lay_out(
-    marginals: Marginal, copulas: Copula, cost: jax.Array, chosen: tuple[Any, Any, Any], panels: int | None = None
+    marginals: Marginal,
+    copulas: Copula,
+    cost: jax.Array,
+    indices: Any = None,
+    panels: int | None = None,
+    chain: Chain = "exact",
 ) -> Tables:
     """The tables of a fitted model for some of its pairs of models.
 
@@ -122,11 +127,15 @@ def lay_out(
         marginals: (k,) of the models.
         copulas: of all pairs.
         cost: (k,) money per answer.
-        chosen: (left, right, indices), each (P,): the models of each pair, and its index among all pairs.
+        indices: (P,) those of the pairs among all of the k models; None: all.
         panels: of quadrature; by default as `quadrature` has them.
+        chain: of "exact" the tables have no copulas: programs are then the same for every family.
     """
-    left, right, indices = chosen
-    return build_tables(marginals, part(copulas, indices), cost, left, right, panels)
+    left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
+    indices = np.arange(len(left)) if indices is None else indices
+    left, right = left[indices], right[indices]
+    tables = build_tables(marginals, part(copulas, indices), cost, left, right, panels)
+    return dataclasses.replace(tables, copulas=None) if chain == "exact" else tables
 
 
 class Optima(NamedTuple):
@@ -180,14 +189,11 @@ def optimise(
     return Optima(lam, path, cut, status.astype(int))
 
 
-def thresholds_at(
-    marginals: Marginal, tables: Tables, path: jax.Array, cut: Cut, plan: CascadePlan, refusing: bool = False
-) -> Settled:
+def thresholds_at(tables: Tables, path: jax.Array, cut: Cut, plan: CascadePlan, refusing: bool = False) -> Settled:
     """Cascades with thresholds at given cuts.
 
     Args:
-        marginals: (k,) of the models.
-        tables: their quadrature.
+        tables: the quadrature of the model.
         path: (L,) the numbers of the paths.
         cut: (L, k) where their models stop deferring, the last one of each refusing.
         plan: which paths there are.
@@ -197,7 +203,7 @@ def thresholds_at(
     # The last model of a path answers everything that it does not refuse, and a model that is not on it nothing.
     cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
-    thresholds, ranks, above = settle(marginals, tables.grid, dataclasses.replace(cut, u=u))
+    thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
     refusals = jnp.where(plan.stops[path], thresholds, NEVER_REFUSE) if refusing else None
     # Nobody asks the models after one that always answers: the cascade ends there, where it may.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
@@ -205,23 +211,20 @@ def thresholds_at(
     return Settled(Policies.of_cascades(thresholds, members, refusals, jnp), ranks, above)
 
 
-def points_at(
-    marginals: Marginal, tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, refusing: bool = False
-) -> Solutions:
+def points_at(tables: Tables, optima: Optima, plan: CascadePlan, chain: Chain, refusing: bool = False) -> Solutions:
     """The optima with their thresholds, and what is exactly to be expected of them.
 
     Args:
-        marginals: (k,) of the models.
-        tables: their quadrature.
+        tables: the quadrature of the model.
         optima: L of them, of `optimise`.
         plan: which paths there are.
         chain: "exact", or "paper" for the paper's factorisation.
         refusing: whether the last model of a cascade may refuse.
     """
     lam, path, cut, status = optima
-    settled = thresholds_at(marginals, tables, path, cut, plan, refusing)
+    settled = thresholds_at(tables, path, cut, plan, refusing)
 
-    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> "Outcomes":
+    def single(u: jax.Array, above: jax.Array, path: jax.Array) -> Outcomes:
         refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
         return evaluate(tables, u, plan.links[path], plan.first[path], chain=chain, above=above, refused=refused)
 
@@ -229,18 +232,17 @@ def points_at(
     return Solutions(lam, status, expected, settled.policies, settled.ranks, path)
 
 
-def settle(marginals: Marginal, grid: Grid, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
+def settle(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`settle_threshold` for cuts (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
-    return settle_all(marginals, grid, cut.u, cut.worth, cut.slope)
+    return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> Solutions:
+def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> Solutions:
     """The best adaptive policies for all λ, and what is exactly to be expected of them.
 
     Args:
-        marginals: (k,) of the models.
-        tables: their quadrature.
+        tables: the quadrature of the model.
         lam: (L,) in errors per unit of money.
         refusal: () what one is worth, in right answers; None: nobody refuses.
     """
@@ -248,7 +250,7 @@ def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal
     first, upper, action = adaptive_policies(tables, lam, refusal)
     evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)
     expected = jax.vmap(evaluated)(first, upper, action)
-    bounds, *_ = settle(marginals, tables.grid, Cut.at(upper))
+    bounds, *_ = settle(tables, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
 
@@ -259,3 +261,88 @@ def adaptive_points(marginals: Marginal, tables: Tables, lam: jax.Array, refusal
     asked, _ = lax.scan(ask, first[:, None] == np.arange(k), (tables.left, tables.right))
     policies = Policies(first, bounds, action, asked)
     return Solutions(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
+
+
+#: Intervals of confidence per model that a policy may tell apart.
+MAX_INTERVALS = 8
+
+
+def adaptive_policies(
+    tables: Tables, lam: jax.Array, refusal: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The optimum over every policy: (first (L,), upper ends of intervals in u (L, k, R), actions (L, k, R)).
+
+    Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables hold all pairs of models.
+    """
+    k = tables.cost.shape[0]
+    link_index = np.zeros((k, k), int)
+    link_index[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
+
+    def ask_or_answer(integrands: jax.Array, model: tuple[Any, Any]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        j, links = model
+        grid = part(tables.grid, j)
+        worth = jnp.zeros_like(integrands)
+        if tables.left.size:  # one model alone has nobody to ask
+            worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)
+        asking = jnp.where(
+            (jnp.arange(k) > j)[:, None, None], worth - (tables.cost[:, None] * lam)[..., None], -jnp.inf
+        )
+        answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
+        options = jnp.concatenate([answering[None], asking])
+        if refusal is not None:
+            options = jnp.concatenate([options, jnp.broadcast_to(refusal, answering.shape)[None]])
+        upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
+        action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
+        return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
+
+    nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
+    _, policy = lax.scan(ask_or_answer, nothing, (np.arange(k), link_index), reverse=True)
+    upper, action, values = policy
+    return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
+
+
+def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
+    """Where each of the options (o, G) is best: upper ends (R,) in u, options (R,), and the weighted value (G,)."""
+    nodes = grid.u.shape[0]
+    action = jnp.argmax(options, axis=0)
+    # A point mass without weight has no say.
+    action = action.at[0].set(jnp.where(grid.weight[0] > 0, action[0], action[1]))
+    action = action.at[-1].set(jnp.where(grid.weight[-1] > 0, action[-1], action[-2]))
+    switches = jnp.concatenate([jnp.zeros(1, bool), action[1:] != action[:-1]])
+    edges = jnp.nonzero(switches, size=MAX_INTERVALS - 1, fill_value=nodes)[0]
+
+    def switch(edge: jax.Array) -> jax.Array:
+        before, after = action[jnp.maximum(edge - 1, 0)], action[jnp.minimum(edge, nodes - 1)]
+        return jnp.where(edge < nodes, crossing(grid, options[after] - options[before], edge), 1.0)
+
+    upper = jnp.append(jax.vmap(switch)(edges), jnp.ones(1, grid.u.dtype))
+    chosen = action[jnp.clip(jnp.concatenate([jnp.zeros(1, edges.dtype), edges]), 0, nodes - 1)]
+    parts = interval_weights(grid, upper)
+    return upper, chosen, (parts * options[chosen]).sum(0)
+
+
+def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
+    """(R, G) the part of each node's weight in each interval, from the upper ends (R,) in u."""
+    below = jax.vmap(grid.below)(upper)
+    return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
+
+
+def evaluate_intervals(
+    tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
+) -> Outcomes:
+    """What is expected of a query by one adaptive policy.
+
+    Args:
+        tables: the quadrature of the model.
+        first: () the model asked first.
+        upper: (k, R) the upper ends of each model's intervals, on the scale of ranks.
+        action: (k, R) the model to ask next, itself to answer.
+        refusing: whether some action may be to refuse.
+    """
+    k = tables.cost.shape[0]
+    weights = jax.vmap(interval_weights)(tables.grid, upper)
+    to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
+    deferred = to(action[tables.left], weights[tables.left], tables.right)
+    density = arrivals(tables, first, deferred, tables.kernel)
+    refused = to(action, weights, np.full(k, ABSTAIN)) if refusing else None
+    return tally(tables, density, to(action, weights, np.arange(k)), refused)

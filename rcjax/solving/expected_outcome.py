@@ -22,9 +22,9 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.solving.at_lambda import lay_out
+from rcjax.solving.frontiers import lay_out_problem
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
-from rcjax.solving.paths import check_cascade
+from rcjax.solving.paths import CascadePlan, check_cascade
 from rcjax.solving.translation import check_alike, stacked, translate
 
 #: Rows of thresholds that are evaluated at a time, few or many: fewer are filled up, which saves compiling for each
@@ -156,14 +156,21 @@ def _by_thresholds(
     cuts = _level_columns("thresholds", thresholds, {m - 1: np.arange(m - 1), m: np.arange(m - 1), k: columns[:-1]}, m)
     lowest = None if refusals is None else _level_columns("refusals", refusals, {m: np.arange(m), k: columns}, m)
     neighbours = np.array([pairs(k).index(pair) for pair in itertools.pairwise(members)], int)
-    levels = (thresholds, cuts), (refusals, lowest)
     whole = model.marginals, model.copulas, model.cost
-    shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array, _ in levels if array is not None))
-    if is_traced(jax.tree.leaves((whole, thresholds, refusals))):
-        fitted, rows = _of_cascade(jnp, whole, levels, columns, neighbours)
+    shape = np.broadcast_shapes(*(np.shape(array)[:-1] for array in (thresholds, refusals) if array is not None))
+    traced = is_traced(jax.tree.leaves((whole, thresholds, refusals)))
+    xp: Any = jnp if traced else np
+
+    def rows_of(levels: ArrayLike, column: np.ndarray) -> Any:
+        chosen = xp.asarray(levels, dtype=model.cost.dtype)[..., column]
+        return xp.broadcast_to(chosen, (*shape, len(column))).reshape(math.prod(shape), len(column))
+
+    rows = rows_of(thresholds, cuts), None if refusals is None or lowest is None else rows_of(refusals, lowest)
+    marginals, copulas, cost = whole if traced else jax.tree.map(np.asarray, whole)
+    fitted = part(marginals, columns), part(copulas, neighbours), cost[columns]
+    if traced:
         expected = _expected(*fitted, rows, chain=chain)
     else:
-        fitted, rows = _of_cascade(np, jax.tree.map(np.asarray, whole), levels, columns, neighbours)
         size = _FEW if len(rows[0]) <= _FEW else _MANY
         expected = in_pieces(lambda some: _expected(*fitted, some, chain=chain), rows, size)
     return members, jax.tree.map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), expected)
@@ -187,27 +194,6 @@ def _level_columns(name: str, levels: ArrayLike, columns: dict[int, np.ndarray],
             f"{max(columns)} models"
         )
     return columns[count]
-
-
-def _of_cascade(
-    module: Any, whole: tuple[Marginal, Copula, Any], levels: Sequence[Any], columns: np.ndarray, neighbours: np.ndarray
-) -> tuple[tuple[Any, ...], tuple[Any, Any]]:
-    """((marginals, copulas, cost), (thresholds, refusals)) of a cascade, as `_expected` takes them.
-
-    Args:
-        module: numpy, or jax.numpy, whose arrays they are.
-        whole: marginals (k,), copulas of all pairs, and costs (k,).
-        levels: (thresholds (…, *), the columns of the cascade's), and the same of refusals, or (None, None).
-        columns: (m,) the models of the cascade, by position.
-        neighbours: (m − 1,) the pairs that follow one another in it.
-    """
-    marginals, copulas, cost = whole
-    rows = [module.asarray(array, dtype=cost.dtype)[..., column] for array, column in levels if array is not None]
-    shape = np.broadcast_shapes(*(array.shape[:-1] for array in rows))
-    rows = [module.broadcast_to(array, (*shape, array.shape[-1])) for array in rows]
-    rows = [array.reshape(math.prod(shape), array.shape[-1]) for array in rows]
-    fitted = part(marginals, columns), part(copulas, neighbours), cost[columns]
-    return fitted, (rows[0], rows[1] if len(rows) > 1 else None)
 
 
 @partial(jax.jit, static_argnames="chain")
@@ -270,14 +256,17 @@ def outcomes(model: CascadeModel | Sequence[CascadeModel], frontier: Frontier) -
         raise ValueError("frontier must hold cascades with one threshold per model that do not compare answers")
     every = [frontier.model, *models]
     check_alike(every)
-    left, right = np.triu_indices(len(frontier.models), 1)
-    chosen = left, right, np.arange(len(left))
     calibrators, marginals = stacked(every)
-    fits = [(part(marginals, m), one.copulas, one.cost) for m, one in enumerate(models, start=1)]
-    tables = stack([dataclasses.replace(_lay_out(*fit, chosen), copulas=None) for fit in fits])
+    own, marginals = part((calibrators, marginals), slice(1, None))
     levels = policies.thresholds, policies.members, policies.refusals
-    outcome = _exact(tables, part(calibrators, 0), part((calibrators, marginals), slice(1, None)), levels)
+    outcome = _exact(tables_of(models, marginals), part(calibrators, 0), own, levels)
     return outcome if isinstance(model, Sequence) else without_models(outcome)
+
+
+def tables_of(models: Sequence[CascadeModel], marginals: Marginal, plan: CascadePlan | None = None) -> Tables:
+    """(M,) the quadrature of fitted models with these marginals (M, k), for the pairs of a plan; None: for all."""
+    models = [dataclasses.replace(one, marginals=part(marginals, m)) for m, one in enumerate(models)]
+    return stack([lay_out_problem(one, plan, "exact", None).tables for one in models])
 
 
 def listed(model: CascadeModel | Sequence[CascadeModel]) -> list[CascadeModel]:
@@ -297,7 +286,7 @@ def without_models(outcome: Outcome) -> Outcome:
 def exact_outcomes(
     tables: Tables,
     reference: Calibrator,
-    fits: tuple[Calibrator, Marginal],
+    calibrators: Calibrator,
     policies: tuple[jax.Array, jax.Array, jax.Array | None],
 ) -> Outcome:
     """What cascades do by their thresholds, (L, M, k), with Q in closed form above the thresholds.
@@ -305,7 +294,7 @@ def exact_outcomes(
     Args:
         tables: (M,) the quadrature of each fitted model.
         reference: (k,) the calibrators on whose scale the thresholds are.
-        fits: (M, k) the calibrators and marginals of the fitted models.
+        calibrators: (M, k) those of the fitted models.
         policies: (L, k) thresholds, members, and refusals or None.
     """
     left, right = tables.left[0], tables.right[0]
@@ -316,24 +305,20 @@ def exact_outcomes(
         asked_so_far = jnp.cumsum(members)
         links = once & members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
 
-        def under(tables: Tables, calibrators: Calibrator, marginals: Marginal) -> Outcome:
-            translated = jax.vmap(translate)(
-                reference, calibrators, marginals, jnp.where(members, thresholds, ALWAYS_ANSWER)
-            )
-            u, _, above = jax.vmap(Marginal.profile)(marginals, translated)
-            refused = None
-            if refusals is not None:
-                lowest = jax.vmap(translate)(reference, calibrators, marginals, jnp.where(members, refusals, 0.0))
-                refused = jax.vmap(Marginal.cdf)(marginals, lowest)
+        def under(tables: Tables, calibrators: Calibrator) -> Outcome:
+            def translated(levels: jax.Array) -> jax.Array:
+                own = jnp.where(members, levels, ALWAYS_ANSWER)
+                return jax.vmap(translate)(reference, calibrators, tables.marginals, own)
+
+            u, _, above = jax.vmap(Marginal.profile)(tables.marginals, translated(thresholds))
+            refused = None if refusals is None else jax.vmap(Marginal.cdf)(tables.marginals, translated(refusals))
             first = jnp.argmax(members)
             return outcome_of_cuts(tables, u, links, first, members, above=above, refused=refused)
 
-        outcome = jax.vmap(under)(tables, *fits)
+        outcome = jax.vmap(under)(tables, calibrators)
         return dataclasses.replace(outcome, smoothing=jnp.zeros((), tables.cost.dtype))
 
     return jax.vmap(single)(*policies)
 
-
-_lay_out = compiled(lay_out, "panels")
 
 _exact = compiled(exact_outcomes)

@@ -14,7 +14,6 @@ from rcjax.frontier.hull import lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
 from rcjax.frontier.policies import Chain, Search, cascade_names
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import Optima, Solutions, adaptive_points, lay_out, optimise, points_at
 from rcjax.solving.bellman import Cut
 from rcjax.solving.objective import Tables
@@ -102,7 +101,6 @@ AnyPoints = TypeVar("AnyPoints", bound=Points)
 class Problem(NamedTuple):
     """What every λ shares."""
 
-    marginals: Marginal
     tables: Tables
     plan: CascadePlan | None  # None for adaptive policies
     chain: Chain
@@ -112,7 +110,7 @@ class Problem(NamedTuple):
 def lay_out_problem(
     model: CascadeModel, plan: CascadePlan | None, chain: Chain, refusal: jax.Array | None, panels: int | None = None
 ) -> Problem:
-    """What every λ shares, for a fitted model, on so many panels (None: all).
+    """What every λ shares, for a fitted model.
 
     Args:
         model: the fitted model.
@@ -121,21 +119,16 @@ def lay_out_problem(
         refusal: () what one is worth, in right answers; None: nobody refuses.
         panels: of quadrature; by default as `quadrature` has them.
     """
-    if plan is None:
-        left, right = np.triu_indices(len(model.models), 1)
-        chosen = left, right, np.arange(len(left))
-    else:
-        chosen = plan.left, plan.right, np.asarray(plan.pairs)
-    build = _build_tables if len(chosen[0]) < _MANY_PAIRS else _build_many_tables
-    tables = build(model.marginals, model.copulas, model.cost, chosen, panels=panels)
-    if chain == "exact":  # whose programs are then the same for every family of copulas
-        tables = dataclasses.replace(tables, copulas=None)
-    return Problem(model.marginals, tables, plan, chain, refusal)
+    k = len(model.models)
+    indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
+    build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
+    tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels, chain=chain)
+    return Problem(tables, plan, chain, refusal)
 
 
-_build_tables = compiled(lay_out, "panels")
+_build_tables = compiled(lay_out, ("panels", "chain"))
 
-_build_many_tables = compiled(lay_out, "panels", runs="long")
+_build_many_tables = compiled(lay_out, ("panels", "chain"), runs="long")
 
 _optimise = compiled(optimise, "chain", runs="long")
 
@@ -146,13 +139,13 @@ _solve_adaptive = compiled(adaptive_points)
 
 def solve_at(problem: Problem, lam: Any) -> Solutions:
     """The solutions at the given λ (L,), on the host."""
-    marginals, tables, plan, chain, refusal = problem
+    tables, plan, chain, refusal = problem
 
     def solve(lam: np.ndarray) -> Solutions:
         if plan is None:
-            return _solve_adaptive(marginals, tables, lam, refusal)
+            return _solve_adaptive(tables, lam, refusal)
         optima = _optimise(tables, lam, plan, chain, refusal)
-        return _evaluate(marginals, tables, optima, plan, chain, refusal is not None)
+        return _evaluate(tables, optima, plan, chain, refusal is not None)
 
     return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
 
@@ -210,7 +203,7 @@ def _interpolate(problem: Problem, solved: Solutions) -> Solutions:
 
     def evaluate(optima: Optima) -> Solutions:
         refusing = problem.refusal is not None
-        return _evaluate(problem.marginals, problem.tables, optima, problem.plan, problem.chain, refusing)
+        return _evaluate(problem.tables, optima, problem.plan, problem.chain, refusing)
 
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share

@@ -6,7 +6,6 @@ a function of what a cascade does, which is differentiable in its cuts.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,14 +13,12 @@ import numpy as np
 
 from rcjax._base.checks import what_it_is, whole
 from rcjax._base.extras import required
-from rcjax._core.batching import in_pieces, part, stack
+from rcjax._core.batching import in_pieces, part
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.points import Points, PointStatus, check_abstain_price, check_lam, lam_range, refusal_at
 from rcjax.frontier.policies import Search
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.solving.descent import tolerance
-from rcjax.solving.expected_outcome import listed, without_models
-from rcjax.solving.frontiers import lay_out_problem
+from rcjax.solving.expected_outcome import listed, tables_of, without_models
 from rcjax.solving.objective import Outcome
 from rcjax.solving.outcome_search import (
     TOGETHER,
@@ -32,6 +29,7 @@ from rcjax.solving.outcome_search import (
     improve,
     propose,
     settle,
+    tolerance,
     weigh,
 )
 from rcjax.solving.paths import CascadePlan, candidate_paths, make_plan
@@ -59,7 +57,6 @@ def minimise(
     *,
     lam: Any,
     starts: int = 4,
-    solver: Any = None,
     abstain_price: float | None = None,
 ) -> Frontier:
     """The policies that minimise an objective of your own, for each λ, as a frontier: by gradient.
@@ -93,8 +90,6 @@ def minimise(
         cascades: "all" subcascades, the "full" one, or a list of cascades, as `solve_frontier` takes them.
         lam: (L,) the λ, at least 0, which the objective is told one by one; what they mean is up to it.
         starts: descents for every λ and cascade.
-        solver: a transformation of optax's, such as `optax.adam(0.01)`, which takes at most 1,000 steps. By default
-            optax's L-BFGS, with a line search that no start waits for.
         abstain_price: with one, the last model of a cascade may also refuse to answer. The objective sees
             `outcome.refused`, and is to price it; this price, in errors, is that of the additive objectives, and of
             `Frontier.policy`.
@@ -122,15 +117,14 @@ def minimise(
     price = check_abstain_price(abstain_price)
     refusal = refusal_at(price, models[0].cost.dtype)
     plan, count = _plan(models[0].models, cascades, refusal is not None)
-    goal = Goal(objective, _checked(solver), isinstance(model, Sequence))
+    required("optax", extra="objectives")
+    goal = Goal(objective, isinstance(model, Sequence))
     starts = min(whole(starts, "starts", 1), _PRICES)
     fits = stacked(models)
-    laid_out = [
-        lay_out_problem(replace(one, marginals=part(fits[1], m)), plan, "exact", refusal).tables
-        for m, one in enumerate(models)
-    ]
     lowest_to_highest = lam_range(np.asarray(models[0].cost, float)[np.asarray(plan.members)[-1]], _PRICES)
-    problem, proposed = propose(stack(laid_out), fits, plan, lowest_to_highest.astype(prices.dtype), refusal, count)
+    problem, proposed = propose(
+        tables_of(models, fits[1], plan), fits, plan, lowest_to_highest.astype(prices.dtype), refusal, count
+    )
     _check_objective(goal, proposed.outcome)
     chosen, status = _search(goal, problem, proposed, prices.astype(models[0].cost.dtype), starts)
     policies, figures = settle(problem, fits, chosen)
@@ -150,29 +144,16 @@ def _plan(names: tuple[str, ...], cascades: Search, refusing: bool) -> tuple[Cas
     return make_plan(paths, len(names)), len(paths)
 
 
-def _checked(solver: Any) -> Any:
-    """The solver, None for the usual one; TypeError for anything else."""
-    optax = required("optax", extra="objectives")
-    if solver is not None and not isinstance(solver, optax.GradientTransformation):
-        what = "solver must be a transformation of optax's, such as optax.adam(0.01), or None"
-        raise TypeError(f"{what}, not {what_it_is(solver)}")
-    return solver
-
-
 def _check_objective(goal: Goal, outcomes: Outcome) -> None:
     """ValueError where the objective does not give one number."""
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), outcomes)
     argument = one if goal.several else jax.eval_shape(without_models, one)
     value = jax.eval_shape(goal.objective, argument, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
-    if not isinstance(value, jax.ShapeDtypeStruct):
-        raise ValueError(f"objective must return one number, not {what_it_is(value)}")
-    if value.shape:
+    if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not np.issubdtype(value.dtype, np.floating):
         raise ValueError(
-            f"objective must return one number, not an array of shape {value.shape}: take its sum, its mean, or "
+            f"objective must return one real number that has a slope, not {what_it_is(value)}: take a sum, a mean, or "
             "rcjax.solving.smooth_maximum(…, outcome.smoothing)"
         )
-    if not np.issubdtype(value.dtype, np.floating):
-        raise ValueError(f"objective must return a real number that has a slope, not one of type {value.dtype}")
 
 
 def _search(
@@ -194,17 +175,18 @@ def _search(
     price = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
     start = Start(proposed.ranks[rows], proposed.path[rows], lam[price], scale[price])
-    together = _together(len(rows))
+    together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
     reached, _ = _descend(goal, problem, start, together, settling=False)
     everything = jax.tree.map(lambda *leaves: np.concatenate(leaves), proposed, reached)
     # What a descent at one λ comes to is a candidate at every other.
     best = part(everything, np.asarray(weigh(goal, everything.outcome, lam)).argmin(1))
     settled, slope = _descend(goal, problem, Start(best.ranks, best.path, lam, scale), together, settling=True)
-    both = jax.tree.map(lambda *leaves: np.concatenate(leaves), best, settled)
-    value = np.asarray(weigh(goal, both.outcome, lam), float)
-    candidates = np.arange(len(lam)) + len(lam) * np.arange(2)[:, None]
-    best_row = candidates[value[np.arange(len(lam)), candidates].argmin(0), np.arange(len(lam))]
-    chosen, reached_value = part(both, best_row), value[np.arange(len(lam)), best_row]
+    before, after = (np.diagonal(np.asarray(weigh(goal, some.outcome, lam), float)) for some in (best, settled))
+    better = after < before
+    chosen = part(
+        jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)
+    )
+    reached_value = np.where(better, after, before)
     return chosen, _status(problem, chosen, reached_value, slope, slope_tolerance(reached_value, scale))
 
 
@@ -229,13 +211,6 @@ def _starting_rows(value: np.ndarray, path: np.ndarray, starts: int) -> np.ndarr
         candidates = rows[:, stretch].reshape(count, -1)
         best.append(candidates[np.arange(count), inside.argmin(-1)])
     return np.stack(best, axis=-1)
-
-
-def _together(count: int) -> int:
-    """How many of so many starts descend at a time, by one program."""
-    if jax.default_backend() != "cpu":
-        return count
-    return _FEW if count <= _FEW else TOGETHER
 
 
 def _descend(

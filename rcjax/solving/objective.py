@@ -12,16 +12,18 @@ Zellinger & Thomson (2025) has the same objective with a shorter memory (their e
 """
 
 import dataclasses
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import part
-from rcjax._core.numerics import divide
+from rcjax._core.numerics import bisection, divide, implicit_root
 from rcjax.copulas import Copula
 from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import Chain
@@ -34,6 +36,7 @@ from rcjax.solving.quadrature import Grid, build_grid
 class Tables:
     """A model laid out on quadrature nodes: all that the objective and the frontier evaluate."""
 
+    marginals: Marginal  # leading axis k
     grid: Grid  # leading axis k
     left: jax.Array  # (P,) the models i of the pairs that are laid out, earlier ones first
     right: jax.Array  # (P,) and j > i
@@ -57,7 +60,7 @@ def build_tables(
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
     kernel = jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
-    return Tables(grid, left, right, copulas, kernel, cost)
+    return Tables(marginals, grid, left, right, copulas, kernel, cost)
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
@@ -258,11 +261,10 @@ class Outcome:
     def along(self, values: ArrayLike) -> jax.Array:
         """(k,) sums of what each model takes (k,), such as seconds, along each path.
 
-        >>> from rcjax import demo_model, solve_frontier
-        >>> from rcjax.solving import outcomes
-        >>> frontier = solve_frontier(demo_model(), lam=[1000.0], cascades=[("llama3.2-1b", "llama3.1-70b")])
-        >>> outcomes(demo_model(), frontier).along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
-        [[1.0, 1.0, 1.0, 4.0, 4.0]]
+        >>> import rcjax
+        >>> expected = rcjax.solving.outcome(rcjax.demo_model(), jnp.array([0.6]), ("llama3.2-1b", "llama3.1-70b"))
+        >>> expected.along(jnp.array([1.0, 1.0, 1.0, 3.0, 9.0])).tolist()
+        [1.0, 1.0, 1.0, 4.0, 4.0]
         """
         return jnp.cumsum(self.members * jnp.asarray(values, self.members.dtype), axis=-1)
 
@@ -298,3 +300,66 @@ def outcome_of_cuts(
         price=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )
+
+
+def smooth_maximum(values: jax.Array, width: jax.Array | float) -> jax.Array:
+    """The largest of the values (…, n), rounded off: t·log Σ exp(x/t), with t = width·(root mean square of the values).
+
+    Above the largest by at most t·log n, and the largest itself for a width of 0. The unit of the values does not
+    matter, so the kink of max(x, 0) at 0 stays: take max(x, 0)² there. In an objective of `rcjax.solving.minimise`,
+    `outcome.smoothing` is the width that the solver tightens.
+
+    >>> values = jnp.array([0.2, 0.3, 0.1])
+    >>> [round(float(smooth_maximum(values, width)), 3) for width in (0.0, 0.1, 0.5)]
+    [0.3, 0.3, 0.348]
+    """
+    values = jnp.asarray(values, jnp.result_type(float))
+    square = (values**2).mean(-1)
+    t = jnp.asarray(width, values.dtype) * jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    rounded = (t > 0) & (square > 0)
+    t = jnp.where(rounded, t, 1.0)
+    return jnp.where(rounded, t * special.logsumexp(values / t[..., None], axis=-1), values.max(-1))
+
+
+def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:
+    """The quantile of the values (…, n), each as probable as its weight (…, n), with every value spread out a little.
+
+    The q at which Σ wᵢ σ((q − xᵢ)/h) is the level, with σ the logistic function and h = width·(largest − least value).
+    For a width of 0 the least value that at least so much of the weight does not exceed: it jumps as weights change,
+    and does not tell a gradient where to go. In an objective of `rcjax.solving.minimise`, `outcome.smoothing`
+    is the width that the solver tightens.
+
+    Args:
+        values: such as the seconds of each path, `outcome.along(seconds)`.
+        weights: such as how often each path is taken, `outcome.taken`.
+        level: in (0, 1).
+        width: at least 0.
+
+    Raises ValueError for a level outside (0, 1).
+
+    >>> seconds, taken = jnp.array([1.0, 3.0, 9.0]), jnp.array([0.6, 0.3, 0.1])
+    >>> [round(float(smooth_quantile(seconds, taken, 0.8, width)), 1) for width in (0.0, 0.01, 0.1)]
+    [3.0, 3.1, 3.8]
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; it must be between 0 and 1")
+    dtype = jnp.result_type(float)
+    values, weights = (jnp.asarray(array, dtype) for array in (values, weights))
+    single = partial(_quantile, level=level)
+    return jnp.vectorize(single, signature="(n),(n),()->()")(values, weights, jnp.asarray(width, dtype))
+
+
+def _quantile(values: jax.Array, weights: jax.Array, width: jax.Array, level: float) -> jax.Array:
+    shares = divide(weights, weights.sum())
+    spread = width * (values.max() - values.min())
+    h = jnp.where(spread > 0, spread, 1.0)
+    shift = h * math.log(level / (1 - level))
+
+    def excess(q: jax.Array) -> jax.Array:
+        return shares @ special.expit((q - values) / h) - level
+
+    low, high = jax.lax.stop_gradient((values.min() + shift, values.max() + shift))
+    smooth = implicit_root(excess, bisection(low, high, values.dtype), values.dtype)
+    order = jnp.argsort(values)
+    reached = jnp.cumsum(shares[order]) >= level - 8 * values.shape[0] * jnp.finfo(values.dtype).eps
+    return jnp.where(spread > 0, smooth, values[order][jnp.argmax(reached)])

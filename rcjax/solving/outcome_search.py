@@ -1,4 +1,4 @@
-"""The search for cascades that are best by an objective of their outcome: what is compiled.
+"""The search for cascades that are best by an objective of their outcome, by gradient: what is compiled.
 
 Ranks (k,) are the cuts of a cascade's models, the last one's where it stops refusing, on the scale of the first of M
 fitted models, the reference.
@@ -17,16 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
+from rcjax._base.extras import required
 from rcjax._core.batching import part
 from rcjax._core.compilation import compiled
+from rcjax._core.numerics import divide
 from rcjax.frontier.points import Outcomes
 from rcjax.frontier.policies import Policies
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.solving.at_lambda import thresholds_at
 from rcjax.solving.bellman import Cut, cuts_of_paths
-from rcjax.solving.descent import Bounds, descend, slope_left
 from rcjax.solving.expected_outcome import exact_outcomes, without_models
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.paths import CascadePlan
@@ -34,6 +36,126 @@ from rcjax.solving.translation import RankMap, rank_map
 
 #: How often every model is given every step: what was best for one need not be after another has moved.
 _ROUNDS = 2
+
+
+Loss = Callable[[jax.Array], jax.Array]
+
+_TRIALS = 120  # evaluations of a loss at most
+
+_MEMORY = 5  # pairs of steps and slopes: there are few ranks
+
+_LEAST_GAIN = 1e-4  # of what the slope promises, for a step to be taken (Armijo's rule)
+
+_SHORTER = (0.1, 0.5)  # the next trial's length, as a share of that of one that is not taken
+
+_SURELY = 1 / 40  # of the tolerance, at which a descent ends
+
+_NUDGE = 1e-4  # at a bound itself x has no slope
+
+_AT_BOUND = 1e-5  # so near to a bound, as a share of the range, the bound itself is tried
+
+
+class Bounds(NamedTuple):
+    """Where ranks may be."""
+
+    low: jax.Array  # (n,)
+    high: jax.Array  # (n,)
+
+    def of_angle(self, x: jax.Array) -> jax.Array:
+        """(n,) ranks."""
+        return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
+
+    def angle(self, u: jax.Array) -> jax.Array:
+        """(n,) the x of ranks, a little inside the bounds."""
+        share = divide(u - self.low, self.high - self.low, 0.5)
+        return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
+
+
+def tolerance(dtype: DTypeLike) -> float:
+    """The largest slope of a loss, per unit of rank, at which a descent has arrived: the loss is off by its square."""
+    return 4 * float(jnp.finfo(dtype).eps) ** 0.25
+
+
+def descend(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
+    """(n,) ranks of less loss, from ranks (n,): by optax's L-BFGS, with a line search.
+
+    Within [low, high] a rank is u = low + (high − low)·(1 − cos x)/2, so that x is free, and an optimum at a bound is
+    one in x too (James & Roos 1975, "Minuit: a system for function minimization").
+
+    Ends where the slope is far below `tolerance`, where no step gains anything any more, or the steps run out.
+
+    Args:
+        loss: a function of the ranks, of order 1.
+        u: where to start.
+        bounds: of the ranks.
+    """
+
+    def value_of(x: jax.Array) -> jax.Array:
+        return loss(bounds.of_angle(x))
+
+    x, value = _by_lbfgs(value_of, bounds.angle(u))
+    reached = bounds.of_angle(x)
+    share = divide(reached - bounds.low, bounds.high - bounds.low, 0.5)
+    at_bounds = jnp.where(share < _AT_BOUND, bounds.low, jnp.where(share > 1 - _AT_BOUND, bounds.high, reached))
+    return jnp.where(loss(at_bounds) <= value, at_bounds, reached)
+
+
+class _Descent(NamedTuple):
+    """A descent, and the step that it tries."""
+
+    x: jax.Array  # (n,)
+    value: jax.Array  # ()
+    slope: jax.Array  # (n,)
+    state: Any  # of L-BFGS
+    direction: jax.Array  # (n,)
+    length: jax.Array  # () of the next trial, in directions
+    count: jax.Array  # () of trials
+    done: jax.Array  # () bool
+
+
+def _by_lbfgs(value_of: Loss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(x (n,), value) by L-BFGS; a step is shortened until it gains (Nocedal & Wright 2006, section 3.5).
+
+    Every turn of the loop is one trial, whether it is taken or not, so that of many descents at a time none waits for
+    the line search of another.
+    """
+    lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_MEMORY)
+    both = jax.value_and_grad(value_of)
+    rounding = 4 * float(jnp.finfo(x.dtype).eps)
+
+    def attempt(search: _Descent) -> _Descent:
+        x = search.x - search.length * search.direction
+        value, slope = both(x)
+        promised = search.length * (search.direction @ search.slope)
+        taken = value <= search.value - _LEAST_GAIN * promised
+        direction, state = lbfgs.update(slope, search.state, x)
+        steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
+        upward = ~(direction @ slope > 0)  # where the loss is concave, or a slope is no number: forget what was
+        direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
+        count = search.count + 1
+        onward = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
+        # The parabola through both values and the slope at the start.
+        share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
+        share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
+        lost = ~(promised > rounding * (1 + jnp.abs(search.value)))
+        shorter = search._replace(length=search.length * share, count=count, done=lost)
+        return jax.tree.map(partial(jnp.where, taken), onward, shorter)
+
+    # The first trial is the start itself.
+    nowhere, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
+    start = _Descent(x, one * jnp.inf, nowhere, lbfgs.init(x), nowhere, one, jnp.zeros((), int), jnp.zeros((), bool))
+    search = lax.while_loop(lambda search: ~search.done & (search.count < _TRIALS), attempt, start)
+    return search.x, search.value
+
+
+def _arrived(slope: jax.Array) -> jax.Array:
+    return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # so written, NaN ends it too
+
+
+def slope_left(loss: Loss, u: jax.Array, bounds: Bounds) -> jax.Array:
+    """() how far ranks would still move down the slope of the loss, within their bounds; NaN if it has none."""
+    slope = jax.grad(loss)(u)
+    return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
 
 
 class MassSteps(NamedTuple):
@@ -144,7 +266,6 @@ class Goal(NamedTuple):
     """What is minimised, and how: the static part of a program."""
 
     objective: Callable[..., Any]
-    solver: Any
     several: bool  # whether the objective is told of several fitted models
 
     def value(self, outcome: Outcome, lam: jax.Array, width: Any = 0.0) -> jax.Array:
@@ -247,7 +368,7 @@ def improve(
             return goal.value(outcome_of_ranks(problem, ranks, start.path), start.lam, width) / start.scale
 
         def go_on(ranks: jax.Array, width: jax.Array) -> tuple[jax.Array, None]:
-            return descend(partial(loss, width=width), ranks, bounds, goal.solver), None
+            return descend(partial(loss, width=width), ranks, bounds), None
 
         exact = partial(loss, width=0.0)
         ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
@@ -271,10 +392,9 @@ def _bounds(problem: OutcomeProblem, path: jax.Array, ranks: jax.Array, settling
 def settle(problem: OutcomeProblem, fits: tuple[Calibrator, Marginal], chosen: Candidate) -> tuple[Policies, Outcomes]:
     """The policies of candidates (L,), and what they do on average over the fitted models."""
     cut = Cut.at(jax.vmap(partial(cuts_of_ranks, problem))(chosen.ranks, chosen.path))
-    (calibrators, marginals), tables = part(fits, 0), part(problem.tables, 0)
     refusing = problem.refusal is not None
-    policies = thresholds_at(marginals, tables, chosen.path, cut, problem.plan, refusing).policies
+    policies = thresholds_at(part(problem.tables, 0), chosen.path, cut, problem.plan, refusing).policies
     exact = exact_outcomes(
-        problem.tables, calibrators, fits, (policies.thresholds, policies.members, policies.refusals)
+        problem.tables, part(fits[0], 0), fits[0], (policies.thresholds, policies.members, policies.refusals)
     )
     return policies, Outcomes(*(figure.mean(-1) for figure in (exact.error, exact.cost, exact.refused)))

@@ -49,9 +49,7 @@ class CascadePlan:
     steps: jax.Array  # (S, 3) an end of two models or more, the end that it defers to, and by which pair
     count: jax.Array  # () how many of the steps, which go by the length of their ends, the paths need
     cuts: jax.Array  # (E, k) the step that cuts each model of an end; −1 where the model defers to nobody
-    left: jax.Array  # (P,) the models i of the pairs
-    right: jax.Array  # (P,) and j
-    pairs: jax.Array  # (P,) its index among all pairs of the k models
+    pairs: jax.Array  # (P,) the index of each pair among all pairs of the k models
     prefixes: jax.Array  # () bool, whether a path cut short is always another path
 
     @property
@@ -82,8 +80,8 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     writes = {end: step for step, (end, *_) in enumerate(steps)}
     for end in ends:
         cuts[row[end], list(end[:-1])] = [writes[row[end[i:]]] for i in range(len(end) - 1)]
-    left, right = np.array(_fill(used, k * (k - 1) // 2, used[0] if used else None), int).reshape(-1, 2).T
-    links = np.zeros((len(filled), len(left)), bool)
+    indices = [pairs(k).index(pair) for pair in _fill(used, k * (k - 1) // 2, used[0] if used else None)]
+    links = np.zeros((len(filled), len(indices)), bool)
     for number, path in enumerate(filled):
         links[number, [column[link] for link in itertools.pairwise(path)]] = True
     arrays = {
@@ -96,9 +94,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         "steps": np.array(steps, int).reshape(-1, 3),
         "count": np.array(sum(len(end) > 1 for end in ends)),
         "cuts": cuts,
-        "left": left,
-        "right": right,
-        "pairs": np.array([pairs(k).index(pair) for pair in zip(left.tolist(), right.tolist(), strict=True)], int),
+        "pairs": np.array(indices, int),
         "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
     }
     return CascadePlan(**jax.device_put(arrays))

@@ -11,12 +11,10 @@ model passes on everything or nothing, has no slope.
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from rcjax._core.batching import varying_together
@@ -98,50 +96,51 @@ def solve(
         plan = plan_cascades(model, cascades, max_length)
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
-    chosen = np.asarray(plan.left), np.asarray(plan.right), np.asarray(plan.pairs)
     lam = jnp.asarray(lam, model.cost.dtype)
-    solved = _solve((model.marginals, model.copulas, model.cost), lam.reshape(-1), plan, chosen)
+    solved = _solve((model.marginals, model.copulas, model.cost), lam.reshape(-1), plan)
     return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), solved)
 
 
 class _Problem(NamedTuple):
-    """What the loss is a function of, besides the thresholds."""
+    """A cascade of the plan at one λ, as a function of its thresholds (k,)."""
 
-    marginals: Marginal  # (k,)
     tables: Tables
     lam: jax.Array  # ()
-
-
-class _Newton(NamedTuple):
-    """Newton's method on the loss's slope, and the best of what it visited."""
-
-    thresholds: jax.Array  # (k,) where it goes next
-    best: jax.Array  # (k,) where the slope was least
-    left: jax.Array  # () the largest slope there
-
-
-class _Route(NamedTuple):
-    """A cascade of the plan."""
-
     links: jax.Array  # (P,)
     first: jax.Array  # ()
     defers: jax.Array  # (k,) bool
 
+    def expected(self, thresholds: jax.Array) -> Outcomes:
+        """What is expected of a query."""
+        u, _, above = jax.vmap(Marginal.profile)(self.tables.marginals, thresholds)
+        return evaluate(self.tables, u, self.links, self.first, above=above)
 
-def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan, chosen: tuple[Any, Any, Any]) -> Solution:
-    """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,)), all pairs of the plan `chosen`."""
+    def slope(self, thresholds: jax.Array) -> jax.Array:
+        """(k,) of the loss."""
+        return jax.grad(lambda thresholds: self.expected(thresholds).loss(self.lam))(thresholds)
+
+    def curvature(self, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """(slope of the loss (k,), 0 where a threshold is not free; which are (k,); second derivative (k, k)): 1 for
+        those that are not."""
+        curvature, slope = jax.jacfwd(lambda thresholds: (self.slope(thresholds),) * 2, has_aux=True)(thresholds)
+        free = self.defers & ~_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
+        within = jnp.where(free[:, None] & free, curvature, jnp.eye(len(free), dtype=curvature.dtype))
+        return jnp.where(free, slope, 0.0), free, within
+
+
+def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
+    """The solutions for λ (L,) of (marginals (k,), copulas of all pairs, cost (k,))."""
     (marginals, copulas, cost), lam = varying_together((arrays, lam))
-    tables = dataclasses.replace(lay_out(marginals, copulas, cost, chosen), copulas=None)
-    still = lax.stop_gradient((marginals, tables, lam))
-    optima = optimise(still[1], still[2], plan, "exact")
-    settled = thresholds_at(still[0], still[1], optima.path, optima.cut, plan).policies
+    tables = lay_out(marginals, copulas, cost, plan.pairs)
+    still = lax.stop_gradient(tables)
+    optima = optimise(still, lax.stop_gradient(lam), plan, "exact")
+    settled = thresholds_at(still, optima.path, optima.cut, plan).policies
     members = settled.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
-    route = _Route(plan.links[optima.path], plan.first[optima.path], defers)
     start = jnp.where(defers, settled.thresholds, jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
-    thresholds, expected = jax.vmap(_differentiable, (_Problem(None, None, 0), 0, 0))(  # type: ignore[arg-type]
-        _Problem(marginals, tables, lam), route, start
-    )
+    problem = _Problem(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
+    axes: Any = _Problem(None, 0, 0, 0, 0)  # type: ignore[arg-type]
+    thresholds, expected = jax.vmap(_differentiable, (axes, 0))(problem, start)
     return Solution(lam, thresholds, members, expected.wrong, expected.cost, optima.status)
 
 
@@ -149,60 +148,34 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan, chosen
 _solve = compiled(jax.jit(_solution))
 
 
-def _differentiable(problem: _Problem, route: _Route, start: jax.Array) -> tuple[jax.Array, Outcomes]:
+def _differentiable(problem: _Problem, start: jax.Array) -> tuple[jax.Array, Outcomes]:
     """(thresholds (k,), what is expected of a query), with their slopes, from thresholds near the optimum."""
     still = lax.stop_gradient(problem)
-    free = _curvature(still, route, start)[1]
+    free = still.curvature(start)[1]
 
     def slope(thresholds: jax.Array) -> jax.Array:
         """Of the loss in the thresholds that are free; how far the others are from where they are held."""
-        return jnp.where(free, jax.grad(partial(_loss, route))(thresholds, problem), thresholds - start)
-
-    def settle(_: Any, start: jax.Array) -> jax.Array:
-        return _newton(still, route, start)
+        return jnp.where(free, problem.slope(thresholds), thresholds - start)
 
     def solved(linear: Any, slope: jax.Array) -> jax.Array:
         return jnp.linalg.solve(jax.jacobian(linear)(slope), slope)
 
-    thresholds = lax.custom_root(slope, start, settle, solved)
-    return thresholds, _expected(route, thresholds, problem)
+    thresholds = lax.custom_root(slope, start, lambda _, start: _newton(still, start), solved)
+    return thresholds, problem.expected(thresholds)
 
 
-def _newton(problem: _Problem, route: _Route, start: jax.Array) -> jax.Array:
+def _newton(problem: _Problem, start: jax.Array) -> jax.Array:
     """(k,) the thresholds near `start` where the loss is stationary; of all that Newton's method visits, the best."""
 
-    def step(_: Any, newton: _Newton) -> _Newton:
-        slope, free, curvature = _curvature(problem, route, newton.thresholds)
-        slope = jnp.where(free, slope, 0.0)
-        left = jnp.abs(slope).max()
-        best = jax.tree.map(partial(jnp.where, left < newton.left), (newton.thresholds, left), newton[1:])
-        moved = newton.thresholds - jnp.linalg.solve(curvature, slope)
-        inside = (moved > problem.marginals.lowest) & (moved < problem.marginals.highest)
-        return _Newton(jnp.where(free & inside, moved, newton.thresholds), *best)
+    def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        slope, free, curvature = problem.curvature(thresholds)
+        moved = thresholds - jnp.linalg.solve(curvature, slope)
+        inside = (moved > problem.tables.marginals.lowest) & (moved < problem.tables.marginals.highest)
+        left = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
+        return jnp.where(free & inside, moved, thresholds), (thresholds, left)
 
-    return lax.fori_loop(0, _STEPS, step, _Newton(start, start, jnp.full_like(start, jnp.inf, shape=()))).best
-
-
-def _expected(route: _Route, thresholds: jax.Array, problem: _Problem) -> Outcomes:
-    u, _, above = jax.vmap(Marginal.profile)(problem.marginals, thresholds)
-    return evaluate(problem.tables, u, route.links, route.first, above=above)
-
-
-def _loss(route: _Route, thresholds: jax.Array, problem: _Problem) -> jax.Array:
-    expected = _expected(route, thresholds, problem)
-    return expected.wrong + problem.lam * expected.cost
-
-
-def _curvature(problem: _Problem, route: _Route, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(slope of the loss (k,), which thresholds are free (k,), second derivative in these (k, k)): 1 for the others."""
-
-    def slope_at(thresholds: jax.Array) -> tuple[jax.Array, jax.Array]:
-        slope = jax.grad(partial(_loss, route))(thresholds, problem)
-        return slope, slope
-
-    curvature, slope = jax.jacfwd(slope_at, has_aux=True)(thresholds)
-    free = route.defers & ~_held(problem.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
-    return slope, free, jnp.where(free[:, None] & free, curvature, jnp.eye(len(free), dtype=curvature.dtype))
+    _, (visited, left) = lax.scan(step, start, length=_STEPS)
+    return visited[jnp.argmin(left)]
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:

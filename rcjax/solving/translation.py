@@ -129,24 +129,16 @@ def translate(reference: Calibrator, other: Calibrator, marginal: Marginal, conf
 def check_alike(models: Sequence[CascadeModel]) -> None:
     """ValueError where one policy cannot be judged by all of the fitted models."""
     first = models[0]
+    rising = np.asarray(first.calibrators.coefficients)[:, 1]
     for number, other in enumerate(models[1:], start=2):
-        if other.models != first.models:
-            raise ValueError(
-                f"model must hold fits of the same models in the same order: the first has {', '.join(first.models)}, "
-                f"number {number} has {', '.join(other.models)}"
-            )
-        if other.calibrators.transform != first.calibrators.transform:
-            raise ValueError(
-                f"model must hold fits of one task: the first transforms confidences by "
-                f"{first.calibrators.transform!r}, number {number} by {other.calibrators.transform!r}"
-            )
-        slopes = (np.asarray(one.calibrators.coefficients)[:, 1] for one in (first, other))
-        for name, one, another in zip(first.models, *slopes, strict=True):
-            if one * another < 0:
-                raise ValueError(
-                    f"model: no threshold of {name} means the same under the first and number {number}, as its "
-                    "confidence rises with the raw one in one of them and falls in the other"
-                )
+        slopes = rising * np.asarray(other.calibrators.coefficients)[:, 1] if other.models == first.models else []
+        for what, one, another in (
+            ("models", ", ".join(first.models), ", ".join(other.models)),
+            ("task", first.calibrators.transform, other.calibrators.transform),
+            ("direction of confidence", "as raw", "falling as it rises" if np.any(np.less(slopes, 0)) else "as raw"),
+        ):
+            if one != another:
+                raise ValueError(f"model must hold fits of one {what}: the first has {one}, number {number} {another}")
 
 
 def stacked(models: Sequence[CascadeModel]) -> tuple[Calibrator, Marginal]:

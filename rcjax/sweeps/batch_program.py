@@ -174,14 +174,15 @@ def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
 
     # One number for all problems: of the families, only that one is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
-    return Tables(grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
+    return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), None, kernels, fit.cost)
 
 
 def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
-        return adaptive_points(fit.marginals, tables, lam)
-    used = dataclasses.replace(tables, left=plan.left, right=plan.right, kernel=tables.kernel[plan.pairs])
-    return points_at(fit.marginals, used, optimise(used, lam, plan, "exact"), plan, "exact")
+        return adaptive_points(tables, lam)
+    left, right, kernel = part((tables.left, tables.right, tables.kernel), plan.pairs)
+    used = dataclasses.replace(tables, left=left, right=right, kernel=kernel)
+    return points_at(used, optimise(used, lam, plan, "exact"), plan, "exact")
 
 
 def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:

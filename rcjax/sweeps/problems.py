@@ -60,13 +60,14 @@ class SweepSettings:
     panels: int  # of the nodes of each model
 
     def __post_init__(self) -> None:
+        share = isinstance(self.train, float | np.floating) and 0 < self.train < 1
         checked = {
             "cascades": _searches(self.cascades),
             "copulas": tuple(as_family(name).__name__ for name in _listed(self.copulas)),
             "lam": _prices(self.lam),
             "replicates": whole(self.replicates, "replicates", 0),
             "seeds": tuple(whole(seed, "seeds", 0) for seed in _listed(self.seeds)),
-            "train": _training(self.train),
+            "train": float(self.train) if share else _optional(self.train, "train, unless a share below 1,", 2),  # pyright: ignore
             "max_length": _optional(self.max_length, "max_length", 1),
             "batch": whole(self.batch, "batch", 1),
             "panels": whole(self.panels, "panels", 2),
@@ -83,12 +84,6 @@ def _optional(value: Any, name: str, low: int) -> int | None:
     return None if value is None else whole(value, name, low)
 
 
-def _training(train: Any) -> float | int | None:
-    if isinstance(train, float | np.floating) and 0 < train < 1:
-        return float(train)
-    return _optional(train, "train, unless a share between 0 and 1,", 2)
-
-
 def _listed(values: Any) -> tuple[Any, ...]:
     """A value alone as the only one of its kind."""
     alone = isinstance(values, str | Mapping) or not isinstance(values, Iterable)
@@ -96,23 +91,20 @@ def _listed(values: Any) -> tuple[Any, ...]:
 
 
 def _searches(cascades: Any) -> dict[str, Search]:
-    if isinstance(cascades, Mapping):
-        named = {str(name): search for name, search in cascades.items()}
-    else:
-        named = {str(search): search for search in _listed(cascades)}
-    if not named:
+    """Named searches, or tuples of cascades, by name; that these name models is seen with the logs."""
+    by_name = cascades if isinstance(cascades, Mapping) else {str(search): search for search in _listed(cascades)}
+    if not by_name:
         raise ValueError("cascades is empty: name at least one search, such as 'all'")
-    return {name: _search(name, search) for name, search in named.items()}
-
-
-def _search(name: str, search: Any) -> Search:
-    """A named search, or a tuple of cascades; that these name models is seen with the logs."""
-    if isinstance(search, str) and search in NAMED_SEARCHES:
-        return search
-    if _is_list(search) and search and all(map(_is_list, search)):
-        return tuple(tuple(path) for path in search)
-    searches = ", ".join(NAMED_SEARCHES)
-    raise ValueError(f"cascades: {name!r} is no search: give {searches}, or a table of lists of cascades by name")
+    searches = {}
+    for name, search in by_name.items():
+        if isinstance(search, str) and search in NAMED_SEARCHES:
+            searches[str(name)] = search
+        elif _is_list(search) and search and all(map(_is_list, search)):
+            searches[str(name)] = tuple(map(tuple, search))
+        else:
+            known = ", ".join(NAMED_SEARCHES)
+            raise ValueError(f"cascades: {name!r} is no search: give {known}, or a table of lists of cascades by name")
+    return searches
 
 
 def _is_list(search: Any) -> bool:

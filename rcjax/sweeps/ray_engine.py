@@ -123,8 +123,9 @@ def _versions() -> dict[str, str]:
 def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, batch: Any, settings: Any) -> BatchTables:
     """What a node does: one batch, on the device that Ray gives it."""
     if versions != _versions():
-        theirs = f"node {socket.gethostname()} has {_listed(_versions())}, this process {_listed(versions)}"
-        raise ValueError(f"{theirs}: install the same on all nodes")
+        theirs, ours = (", ".join(map(" ".join, some.items())) for some in (_versions(), versions))
+        node = socket.gethostname()
+        raise ValueError(f"node {node} has {theirs}, this process has {ours}: install the same on all nodes")
     for name, value in setting.items():
         if _of_jax(name) != value:
             jax.config.update(name, value)
@@ -137,28 +138,20 @@ def _of_jax(name: str) -> Any:
     return getattr(jax.config, name) if hasattr(jax.config, name) else jax.config.read(name)
 
 
-def _listed(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in versions.items())
-
-
 def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
     """What a task returned; where it failed, one message, without the traceback that Ray sends along."""
+    first, *others = _names(work, number)
+    batch = f"batch {number} (log {first}{f' and {len(others):,} more' if others else ''})"
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as failure:
         cause = failure.cause
         if isinstance(cause, ValueError):
             raise cause from None
-        text = str(cause).strip().splitlines() or [""]
         # Ray sends a traceback as the message where a node cannot import rcjax; its last line is the reason.
-        reason = text[-1] if "Traceback" in str(cause) else " ".join(text)
-        raise RuntimeError(f"{_batch(work, number)} failed on Ray: {type(cause).__name__}: {reason}") from None
+        reason = (str(cause).strip().splitlines() or [""])[-1]
+        raise RuntimeError(f"{batch} failed on Ray: {type(cause).__name__}: {reason}") from None
     except ray.exceptions.RayError as failure:
-        lost = f"{_batch(work, number)} was lost {_RETRIES + 1} times ({type(failure).__name__})"
         advice = "give nodes more memory, or sweep smaller batches; the same command goes on"
-        raise ConnectionError(f"{lost}, with the node or worker that solved it: {advice}") from None
-
-
-def _batch(work: Work, number: int) -> str:
-    first, *others = _names(work, number)
-    return f"batch {number} (log {first}{f' and {len(others):,} more' if others else ''})"
+        times = f"{_RETRIES + 1} times ({type(failure).__name__})"
+        raise ConnectionError(f"{batch} was lost {times}, with the node that solved it: {advice}") from None

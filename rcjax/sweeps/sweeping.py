@@ -35,13 +35,11 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.checks import SCHEMA_VERSION, header, instance, shown
-from rcjax._base.codec import choice, frozen
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import near
-from rcjax.logs.prices import read_prices
 from rcjax.sweeps.engines import BatchTables, Engine, Work, solve_here
 from rcjax.sweeps.problems import (
     MANY_PROBLEMS,
@@ -100,14 +98,11 @@ def read_plan(path: Path) -> dict[str, Any]:
     """What `sweep.json` holds; ValueError where that is not a sweep of this version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        header(record, FORMAT)
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged: {error}") from None
-    try:
-        header(record, FORMAT)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {error}: give the folder of a sweep") from None
     return record
 
 
@@ -342,7 +337,6 @@ def _wait_for_all() -> None:
 
 
 _NOT_IN_FILES = {"devices", "progress", "on", "address"}  # how to sweep, not what over
-TASKS = ("generation", "choice")
 
 
 def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -353,53 +347,42 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises ValueError where the file cannot be read, or names what `sweep` does not know, or no log.
     """
     path = Path(path)
+    everything = inspect.signature(sweep).parameters
+    names = [name for name in everything if name not in _NOT_IN_FILES]
+    defaults: dict[str, Any] = {
+        field.name: everything[field.name].default for field in dataclasses.fields(SweepSettings)
+    }
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        for key in settings:
+            if key not in names:
+                raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
+        instance(settings.setdefault("out", path.stem), str, "out")
+        instance(settings.get("prices", ""), (str, Mapping), "prices")
+        chosen = {key: value for key, value in settings.items() if key in defaults}
+        SweepSettings(**{**defaults, "batch": PROBLEMS, **chosen})  # pyright: ignore
+        settings["logs"] = _logs(settings.get("logs"), path.parent)
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep") from None
-    except (ValueError, OSError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}: correct the file") from None
-    try:
-        _check(settings)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    folder = path.parent
-    settings["logs"] = _logs(settings.get("logs"), folder, path)
-    settings["out"] = str(folder / settings.get("out", path.stem))
-    if isinstance(settings.get("prices"), str):
-        settings["prices"] = str(folder / settings["prices"])
+    except (ValueError, TypeError, OSError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}: correct the file") from None
+    for key in ("out", "prices"):
+        if isinstance(settings.get(key), str):
+            settings[key] = str(path.parent / settings[key])
     return settings
 
 
-def _check(settings: dict[str, Any]) -> None:
-    """ValueError unless every setting but the logs is one, and makes sense."""
-    everything = inspect.signature(sweep).parameters
-    names = [name for name in everything if name not in _NOT_IN_FILES]
-    for key, value in settings.items():
-        if key not in names:
-            raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
-        frozen(value, key)
-    instance(settings.get("out", ""), str, "out")
-    instance(settings.get("prices", ""), (str, Mapping), "prices")
-    if isinstance(settings.get("prices"), Mapping):
-        read_prices(settings["prices"])
-    choice(settings.get("task", TASKS[0]), "task", TASKS)
-    swept = [field.name for field in dataclasses.fields(SweepSettings)]
-    defaults = {name: everything[name].default for name in swept} | {"batch": PROBLEMS}
-    SweepSettings(**{name: settings.get(name, defaults[name]) for name in swept})
-
-
-def _logs(value: Any, folder: Path, path: Path) -> Any:
-    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
-        return {name: str(folder / path) for name, path in value.items()}
-    patterns = [value] if isinstance(value, str) else value
-    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ValueError(f'{path}: logs: give a list of files such as ["logs/*.csv"], or a table of files by name')
-    files: list[str] = []
-    for pattern in patterns:
-        # A name without wildcards stands, so that a log that is missing is told of with the others.
+def _logs(value: Any, folder: Path) -> Any:
+    """Paths of files, by name where they have one; of a name without wildcards the file may be missing."""
+    files = [*value.values()] if isinstance(value, dict) else value
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise ValueError('logs: give a list of files such as ["logs/*.csv"], or a table of files by name')
+    if isinstance(value, dict):
+        return {name: str(folder / file) for name, file in value.items()}
+    files = []
+    for pattern in value:
         some = sorted(glob.glob(str(folder / pattern))) if glob.has_magic(pattern) else [str(folder / pattern)]
         if not some:
-            raise ValueError(f"{path}: logs: no file is named {pattern}: correct the pattern, or leave it out")
+            raise ValueError(f"logs: no file is named {pattern}: correct the pattern, or leave it out")
         files += some
     return list(dict.fromkeys(files))

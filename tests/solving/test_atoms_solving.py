@@ -136,31 +136,3 @@ def test_refusals_pass_all_of_a_value_or_none(model):
         )
         expected = float(frontier.error[row]), float(frontier.cost[row]), float(frontier.abstention[row])
         np.testing.assert_allclose([float(figure) for figure in again], expected, atol=1e-9)
-
-
-@pytest.mark.thorough
-def test_the_papers_chain_has_finite_figures(model):
-    frontier = solve_frontier(model, lam=LAM[::5], chain="paper")
-    assert np.isfinite(frontier.error).all()
-    assert np.isfinite(frontier.cost).all()
-
-
-@pytest.mark.thorough
-def test_predictions_are_what_a_replay_has(model):
-    """On a large log drawn from the model's own chain, with labels as likely as its confidences say."""
-    frontier = solve_frontier(model, lam=LAM[::4])
-    draws = np.asarray(model.sample(jax.random.key(2), (200_000,)))
-    right = np.random.default_rng(0).random(draws.shape) < draws
-    for row in range(len(frontier.lam)):
-        thresholds, members = np.asarray(frontier.thresholds)[row], np.asarray(frontier.members)[row]
-        places = np.flatnonzero(members)
-        if not (np.diff(places) == 1).all():
-            continue  # the chain through all models is drawn, and its neighbours alone are a pair's own
-        waiting, wrong, cost = np.ones(len(draws), bool), np.zeros(len(draws), bool), 0.0
-        for j in places:
-            answers = waiting & ((draws[:, j] > thresholds[j]) | (j == places[-1]))
-            cost += float(model.cost[j]) * waiting.mean()
-            wrong |= answers & ~right[:, j]
-            waiting &= ~answers
-        assert float(frontier.error[row]) == pytest.approx(wrong.mean(), abs=4e-3)
-        assert float(frontier.cost[row]) == pytest.approx(cost, rel=1e-2)

@@ -7,45 +7,70 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from minimise_samples import (
-    FINE,
-    LAM,
-    THREE,
-    additive,
-    capped,
-    fair,
-    fits,
-    patient,
-    squared,
-    statuses,
-    thirds,
-    values,
-    worst,
-)
 from tiers import thorough
 
 import rcjax
 from rcjax import solve_frontier
+from rcjax.frontier.points import PointStatus
 from rcjax.frontier.policies import Policies
-from rcjax.solving import minimise, minimising as module, outcomes
+from rcjax.solving import minimise, minimising as module, outcomes, smooth_maximum, smooth_quantile
 from rcjax.solving.outcome_search import Goal, outcome_of_ranks
 
 pytestmark = pytest.mark.usefixtures("float64")
 
+THREE = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
+LAM = np.geomspace(30.0, 3000.0, 5)
+FINE = {PointStatus.CONVERGED, PointStatus.AT_BOUND}
+
+
+def additive(outcome, lam):
+    return outcome.error + lam * outcome.cost
+
+
+def worst(outcome, lam):
+    return smooth_maximum(outcome.error + lam * outcome.cost, outcome.smoothing)
+
+
+def values(objective, models, frontier):
+    return np.asarray(jax.vmap(objective)(outcomes(models, frontier), frontier.lam))
+
+
+def statuses(frontier):
+    return {int(status) for status in frontier.status}
+
+
+def capped(outcome, lam):
+    return outcome.error + lam * 1e4 * jnp.maximum(outcome.cost - 120e-6, 0.0) ** 2
+
+
+def squared(outcome, lam):
+    return outcome.error + 3e3 * lam * (outcome.taken * outcome.path_cost**2).sum()
+
+
+def fair(outcome, lam):
+    return outcome.error + lam * outcome.cost + ((outcome.answered - 1 / 3) ** 2).sum()
+
+
+def patient(outcome, lam):
+    seconds = smooth_quantile(outcome.along(jnp.array([1.0, 2.0, 5.0])), outcome.taken, 0.9, outcome.smoothing)
+    return outcome.error + 1e-5 * lam * seconds
+
 
 @pytest.fixture(scope="module")
 def parts(float64):
-    return thirds()
+    """Three logs of 300 queries."""
+    log = rcjax.sample_log(900, seed=0).select(THREE)
+    return [log.take(np.arange(300 * i, 300 * (i + 1))) for i in range(3)]
 
 
 @pytest.fixture(scope="module")
-def models(float64):
-    return fits()
+def models(parts):
+    return [rcjax.fit(part) for part in parts]
 
 
 @pytest.fixture(scope="module")
-def one(float64):
-    return fits()[0]
+def one(models):
+    return models[0]
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +96,13 @@ def random_values(objective, model, frontier, lam, count=5_000):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("whole", [pytest.param(True, marks=pytest.mark.thorough), False])
-def test_the_optimum_of_error_and_cost_is_bellmans(demo, demo_lam, whole):
-    search = "full" if whole else [demo.models[:2], demo.models[1:4], demo.models[2:3]]
-    exact = solve_frontier(demo, lam=demo_lam, cascades=search)
-    ours = minimise(additive, demo, search, lam=demo_lam)
-    loss, least = (np.asarray(own.error + own.lam * own.cost) for own in (ours, exact))
-    np.testing.assert_allclose(loss, least, rtol=0, atol=1e-6)
-    assert statuses(ours) <= FINE
-    np.testing.assert_array_equal(ours.lam, exact.lam)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name", ["mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "gsm8k_llama", "gsm8k_qwen_oai"]
-)
+@pytest.mark.parametrize("name", ["mmlu_llama", "triviaqa_qwen_oai", "gsm8k_llama"])
 def test_it_is_bellmans_on_real_logs(shared_data, name):
-    """All cascades of up to four models."""
+    """All cascades of up to three models."""
     task = "choice" if name.startswith("mmlu") else "generation"
     log = rcjax.read_log(shared_data / f"{name}_train.csv", prices=shared_data / "prices.toml", task=task)
     model = rcjax.fit(log)
-    cascades = [c for size in range(1, 5) for c in itertools.combinations(model.models, size)]
+    cascades = [c for size in range(1, 4) for c in itertools.combinations(model.models, size)]
     lam = np.geomspace(1e-3, 1.0, 4) / float(model.cost[-1])
     exact = solve_frontier(model, lam=lam, cascades=cascades)
     ours = minimise(additive, model, cascades, lam=lam, starts=2)
@@ -109,47 +120,25 @@ def test_no_random_search_beats_it(one, objective):
     assert statuses(ours) <= FINE
 
 
-def problem_of(models, cascade="full", price=None):
-    """What the search works on, and the goal's gradient in ranks."""
-    caught = {}
-
-    def keep(goal, problem, proposed, lam, starts):
-        caught.update(problem=problem, proposed=proposed)
-        raise StopIteration
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_search", keep)
-        with pytest.raises(StopIteration):
-            minimise(
-                additive if not isinstance(models, list) else worst, models, cascade, lam=[1.0], abstain_price=price
-            )
-    return caught["problem"]
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("several", "refusing"),
-    [
-        (True, True),
-        pytest.param(False, False, marks=pytest.mark.thorough),
-        pytest.param(False, True, marks=pytest.mark.thorough),
-        pytest.param(True, False, marks=pytest.mark.thorough),
-    ],
-)
-def test_gradients_are_those_of_differences(models, several, refusing):
-    problem = problem_of(models if several else models[0], price=0.3 if refusing else None)
-    goal = Goal(worst if several else fair, None, several)
+@pytest.mark.parametrize("several", [False, True])
+def test_gradients_are_those_of_differences(models, several, monkeypatch):
+    """In the ranks of the search, refusals included."""
+    caught = []
+    monkeypatch.setattr(module, "_search", lambda goal, problem, *_: caught.append(problem) or 1 / 0)
+    goal, fitted = (Goal(worst, True), models) if several else (Goal(fair, False), models[0])
+    with pytest.raises(ZeroDivisionError):
+        minimise(goal.objective, fitted, "full", lam=[1.0], abstain_price=0.3)
     ranks = jnp.array([0.45, 0.6, 0.15])
 
     @jax.jit
     def loss(ranks):
-        return goal.value(outcome_of_ranks(problem, ranks, 0), 500.0, 1e-2)
+        return goal.value(outcome_of_ranks(caught[0], ranks, 0), 500.0, 1e-2)
 
     step = 1e-5
-    free = [0, 1, 2] if refusing else [0, 1]
-    moves = step * np.eye(len(ranks))[free]
+    moves = step * np.eye(len(ranks))
     differences = [(loss(ranks + move) - loss(ranks - move)) / (2 * step) for move in moves]
-    np.testing.assert_allclose(jax.grad(loss)(ranks)[np.array(free)], differences, rtol=2e-5, atol=1e-7)
+    np.testing.assert_allclose(jax.grad(loss)(ranks), differences, rtol=2e-5, atol=1e-7)
     assert np.abs(differences).min() > 1e-4
 
 
@@ -197,13 +186,56 @@ def test_its_points_are_policies(robust, parts, tmp_path):
 
 def test_fits_of_other_models_are_refused(parts, models):
     two = rcjax.fit(parts[0].select(THREE[:2]))
-    with pytest.raises(ValueError, match="same models in the same order: the first has llama"):
+    with pytest.raises(ValueError, match="fits of one models: the first has llama"):
         minimise(worst, [models[0], two], "full", lam=[1.0])
     turned = dataclasses.replace(
         models[1],
         calibrators=dataclasses.replace(models[1].calibrators, coefficients=-models[1].calibrators.coefficients),
     )
-    with pytest.raises(ValueError, match="falls in the other"):
+    with pytest.raises(ValueError, match="number 2 falling as it rises"):
         minimise(worst, [models[0], turned], "full", lam=[1.0])
     with pytest.raises(ValueError, match="one threshold per model"):
         outcomes(models, solve_frontier(models[0], lam=[1.0], cascades="adaptive"))
+
+
+def test_a_slope_that_rounding_leaves_is_no_failure():
+    """An objective of 0.25 that varies by a hundredth, in float32, ends with a slope of 0.08 on some processors."""
+    value, scale = np.array([0.25, 0.25]), np.array([0.0025, 0.25])
+    rounded, steady = module.slope_tolerance(value, scale.astype(np.float32))
+    assert rounded > 4 * 0.08 > 4 * steady
+    np.testing.assert_array_equal(module.slope_tolerance(value, scale), module.tolerance(np.float64))
+
+
+@pytest.mark.thorough
+def test_no_number_is_no_silent_nan(one):
+    broken = minimise(lambda outcome, lam: outcome.error * jnp.nan, one, "full", lam=[100.0, 200.0])
+    assert statuses(broken) == {PointStatus.NOT_FINITE}
+    assert np.isfinite(broken.error).all()
+
+    def half(most):  # no number where it costs too much
+        return lambda outcome, lam: jnp.where(outcome.cost < most, outcome.error, jnp.nan)
+
+    fine = minimise(half(150e-6), one, "full", lam=[1.0])
+    most = 150e-6 * (1 + 1e-9)  # the optimum is at the limit, but for rounding
+    assert float(fine.cost[0]) < most
+    assert np.isfinite(values(half(most), one, fine)).all()
+
+
+WRONG = {
+    "a vector": (lambda outcome, lam: outcome.answered, {}, "one real number that has a slope"),
+    "a count": (lambda outcome, lam: (outcome.answered > 0.5).sum(), {}, "real number that has a slope"),
+    "no λ": (additive, {"lam": []}, "at least one finite number"),
+    "one model alone": (additive, {"cascades": [("llama3.2-1b",)]}, "llama3.2-1b alone has no threshold to choose"),
+    "adaptive policies": (additive, {"cascades": "adaptive"}, "adaptive"),
+    "a negative price": (additive, {"abstain_price": -1.0}, "abstain_price is -1.0"),
+    "no model": (worst, {"model": []}, "at least one"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_bad_input_gets_one_line(one, what):
+    objective, options, message = WRONG[what]
+    arguments = {"model": one, "cascades": "full", "lam": [100.0]} | options
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        minimise(objective, **arguments)
+    assert len(str(caught.value).splitlines()) == 1

@@ -18,7 +18,6 @@ from cascade_references import (
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax import sweeps
 from rcjax._core.batching import part
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
@@ -42,26 +41,8 @@ def afresh(m):
 
 
 @pytest.fixture(scope="module")
-def couples(float64):
-    """32 models of two, thresholds everywhere in their range and outside it, and what quadrature says."""
-    models = random_models(11, 2, 32)
-    thresholds = random_thresholds(12, models, 6)
-    reference = [pair_reference(take(models, i), thresholds[i, :, 0]) for i in range(32)]
-    return models, thresholds, np.array(reference)
-
-
-@pytest.fixture(scope="module")
 def chains(float64):
     return random_chains()
-
-
-@pytest.mark.thorough
-def test_the_panels_of_sweeps_are_exact_enough(couples, monkeypatch):
-    models, thresholds, reference = couples
-    monkeypatch.setattr(quadrature, "PANELS", sweeps.problems.PANELS)
-    error, cost = jax.vmap(afresh(2))(models, jnp.asarray(thresholds))
-    assert 1e-7 < np.abs(error - reference[:, 0]).max() < 5e-6
-    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
 
 
 SHAPES = st.floats(np.log(0.3), np.log(300)).map(np.exp)
@@ -88,16 +69,6 @@ def test_any_two_models_match_adaptive_quadrature(first, second, theta, threshol
     expected = pair_reference(take(models, 0), np.array([threshold]))
     np.testing.assert_allclose(error[0], expected[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(cost[0], expected[1], rtol=1e-9)
-
-
-@pytest.mark.thorough
-def test_paper_equals_exact_for_two_models(couples):
-    models, thresholds, reference = couples
-    error, cost = batched(models, thresholds, chain="paper")
-    exact, _ = batched(models, thresholds)
-    np.testing.assert_allclose(error, reference[:, 0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(cost, reference[:, 1], rtol=1e-9)
-    np.testing.assert_allclose(error, exact, rtol=0, atol=1e-6)
 
 
 @pytest.mark.thorough
@@ -186,30 +157,10 @@ def test_shapes_of_thresholds(demo):
     assert error_and_cost(demo, jnp.zeros((4, 0)), names[:1])[0].shape == (4,)
 
 
-@pytest.mark.thorough
-def test_cascades_of_one_length_share_two_programmes(demo, compilations):
-    """One for few rows of thresholds and one for many, whichever the models are."""
-    a, b, c, d, e = demo.models
-    other = take(random_models(13, 3, 1), 0)
-    rows = np.random.default_rng(0).uniform(0.2, 0.95, (2 * expected_outcome._MANY + 1, 2))
-    first = error_and_cost(demo, rows[-1], (a, c, e))
-    error_and_cost(demo, rows[: expected_outcome._FEW + 1], (a, c, e))
-    with compilations() as compiled:
-        whole = error_and_cost(demo, rows, (a, c, e))
-        error_and_cost(demo, rows[:7, [0, 0, 1, 1, 1]], (b, c, d))
-        error_and_cost(other, rows[:3])
-        error_and_cost(other, rows[:100])
-    assert not compiled
-    for figures, one in zip(whole, first, strict=True):
-        assert figures.shape == (len(rows),)
-        np.testing.assert_allclose(figures[-1], one, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("thresholds", "names", "message"),
     [
         ((0.5,), ("llama3.1-70b", "llama3.2-1b"), "does not follow the model's order"),
-        ((0.5,), ("llama3.2-1b", "llama3.2-1b"), "does not follow the model's order"),
         ((0.5,), ("llama3.2-1b", "gpt-5"), "unknown model 'gpt-5'"),
         ((), (), "non-empty"),
         ((0.5, 0.5, 0.5), ("llama3.2-1b", "llama3.1-70b"), "its last axis"),

@@ -24,11 +24,3 @@ def test_every_query_ends_with_a_model_of_the_cascade(demo):
         assert (told.refused > 0).all() == (refusals is not None)
     by_row = rcjax.solving.outcome(demo, jnp.array([0.6, 1.0, 0.7, 1.0, 0.0]), CASCADE)
     np.testing.assert_allclose(by_row.wrong, rcjax.solving.outcome(demo, thresholds[0], CASCADE).wrong, rtol=1e-9)
-
-
-@pytest.mark.thorough
-def test_a_cascade_that_does_not_exist_is_refused(demo):
-    with pytest.raises(ValueError, match="unknown model 'nobody'"):
-        rcjax.solving.outcome(demo, jnp.array([0.5]), ("nobody",))
-    with pytest.raises(ValueError, match=r"thresholds has shape \(4,\)"):
-        rcjax.solving.outcome(demo, jnp.zeros(4), CASCADE)

@@ -58,14 +58,6 @@ def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
     assert (np.asarray(grids.u) <= np.asarray(grids.edges[:, 1:]) + slack).all()
 
 
-def test_below_sums_to_u(grids):
-    u = np.linspace(0, 1, 41)
-    below = np.asarray(jax.jit(jax.vmap(below_all, in_axes=(0, None)))(grids, u))
-    np.testing.assert_allclose(below.sum(-1), np.broadcast_to(u, below.shape[:2]), atol=1e-13)
-    np.testing.assert_allclose(below[:, 0], 0, atol=1e-16)
-    np.testing.assert_allclose(below[:, -1], grids.weight, atol=1e-14)
-
-
 def test_below_integrates_polynomials_of_each_panel_exactly(grids):
     """Σ below(c) · f(nodes) = ∫₀ᶜ f for the degrees that ORDER nodes determine."""
     grid = part(grids, 38)  # no masses
@@ -82,12 +74,6 @@ def test_at_interpolates_polynomials(grids):
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-11)
     for degree in range(ORDER):
         np.testing.assert_allclose(weights @ u**degree, cut**degree, atol=1e-11)
-
-
-def test_at_is_the_derivative_of_below(grids):
-    grid, cut, step = part(grids, 5), 0.5, 1e-6
-    low, high = np.asarray(below_all(grid, np.array([cut - step, cut + step])))
-    np.testing.assert_allclose((high - low) / (2 * step), at_all(grid, np.array([cut]))[0], atol=1e-6)
 
 
 def test_quantiles_integrate_to_the_mean(grids, marginals):

@@ -51,34 +51,13 @@ def test_it_finds_what_solve_frontier_finds_or_better(three, lam):
 
 
 @pytest.mark.thorough
-def test_thresholds_are_stationary_to_rounding(three, lam):
-    solution = solve(three, lam, "full")
-
-    def loss(thresholds, price):
-        error, cost = rcjax.solving.error_and_cost(three, thresholds)
-        return error + price * cost
-
-    slope = jax.vmap(jax.grad(loss))(solution.thresholds, jnp.asarray(lam))
-    inner = (solution.thresholds > three.marginals.lowest) & (solution.thresholds < three.marginals.highest)
-    assert inner[:, :2].all()
-    assert float(jnp.abs(jnp.where(inner, slope, 0.0)).max()) < 1e-12
-
-
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.thorough)], ids=["two", "three"])
-def at(request, demo, three, lam):
-    """What is solved as a function of arrays, and where it is differentiated; of two models or three."""
-    model = three if request.param == 3 else of_models(demo, np.array([0, 4]))
+def test_derivatives_are_those_of_differences(demo, lam):
+    model = of_models(demo, np.array([0, 4]))
     values = model.copulas.theta, model.cost, model.marginals.lowest, jnp.asarray(lam[2])
 
     def solved(theta, cost, lowest, price):
         return figures(solve(with_arrays(model, theta, cost, lowest), price, "full"))
 
-    return solved, values
-
-
-@pytest.mark.thorough
-def test_derivatives_are_those_of_differences(at):
-    solved, values = at
     run, forward = jax.jit(solved), jax.jit(jax.jacfwd(solved, (0, 1, 2, 3)))(*values)
     for argument, value in enumerate(values):
         flat = np.atleast_1d(np.asarray(value))
@@ -90,18 +69,6 @@ def test_derivatives_are_those_of_differences(at):
             slope = np.asarray(forward[argument]).reshape(-1, flat.size)[:, entry]
             scale = np.abs(slope).max()
             np.testing.assert_allclose(slope, (high - low) / (2 * step[entry]), rtol=1e-5, atol=1e-5 * scale)
-
-
-@pytest.mark.thorough
-def test_second_derivatives_are_those_of_differences(three, lam):
-    def solved(price):
-        return figures(solve(three, price, "full"))
-
-    at, step = jnp.asarray(lam[2]), 1e-4 * float(lam[2])
-    slope = jax.jit(jax.jacfwd(solved))
-    differences = (slope(at + step) - slope(at - step)) / (2 * step)
-    for outer in (jax.jacfwd, jax.jacrev):
-        np.testing.assert_allclose(jax.jit(outer(jax.jacfwd(solved)))(at), differences, rtol=1e-4, atol=1e-12)
 
 
 @pytest.mark.thorough
@@ -158,13 +125,3 @@ def test_one_model_alone_and_what_does_not_exist(three):
         solve(three, 1.0, "adaptive")
     with pytest.raises(ValueError, match="unknown model 'nobody'"):
         solve(three, 1.0, [("nobody",)])
-
-
-@pytest.mark.thorough
-def test_float32_loses_little(three, lam):
-    exact = solve(three, lam)
-    small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), three)
-    with jax.enable_x64(False):
-        solution = solve(small, lam.astype(np.float32))
-    assert solution.error.dtype == jnp.float32
-    np.testing.assert_allclose(solution.loss, exact.loss, atol=2e-6)

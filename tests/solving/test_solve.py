@@ -58,27 +58,13 @@ def grid_losses(model, names, lam, count, chain="exact"):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("which", "count", "chain", "fineness"),
-    [("triples", 6, "exact", 60), ("triples", 3, "paper", 60), ("fours", 3, "exact", 25)],
+    [("triples", 3, "exact", 40), ("triples", 2, "paper", 40), ("fours", 2, "exact", 20)],
 )
 def test_no_grid_beats_the_solver(request, which, count, chain, fineness):
     for i in range(count):
         model = take(request.getfixturevalue(which), i)
         found = loss(solve_frontier(model, lam=LAM, cascades="full", chain=chain))
         assert (found <= grid_losses(model, model.models, LAM, fineness, chain) + GLOBAL).all(), i
-
-
-@pytest.mark.thorough
-def test_all_is_the_best_of_every_subcascade(triples):
-    """Solved one by one, and by exhaustive grids."""
-    model = take(triples, 1)
-    names = model.models
-    subsets = [c for m in (1, 2, 3) for c in itertools.combinations(names, m)]
-    each = np.array([loss(solve_frontier(model, lam=LAM, cascades=[c])) for c in subsets])
-    grids = np.array([grid_losses(model, c, LAM, 60) for c in subsets])
-    found = solve_frontier(model, lam=LAM)
-    np.testing.assert_allclose(loss(found), each.min(0), rtol=0, atol=1e-7)
-    assert (loss(found) <= grids.min(0) + GLOBAL).all()
-    assert (each <= grids + GLOBAL).all()
 
 
 @pytest.mark.thorough
@@ -98,7 +84,7 @@ def demo_mean(model, j):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("cascades", ["all", "full", "adaptive"])
+@pytest.mark.parametrize("cascades", ["full", "adaptive"])
 def test_cost_falls_and_error_rises_with_lambda(demo, demo_lam, cascades):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=cascades)
     assert (np.diff(frontier.lam) > 0).all()
@@ -131,6 +117,7 @@ def test_thresholds_and_members_agree(automatic):
     assert ((thresholds == 0) & members).sum(1).max() == 1
 
 
+@pytest.mark.thorough
 def test_gradient_vanishes_at_interior_thresholds(triples):
     """In u, where a threshold counted as converged lies between the masses."""
     checked = 0
@@ -176,7 +163,7 @@ def perturbed(model, factor):
     )
 
 
-@pytest.mark.parametrize("cascades", ["all", "adaptive"])
+@pytest.mark.parametrize("cascades", ["all", pytest.param("adaptive", marks=pytest.mark.thorough)])
 def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
     first, second = perturbed(demo, 1.0), perturbed(demo, 0.9)
     solve_frontier(first, lam=demo_lam, cascades=cascades)
@@ -184,26 +171,6 @@ def test_a_second_call_compiles_nothing(demo, demo_lam, cascades, compilations):
     with compilations() as compiled:
         solve_frontier(second, lam=2 * demo_lam, cascades=cascades)
         solve_frontier(second, cascades=cascades)
-    assert not compiled
-
-
-def test_few_prices_of_any_number_share_one_programme(demo, demo_lam, compilations):
-    whole = solve_frontier(demo, lam=demo_lam)
-    with compilations() as compiled:
-        some = [solve_frontier(demo, lam=demo_lam[:count]) for count in (1, 2, len(demo_lam) - 1)]
-    assert not compiled
-    for count, frontier in zip((1, 2, len(demo_lam) - 1), some, strict=True):
-        # Fewer prices have fewer solutions to choose from.
-        loss, least = (each.error[:count] + demo_lam[:count] * each.cost[:count] for each in (frontier, whole))
-        np.testing.assert_allclose(loss, least, atol=1e-6)
-
-
-def test_cascades_of_one_menu_share_one_programme(demo, demo_lam, compilations):
-    a, b, c, d, e = demo.models
-    solve_frontier(demo, lam=demo_lam, cascades=[(a, b)])
-    with compilations() as compiled:
-        for cascade in [(b, e), (a, c, d), (b, c, d, e), demo.models]:
-            solve_frontier(demo, lam=demo_lam, cascades=[cascade])
     assert not compiled
 
 
@@ -233,32 +200,15 @@ def test_float32_is_close_to_float64(demo, demo_lam):
         np.testing.assert_allclose(loss(single), loss(double), rtol=0, atol=1e-4)
 
 
-@pytest.mark.thorough
-def test_a_list_of_cascades(demo, demo_lam):
-    a, b, _, d, e = demo.models
-    one = loss(solve_frontier(demo, lam=demo_lam, cascades=[(a, e)]))
-    two = loss(solve_frontier(demo, lam=demo_lam, cascades=[(b, d)]))
-    both = solve_frontier(demo, lam=demo_lam, cascades=[(a, e), (b, d)])
-    np.testing.assert_allclose(loss(both), np.minimum(one, two), rtol=0, atol=1e-8)
-    rows = {tuple(row) for row in np.asarray(both.members).tolist()}
-    assert rows <= {(True, False, False, False, True), (False, True, False, True, False)}
-    single = solve_frontier(demo, lam=demo_lam, cascades=[b])
-    np.testing.assert_allclose(single.cost, demo.cost[1], rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"cascades": [("llama3.1-70b", "llama3.2-1b")]}, "does not follow the model's order"),
-        ({"cascades": [("llama3.2-1b", "nobody")]}, "unknown model 'nobody'"),
         ({"cascades": []}, "empty"),
         ({"cascades": "some"}, "'all', 'full', 'adaptive'"),
         ({"cascades": "adaptive", "chain": "paper"}, "does not exist"),
-        ({"chain": "markov"}, "does not exist"),
         ({"lam": []}, "at least one"),
-        ({"lam": [-1.0]}, "none below 0"),
         ({"lam": [np.nan]}, "finite"),
-        ({"lam": [np.inf]}, "finite"),
     ],
 )
 def test_bad_arguments_are_refused(demo, options, message):
@@ -280,7 +230,7 @@ def test_automatic_grid_covers_every_trade_off(demo, automatic):
     assert np.abs(np.diff(error))[same].max() < 0.01
 
 
-@pytest.mark.parametrize("cascade", list(itertools.combinations(range(5), 3)), ids=str)
+@pytest.mark.parametrize("cascade", [(0, 1, 2), (1, 3, 4)], ids=str)
 def test_infill_stays_near_the_optima(demo, cascade):
     """Also where one of two neighbouring optima asks the middle model nothing, so that its cut there is free."""
     frontier = solve_frontier(demo, cascades=[tuple(demo.models[j] for j in cascade)])
@@ -327,14 +277,3 @@ def test_degenerate_models(float64, case):
     assert (loss(given) <= np.min(every, axis=0) + GLOBAL).all()
     assert (loss(adaptive) <= loss(given) + 1e-6).all()
     automatic.policy(lam=0.01)
-
-
-def test_masses_only_has_the_closed_form_optimum(float64):
-    """First model 0.2 or 0.9 with even odds, independent of the second: pass on the lower half where it pays."""
-    rows, _, cost = degenerate("masses only")
-    marginals = Marginal(*(jnp.asarray(column) for column in zip(*rows, strict=True)))
-    model = make_model(marginals, Gumbel(jnp.array([1.0])), jnp.asarray(cost))
-    frontier = solve_frontier(model, lam=[0.01], cascades="full")
-    mean = demo_mean(model, 1)
-    np.testing.assert_allclose(frontier.error, 1 - 0.5 * 0.9 - 0.5 * mean, atol=1e-9)
-    np.testing.assert_allclose(frontier.cost, 1 + 0.5 * 10, rtol=1e-9)

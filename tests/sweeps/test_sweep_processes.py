@@ -58,11 +58,6 @@ def assert_same(first, second):
     assert (first["thresholds"].explode() - second["thresholds"].explode()).abs().max() <= 1e-9
 
 
-def test_eight_devices_find_what_one_does(alone, cache, tmp_path):
-    finish(start(tmp_path, cache, devices=8))
-    assert_same(points(alone), points(tmp_path))
-
-
 def test_two_processes_find_what_one_does(alone, cache, tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -84,7 +84,9 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
     cluster, _ = nodes
     own = ray_engine._versions()
     monkeypatch.setattr(ray_engine, "_versions", lambda: own | {"jax": "0.0.1"})
-    with pytest.raises(ValueError, match=r"^node .* has rcjax .*, this process rcjax .*, jax 0\.0\.1, .*: install the"):
+    with pytest.raises(
+        ValueError, match=r"^node .* has rcjax .*, this process has rcjax .*, jax 0\.0\.1, .*: install the"
+    ):
         rcjax.sweeps.sweep(logs(), tmp_path, on="ray", address=cluster.address, **OPTIONS)
     monkeypatch.undo()
     monkeypatch.setattr("rcjax.sweeps.problems.Library.part", lambda *_: None)

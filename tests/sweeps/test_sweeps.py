@@ -186,6 +186,18 @@ def test_a_draw_without_any_answer_of_a_model_fails_alone(logs, tmp_path):
     assert fine.select("error", "cost", "cascade").null_count().row(0) == (0,) * 3
 
 
+@pytest.mark.thorough
+def test_several_problems_at_a_time_find_what_each_alone_does(logs, tmp_path, monkeypatch):
+    """As on an accelerator; samples and problems are filled up, each to what is solved at a time."""
+    options = {"cascades": {"labels": "labels", "pair": [MODELS[:2]]}, "lam": 3, "replicates": 2}
+    alone = rcjax.sweeps.sweep(logs, tmp_path / "alone", **options).points.collect()
+    monkeypatch.setattr("rcjax.sweeps.engines._at_a_time", lambda *_: 4)
+    together = rcjax.sweeps.sweep(logs, tmp_path / "together", **options).points.collect()
+    for name in ("error", "cost", "held_out_error", "held_out_cost"):
+        assert together[name].is_null().equals(alone[name].is_null())
+        np.testing.assert_allclose(together[name].drop_nulls(), alone[name].drop_nulls(), rtol=0, atol=1e-12)
+
+
 def test_a_folder_that_is_no_sweep(tmp_path):
     with pytest.raises(ValueError, match=r"there is no sweep\.json"):
         rcjax.sweeps.Sweep(tmp_path).plan  # noqa: B018
