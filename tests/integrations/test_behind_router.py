@@ -39,10 +39,6 @@ def ask(router, folder, headers=(), **fields):
     return asyncio.run(run())
 
 
-def named(table):
-    return [pytest.param(case, id=name) for name, case in table.items()]
-
-
 class RefusalError(Exception):
     def __init__(self, status, **more):
         self.status_code = status
@@ -62,33 +58,18 @@ def test_models_are_asked_by_the_router_until_one_is_sure(folder):
     assert (headers["x-rcjax-models"], headers["x-rcjax-query"]) == ("small,middle,large", "q1")
 
 
-@pytest.mark.parametrize(
-    "case",
-    named(
-        {
-            "the router's": ({"small": 1e-3, "middle": 2e-3, "large": 4e-3}, 7e-3),
-            "the policy's where the router has none": (
-                {"small": 1e-3, "middle": 0.0},
-                1e-3 + MEAN["middle"] + MEAN["large"],
-            ),
-        }
-    ),
-)
-def test_a_request_costs_what_its_attempts_cost(case, folder):
-    costs, total = case
-    router = Router(SUPPORT)
-    router.behave.unsure = ("small", "middle")
-    router.costs = {model: {"response_cost": cost} for model, cost in costs.items()}
-    (whole,), headers = ask(router, folder)
-    assert whole["rcjax"]["cost"] == pytest.approx(total)
-    assert float(headers["x-rcjax-cost"]) == pytest.approx(total)
-    assert "cost" not in whole["usage"]
-
-
-def test_a_reply_of_the_cache_costs_nothing(folder):
-    router = Router(SUPPORT)
-    router.costs = {"small": {"response_cost": 0.0, "cache_hit": True}}
-    assert ask(router, folder)[0][0]["rcjax"]["cost"] == 0.0
+def test_a_request_costs_what_its_attempts_cost(folder):
+    """By the router's prices, or the policy's means where it has none; a reply of its cache costs nothing."""
+    priced = {"small": {"response_cost": 1e-3}, "middle": {"response_cost": 2e-3}, "large": {"response_cost": 4e-3}}
+    unpriced = {"small": {"response_cost": 1e-3}, "middle": {"response_cost": 0.0}}
+    cached = priced | {"small": {"response_cost": 0.0, "cache_hit": True}}
+    for costs, total in ((priced, 7e-3), (unpriced, 1e-3 + MEAN["middle"] + MEAN["large"]), (cached, 6e-3)):
+        router = Router(SUPPORT)
+        router.behave.unsure, router.costs = ("small", "middle"), costs
+        (whole,), headers = ask(router, folder)
+        assert whole["rcjax"]["cost"] == pytest.approx(total)
+        assert float(headers["x-rcjax-cost"]) == pytest.approx(total)
+        assert "cost" not in whole["usage"]
 
 
 def test_a_stream_is_that_of_the_last_model(folder):
@@ -116,69 +97,51 @@ def test_tools_pass_to_the_largest_model(folder):
         assert (headers["x-rcjax-status"], headers["x-rcjax-not-judged"]) == ("not judged", "tools")
 
 
-@pytest.mark.parametrize(
-    "case",
-    named(
-        {
-            "too long": (RefusalError(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
-            "too many": (RefusalError(429, cooldown_time=5), (429, "upstream_rate_limited")),
-            "no key": (RefusalError(401), (502, "upstream_failed")),
-            "none is there": (ValueError("no healthy deployment of sk-1"), (502, "upstream_failed")),
-        }
-    ),
-)
-def test_what_a_router_raises_is_an_error_of_the_gateway(case, folder):
-    problem, (status, code) = case
-    router = Router(SUPPORT)
-    router.problems = dict.fromkeys(("small", "middle", "large"), problem)
-    with pytest.raises(ApiError) as error:
-        ask(router, folder)
-    assert (error.value.status, error.value.code) == (status, code)
-    assert "sk-1" not in error.value.message
+def test_what_a_router_raises_is_an_error_of_the_gateway(folder):
+    """A model that fails is skipped upward, as long as there is another."""
+    problems = [
+        (RefusalError(400, code="context_length_exceeded"), (400, "context_length_exceeded")),
+        (RefusalError(429, cooldown_time=5), (429, "upstream_rate_limited")),
+        (RefusalError(401), (502, "upstream_failed")),
+        (ValueError("no healthy deployment of sk-1"), (502, "upstream_failed")),
+    ]
+    for problem, (status, code) in problems:
+        router = Router(SUPPORT)
+        router.problems = {"small": problem}
+        assert ask(router, folder)[0][0]["rcjax"]["models"] == ["small", "middle"]
+        router.problems = dict.fromkeys(("small", "middle", "large"), problem)
+        with pytest.raises(ApiError) as error:
+            ask(router, folder)
+        assert (error.value.status, error.value.code) == (status, code)
+        assert "sk-1" not in error.value.message
 
 
-def test_a_model_that_fails_is_skipped_upward(folder):
-    router = Router(SUPPORT)
-    router.problems = {"small": RefusalError(500)}
-    (whole,), _ = ask(router, folder)
-    assert whole["rcjax"]["models"] == ["small", "middle"]
+MISCONFIGURED = [
+    ([{"model": "rcjax/support"}], "model: rcjax/support has no policy in config.yaml: give"),
+    ([], "model: rcjax/support has no policy in config.yaml: give"),
+    ([SUPPORT, SUPPORT | {"policy": "b.json"}], "has several policies in config.yaml: give"),
+    ([SUPPORT | {"policy": "gone.json"}], "there is no file gone.json in the folder that LiteLLM was"),
+    ([SUPPORT | {"policy": "larger.json"}], "larger.json asks larger, which is not there in the model_list of"),
+    ([SUPPORT, {"model": "rcjax/small"}], "support.json asks small, which is a policy itself"),
+    ([SUPPORT | {"signal": None}], "the policy does not say what its log was made with: give it"),
+    ([SUPPORT | {"policy": "words.json"}], "words.json"),
+]
 
 
-@pytest.mark.parametrize(
-    "case",
-    named(
-        {
-            "no policy": ([{"model": "rcjax/support"}], "model: rcjax/support has no policy in config.yaml: give"),
-            "none at all": ([], "model: rcjax/support has no policy in config.yaml: give"),
-            "several": ([SUPPORT, SUPPORT | {"policy": "b.json"}], "has several policies in config.yaml: give"),
-            "no file": (
-                [SUPPORT | {"policy": "gone.json"}],
-                "there is no file gone.json in the folder that LiteLLM was",
-            ),
-            "no model": (
-                [SUPPORT | {"policy": "larger.json"}],
-                "larger.json asks larger, which is not there in the model_list of config.yaml: give",
-            ),
-            "a circle": ([SUPPORT, {"model": "rcjax/small"}], "support.json asks small, which is a policy itself"),
-            "no signal": ([SUPPORT | {"signal": None}], "the policy does not say what its log was made with: give it"),
-            "no policy's file": ([SUPPORT | {"policy": "words.json"}], "words.json"),
-        }
-    ),
-)
-def test_what_is_misconfigured_is_one_line(case, folder):
-    policies, message = case
+def test_what_is_misconfigured_is_one_line(folder):
     text = (folder / "support.json").read_text()
     (folder / "larger.json").write_text(text.replace('"large"', '"larger"'))
     (folder / "words.json").write_text("words")
-    router = Router(*policies)
-    for entry in router.model_list[3:]:
-        if entry["litellm_params"]["model"] == "rcjax/small":
-            entry["model_name"] = "small"
-    with pytest.raises(ApiError) as error:
-        ask(router, folder)
-    assert error.value.code == "misconfigured"
-    assert message in error.value.message
-    assert "\n" not in error.value.message
+    for policies, message in MISCONFIGURED:
+        router = Router(*policies)
+        for entry in router.model_list[3:]:
+            if entry["litellm_params"]["model"] == "rcjax/small":
+                entry["model_name"] = "small"
+        with pytest.raises(ApiError) as error:
+            ask(router, folder)
+        assert error.value.code == "misconfigured"
+        assert message in error.value.message
+        assert "\n" not in error.value.message
 
 
 def test_a_file_that_changes_is_read_again_and_one_that_cannot_be_changes_nothing(folder, caplog):

@@ -55,18 +55,11 @@ pytestmark = [
 ]
 
 
-def needs_file():
-    """Whether this LiteLLM looks for a handler in a file beside its configuration, as the page says of older ones."""
-    package = next(Path(LITELLM).parents[1].glob("lib/python*/site-packages/litellm"), None)
-    return package is not None and "Could not find module file" in (package / "proxy/types_utils/utils.py").read_text()
-
-
 class Proxy:
     """One that runs, and what is behind it."""
 
     def __init__(self, port, folder, server):
         self.port, self.folder, self.server, self.models = port, folder, server, server.behave
-        self.older = needs_file()
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=MASTER, max_retries=0)
 
     def records(self, number):
@@ -99,12 +92,7 @@ def proxy(tmp_path_factory):
     config["model_list"].append({"model_name": "gone", "litellm_params": gone})
     config["router_settings"] = {"num_retries": 1, "disable_cooldowns": True}
     config["litellm_settings"]["callbacks"].append("recording.recording")
-    text = json.dumps(config)  # JSON is YAML
-    if needs_file():
-        (folder / "rcjax_provider.py").write_text("from rcjax.integrations.litellm import provider\n")
-        text = text.replace("rcjax.integrations.litellm.provider", "rcjax_provider.provider")
-        text = text.replace('"policy": "support.json"', '"policy": "support.json", "num_retries": 0')
-    (folder / "config.yaml").write_text(text)
+    (folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
     (folder / "recording.py").write_text(RECORDING)
     policy = make_policy()
     rules = {"small": (policy.rules["middle"]), "large": policy.rules["large"]}
@@ -184,13 +172,11 @@ def test_a_stream(proxy):
     assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == "A"
     assert [chunk.usage.total_tokens for chunk in chunks if chunk.usage] == [202]
     assert [chunk.rcjax["models"] for chunk in chunks if hasattr(chunk, "rcjax")] == [["small", "large"]]
-    assert proxy.older or raw.headers["x-rcjax-models"] == "small,large"
+    assert raw.headers["x-rcjax-models"] == "small,large"
     check_records(proxy.records(3), ["small", "large"], BOTH)
 
 
 def test_a_stream_that_is_left(proxy):
-    if proxy.older:
-        pytest.skip("this LiteLLM records nothing of a stream that is left")
     proxy.models.unsure, proxy.models.pause = tuple(MODELS.values()), 3.0
     chunks = proxy.client.chat.completions.create(model="support", messages=QUESTION, stream=True)
     try:
@@ -217,8 +203,6 @@ def test_tools(proxy, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_responses(proxy, stream):
-    if proxy.older:
-        pytest.skip("this LiteLLM has no /v1/responses of custom providers")
     proxy.models.unsure = (MODELS["small"],)
     raw = proxy.client.responses.with_raw_response.create(model="support", input="A or B?", stream=stream)
     answer = list(raw.parse())[-1].response if stream else raw.parse()
@@ -231,7 +215,7 @@ def test_messages(proxy):
     status, headers, body = proxy.messages()
     answer = json.loads(body)
     assert (status, answer["content"][0]["text"], answer["usage"]["input_tokens"]) == (200, "B", 200)
-    assert proxy.older or headers["x-rcjax-models"] == "small,large"
+    assert headers["x-rcjax-models"] == "small,large"
     check_records(proxy.records(3), ["small", "large"], BOTH)
     status, _, body = proxy.messages(stream=True)
     assert '"text": "B"' in body or '"text":"B"' in body
@@ -247,6 +231,6 @@ def test_errors(proxy):
         with pytest.raises(kind, match=f"large: HTTP {status}"):
             proxy.client.chat.completions.create(model="support", messages=[{"role": "user", "content": text}])
         # The router has tried each model again, as it does: the request is not tried again besides.
-        assert len(proxy.server.requests) - before == (2 if proxy.older else attempts) * len(MODELS)
+        assert len(proxy.server.requests) - before == attempts * len(MODELS)
     with pytest.raises(openai.InternalServerError, match=r"there is no file gone\.json .* put it there"):
         proxy.client.chat.completions.create(model="gone", messages=QUESTION)

@@ -1,6 +1,5 @@
 """The client of OpenAI, changed by nothing but its base URL, calls policies and models of a gateway."""
 
-import asyncio
 import json
 import time
 
@@ -8,7 +7,7 @@ import openai
 import pytest
 from acting_models import FORM, ActingModels
 from chat_server import Response
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 from pydantic import BaseModel
 
 KEY = "sk-of-a-client"
@@ -54,17 +53,6 @@ class Sync:
 @pytest.fixture
 def client(service):
     return Sync(service)
-
-
-def test_asyncio(service):
-    async def main():
-        async with AsyncOpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client:
-            ask = client.chat.completions.create
-            answer = await ask(model="policy", messages=QUESTION)
-            chunks = [chunk async for chunk in await ask(model="large", messages=QUESTION, stream=True)]
-        return answer.choices[0].message.content, text_of(chunks)
-
-    assert asyncio.run(main()) == ("B", "B")
 
 
 def text_of(chunks):

@@ -37,30 +37,32 @@ def refused(status, **headers):
 ANSWERS = {"small": letter("A", UNSURE), "middle": letter("B", UNSURE), "large": letter("C", SURE)}
 
 
-@pytest.mark.parametrize(
-    ("large", "status", "code", "wait"),
-    [
-        (refused(500), 502, "of_the_server", "1"),
-        (refused(429, **{"retry-after-ms": "6500"}), 429, "of_the_server", "7"),
-        (Response({}, 429), 429, "upstream_rate_limited", "1"),
-        (refused(400), 400, "of_the_server", None),
-        (refused(401), 502, "of_the_server", None),  # a key of the gateway's: nothing to wait for
-        (Response({}, hang=True), 502, "upstream_failed", None),
-        (Response(sure("A", SURE), delay=30.0), 504, "upstream_timed_out", None),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_where_nobody_answers_there_is_one_error(large, status, code, wait, stream):
+#: What the largest model says: the status and the code of the error, and how long a client is to wait.
+FAILURES = [
+    (refused(500), 502, "of_the_server", "1"),
+    (refused(429, **{"retry-after-ms": "6500"}), 429, "of_the_server", "7"),
+    (Response({}, 429), 429, "upstream_rate_limited", "1"),
+    (refused(400), 400, "of_the_server", None),
+    (refused(401), 502, "of_the_server", None),  # a key of the gateway's: nothing to wait for
+    (Response({}, hang=True), 502, "upstream_failed", None),
+    (Response(sure("A", SURE), delay=30.0), 504, "upstream_timed_out", None),
+]
+
+
+def test_where_nobody_answers_there_is_one_error():
     plain = Response({"error": {}}, 500)
-    behave = by_model(small=plain, middle=plain, large=large)
-    with gateway(behave=behave, limits={"timeout": 1.0, "retries": 0}) as service:
-        reply = service.ask(stream=stream)
-        assert (reply.status, reply.json["error"]["code"]) == (status, code)
-        assert reply.json["error"]["message"].startswith("no model answered: small: HTTP 500")
-        assert KEY not in reply.body.decode()
-        assert len(service.log_rows()) == 3
-    assert reply.headers.get("retry-after") == wait
-    assert reply.headers.get("x-should-retry") == ("false" if large.status == 401 else None)
+    with gateway(limits={"timeout": 1.0, "retries": 0}) as service:
+        for stream in (False, True):
+            for large, status, code, wait in FAILURES:
+                service.forget()
+                service.server.behave = by_model(small=plain, middle=plain, large=large)
+                reply = service.ask(stream=stream)
+                assert (reply.status, reply.json["error"]["code"]) == (status, code)
+                assert reply.json["error"]["message"].startswith("no model answered: small: HTTP 500")
+                assert KEY not in reply.body.decode()
+                assert len(service.log_rows()) == 3
+                assert reply.headers.get("retry-after") == wait
+                assert reply.headers.get("x-should-retry") == ("false" if large.status == 401 else None)
 
 
 def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 from chat_server import Response, sure
-from gateway_service import SURE, gateway_process, make_policy
+from gateway_service import SURE, gateway_process
 from test_faults import until
 from test_hostile_requests import QUESTION
+from test_reloading import alone
 
 from benchmarks.attack import stop_while_asked
-from rcjax.policy import Rule
 
 
 def answers(request, headers):
@@ -26,15 +26,6 @@ def answers(request, headers):
 
 def said(service):
     return (service.folder / "stderr").read_text()
-
-
-def alone(model):
-    parts = make_policy(
-        models=(model,),
-        **{k: {model: getattr(make_policy(), k)[model]} for k in ("calibrations", "cost")},
-        rules={model: (Rule(1.0, "answer"),)},
-    )
-    return parts
 
 
 def figure(service, name):
@@ -110,6 +101,7 @@ def test_a_start_that_takes_long_is_no_fault(tmp_path):
         until(lambda: not service.workers() & before and service.ask().status == 200, 60)
 
 
+@pytest.mark.thorough
 def test_clients_that_ask_again_and_again_are_not_reset_at_the_end():
     """Nor those whose connections wait to be taken: of a busy loop's, uvloop takes one in a turn."""
     with gateway_process(None, answers, "--drain", 60) as service:

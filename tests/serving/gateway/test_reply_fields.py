@@ -104,18 +104,6 @@ def service(running):
     return running
 
 
-def test_the_sample_has_what_is_known_to_be_there():
-    """The walk over the types does not stop short."""
-    message = WHOLE["choices"][0]["message"]
-    assert {"content", "refusal", "role", "audio", "function_call", "tool_calls", "of_a_server"} <= {*message}
-    assert {call["type"] for call in message["tool_calls"]} >= {"function"}
-    assert {"prompt_tokens_details", "completion_tokens_details"} <= {*WHOLE["usage"]}
-    assert "index" in CHUNKS[0]["choices"][0]["delta"]["tool_calls"][0]
-    ChatCompletion.model_validate(WHOLE)
-    for chunk in CHUNKS:
-        ChatCompletionChunk.model_validate(chunk)
-
-
 @pytest.mark.parametrize(
     ("fields", "model", "status"),
     [

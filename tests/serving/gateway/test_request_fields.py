@@ -1,11 +1,8 @@
 """Every field of a request that the client of OpenAI knows: judged, given to one model unchanged, or refused."""
 
-import itertools
-from typing import get_args, get_type_hints
-
 import pytest
 from chat_server import Response, sure
-from gateway_service import SURE, gateway
+from gateway_service import SURE
 from openai.types import chat
 from openai.types.chat import completion_create_params
 
@@ -71,29 +68,30 @@ AS_ALWAYS = {
 #: Fields that the gateway reads itself, or whose meaning hangs on another: each has tests of its own.
 APART = {"messages", "model", "logprobs", "top_logprobs", "stream", "stream_options"}
 
-REFUSED = [
-    ("model", [None, "", 3, ["policy"], {}]),
-    ("messages", [None, [], {}, "A or B?", ["A or B?"], [None]]),
-    ("n", [0, -1, True, 1.5, "2", [1], 10**6]),
-    ("top_logprobs", [-1, True, 1.5, "5", 129, 5]),
-    ("logprobs", [1, 0, "true", []]),
-    ("stream", [1, 0, "true", []]),
-    ("stream_options", [True, [], "x", {"include_usage": True}]),
-]
+REFUSED = {
+    "model": [None, "", ["policy"]],
+    "messages": [None, [], "A or B?", ["A or B?"]],
+    "n": [0, True, 1.5, "2", 10**6],
+    "top_logprobs": [-1, True, "5", 129, 5],
+    "logprobs": [1, "true"],
+    "stream": [0, []],
+    "stream_options": [True, "x", {"include_usage": True}],
+}
+
+
+#: What is told of an answer that is judged, and what the model is asked.
+IS_JUDGED = {"status": "answered", "model": "small", "not-judged": None}
+ASKED = {"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}
 
 
 def rows(table):
-    return [pytest.param(name, value, id=f"{name}={value!r}"[:60]) for name, values in table for value in values]
+    return [(name, value) for name, values in table.items() for value in values]
 
 
-def behave(request, headers):
-    return Response(sure("B", SURE))
-
-
-@pytest.fixture(scope="module")
-def service():
-    with gateway(behave=behave) as service:
-        yield service
+@pytest.fixture(autouse=True)
+def service(service):
+    service.server.behave = lambda request, headers: Response(sure("B", SURE))
+    return service
 
 
 def sent(service, **fields):
@@ -114,47 +112,32 @@ def test_every_field_of_the_client_is_tabled():
     assert not new, f"the client of OpenAI has new fields: say in {__name__} what becomes of {', '.join(new)}"
 
 
-@pytest.mark.parametrize(("name", "value"), rows(JUDGED.items()))
-def test_a_field_reaches_a_model_that_is_judged(service, name, value):
-    reply, requests = sent(service, **{name: value})
-    assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
-    asked = {"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}
-    assert requests == [{**asked, name: value}]
-    assert type(requests[0][name]) is type(value)
+def test_a_field_reaches_a_model_that_is_judged_and_what_is_so_anyway_is_not_sent(service):
+    nothing = [(name, None) for name in sorted({*JUDGED, *UNJUDGED, *APART} - {"messages", "model"})]
+    for name, value in (*rows(JUDGED), *rows(AS_ALWAYS), *nothing):
+        reply, requests = sent(service, **{name: value})
+        is_sent = name in JUDGED and value is not None
+        assert (told(reply), requests) == (IS_JUDGED, [ASKED | ({name: value} if is_sent else {})]), (name, value)
+        assert not is_sent or type(requests[0][name]) is type(value)
 
 
-@pytest.mark.parametrize(("name", "value"), rows(UNJUDGED.items()))
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_field_that_is_not_judged_reaches_the_largest_model(service, name, value, stream):
-    reply, requests = sent(service, **{name: value}, **({"stream": True} if stream else {}))
-    assert told(reply) == {"status": "not judged", "model": "large", "not-judged": name}
-    streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-    assert requests == [{"model": "org/large", "messages": QUESTION, name: value, **streaming}]
+def test_a_field_that_is_not_judged_reaches_the_largest_model(service, stream):
+    for name, value in rows(UNJUDGED):
+        reply, requests = sent(service, **{name: value}, **({"stream": True} if stream else {}))
+        assert told(reply) == {"status": "not judged", "model": "large", "not-judged": name}, value
+        streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        assert requests == [{"model": "org/large", "messages": QUESTION, name: value, **streaming}]
 
 
-@pytest.mark.parametrize(("name", "value"), rows(AS_ALWAYS.items()))
-def test_what_is_so_anyway_is_judged(service, name, value):
-    reply, requests = sent(service, **{name: value})
-    assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
-    assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
-
-
-@pytest.mark.parametrize("name", sorted({*JUDGED, *UNJUDGED, *APART} - {"messages", "model"}))
-def test_null_is_as_if_it_were_not_there(service, name):
-    reply, requests = sent(service, **{name: None})
-    assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
-    assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
-
-
-@pytest.mark.parametrize(("name", "value"), rows(REFUSED))
-def test_a_field_that_cannot_be_is_refused(service, name, value):
-    reply, requests = sent(service, **{name: value})
-    assert (reply.status, requests) == (400, [])
-    error = reply.json["error"]
-    assert error["param"] == name
-    assert error["type"] == "invalid_request_error"
-    assert error["message"].startswith(f"{name} ")
-    assert "\n" not in error["message"]
+def test_a_field_that_cannot_be_is_refused(service):
+    for name, value in rows(REFUSED):
+        reply, requests = sent(service, **{name: value})
+        error = reply.json["error"]
+        assert (reply.status, requests, error["param"]) == (400, [], name), value
+        assert error["type"] == "invalid_request_error"
+        assert error["message"].startswith(f"{name} ")
+        assert "\n" not in error["message"]
 
 
 def test_log_probabilities_are_asked_for_as_the_client_wants_and_the_policy_needs(service):
@@ -167,20 +150,15 @@ def test_log_probabilities_are_asked_for_as_the_client_wants_and_the_policy_need
     assert requests == [{"model": "org/large", "messages": QUESTION, "logprobs": True}]
 
 
-@pytest.mark.parametrize("options", [{}, {"include_usage": False}, {"include_usage": True}])
-def test_options_of_a_stream(service, options):
+def test_options_of_a_stream(service):
     """An answer that is judged is not streamed by the model, and one that is not is always counted."""
-    _, requests = sent(service, stream=True, stream_options=options)
-    assert requests == [{"model": "org/small", "messages": QUESTION, "logprobs": True, "top_logprobs": 20}]
-    for others in ({}, {"include_obfuscation": False}, {"of_a_server": [1]}):
-        _, requests = sent(service, model="large", stream=True, stream_options=options | others)
-        assert requests[0]["stream"] is True
-        assert requests[0]["stream_options"] == {**options, **others, "include_usage": True}
-
-
-def test_every_option_of_a_stream_is_known():
     known = {*chat.ChatCompletionStreamOptionsParam.__annotations__}
     assert known <= {"include_usage", "include_obfuscation"}, f"say in {__name__} what becomes of the new options"
+    for options in ({}, {"include_usage": False}, {"include_usage": True, "of_a_server": [1]}):
+        assert sent(service, stream=True, stream_options=options)[1] == [ASKED]
+        _, requests = sent(service, model="large", stream=True, stream_options=options)
+        assert requests[0]["stream"] is True
+        assert requests[0]["stream_options"] == {**options, "include_usage": True}
 
 
 OTHERS = {
@@ -196,10 +174,10 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("model", ["policy", "large"])
-def test_fields_that_only_a_server_knows_reach_it(service, model):
-    _, requests = sent(service, model=model, **OTHERS)
-    assert {name: requests[0].get(name) for name in OTHERS} == OTHERS
+def test_fields_that_only_a_server_knows_reach_it(service):
+    for model in ("policy", "large"):
+        _, requests = sent(service, model=model, **OTHERS)
+        assert {name: requests[0].get(name) for name in OTHERS} == OTHERS
 
 
 ROLES = {
@@ -227,45 +205,20 @@ PARTS_UNJUDGED = {
 CACHED = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 
 
-def test_every_field_of_a_message_is_tabled():
-    unjudged = itertools.chain.from_iterable(ROLES_UNJUDGED.values())
-    tabled = {(role, name) for role, fields in ROLES.items() for name in (*fields, "role")}
-    tabled |= {(message["role"], name) for message in unjudged for name in message}
-    known = set()
-    for kind in get_args(chat.ChatCompletionMessageParam):
-        hints = get_type_hints(kind)
-        known |= {(get_args(hints["role"])[0], name) for name in hints}
-    assert known <= tabled, f"say in {__name__} what becomes of {sorted(known - tabled)}"
-    parts = {(kind, name) for kind, fields in PARTS.items() for name in (*fields, "type", *CACHED)}
-    parts |= {(kind, name) for kind, (_, fields) in PARTS_UNJUDGED.items() for name in (*fields, "type", *CACHED)}
-    for kind in get_args(chat.ChatCompletionContentPartParam):
-        hints = get_type_hints(kind)
-        new = {(get_args(hints["type"])[0], name) for name in hints} - parts
-        assert not new, f"say in {__name__} what becomes of {sorted(new)}"
-
-
-@pytest.mark.parametrize("role", ROLES)
-def test_a_message_reaches_a_model_that_is_judged(service, role):
-    messages = [{"role": role, **ROLES[role], "of_a_server": {"a": None}}, *QUESTION]
-    reply, requests = sent(service, messages=messages)
-    assert told(reply) == {"status": "answered", "model": "small", "not-judged": None}
-    assert requests[0]["messages"] == messages
-
-
-@pytest.mark.parametrize(("why", "message"), rows(ROLES_UNJUDGED.items()))
-def test_a_message_that_is_not_judged_reaches_the_largest_model(service, why, message):
-    reply, requests = sent(service, messages=[*QUESTION, message])
-    assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
-    assert requests == [{"model": "org/large", "messages": [*QUESTION, message]}]
-
-
-@pytest.mark.parametrize("kind", PARTS_UNJUDGED)
-def test_parts_that_are_no_text_are_not_judged(service, kind):
-    why, fields = PARTS_UNJUDGED[kind]
-    messages = [{"role": "user", "content": [{"type": "text", "text": "?"}, {"type": kind, **fields, **CACHED}]}]
-    reply, requests = sent(service, messages=messages)
-    assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
-    assert requests == [{"model": "org/large", "messages": messages}]
+def test_messages_are_judged_where_all_that_they_hold_is_text(service):
+    """Others go to the largest model, and none is changed."""
+    for role, fields in ROLES.items():
+        messages = [{"role": role, **fields, "of_a_server": {"a": None}}, *QUESTION]
+        reply, requests = sent(service, messages=messages)
+        assert (told(reply), requests[0]["messages"]) == (IS_JUDGED, messages)
+    unjudged = [(why, [*QUESTION, message]) for why, message in rows(ROLES_UNJUDGED)]
+    for kind, (why, fields) in PARTS_UNJUDGED.items():
+        parts = [{"type": "text", "text": "?"}, {"type": kind, **fields, **CACHED}]
+        unjudged.append((why, [{"role": "user", "content": parts}]))
+    for why, messages in unjudged:
+        reply, requests = sent(service, messages=messages)
+        assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
+        assert requests == [{"model": "org/large", "messages": messages}]
 
 
 BODIES = [b"", b"{", b"null", b"[]", b'"policy"', b"\xff\xfe{", b"[" * 100_000]
@@ -275,9 +228,8 @@ BODIES += [
 ]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[-30:]))
-def test_a_body_that_is_no_json_is_refused(service, body):
-    before = len(service.server.requests)
-    reply = service.post(body)
-    assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_json")
-    assert len(service.server.requests) == before
+def test_a_body_that_is_no_json_is_refused(service):
+    for body in BODIES:
+        reply = service.post(body)
+        assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_json"), body[-30:]
+    assert service.server.requests == []

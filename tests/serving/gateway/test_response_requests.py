@@ -4,12 +4,12 @@ from typing import get_args, get_type_hints
 
 import pytest
 from chat_server import Response, sure
-from gateway_service import SURE, gateway
+from gateway_service import SURE
 from openai.types import responses
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 from response_clients import sent
-from test_request_fields import JUDGED as PASSED_ON
+from test_request_fields import IS_JUDGED, JUDGED as PASSED_ON, told
 
 TOOL = {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object"}, "strict": False}
 FUNCTION = {name: value for name, value in TOOL.items() if name != "type"}
@@ -135,19 +135,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def service():
-    with gateway(behave=lambda request, headers: Response(sure("B", SURE))) as service:
-        yield service
-
-
-def told(reply):
-    return {name: reply.headers.get(f"x-rcjax-{name}") for name in ("status", "model", "not-judged")}
+@pytest.fixture(autouse=True)
+def service(service):
+    service.server.behave = lambda request, headers: Response(sure("B", SURE))
+    return service
 
 
 MESSAGES = [{"role": "user", "content": "A or B?"}]
 BY_POLICY = {"model": "org/small", "messages": MESSAGES, "logprobs": True, "top_logprobs": 20}
-IS_JUDGED = {"status": "answered", "model": "small", "not-judged": None}
 
 
 def test_every_field_of_the_client_is_tabled():
@@ -167,66 +162,53 @@ def test_every_field_of_chat_completions_is_passed_on_or_refused(service):
         assert (reply.status, len(requests)) == ((200, 1) if name in passed else (400, 0)), name
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_a_field_of_the_same_name_reaches_a_model_that_is_judged(service, name):
-    value = PASSED_ON[name][0]
-    reply, requests = sent(service, **{name: value})
-    assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | {name: value}])
+def test_a_field_reaches_a_model_that_is_judged_by_its_name_there(service):
+    same = [({name: PASSED_ON[name][0]},) * 2 for name in SAME]
+    nothing = [({name: None}, {}) for name in sorted({*SAME, *(name for name, *_ in REFUSED)} - {"model", "input"})]
+    for fields, chat in (*same, *JUDGED, *nothing):
+        reply, requests = sent(service, **fields)
+        assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | chat]), fields
+        reply, requests = sent(service, **fields, model="large")
+        more = {"logprobs": True} if "top_logprobs" in chat else {}
+        assert requests == [{"model": "org/large", "messages": MESSAGES} | chat | more]
 
 
-@pytest.mark.parametrize(("fields", "chat"), JUDGED)
-def test_a_field_that_is_translated_reaches_a_model_that_is_judged(service, fields, chat):
-    reply, requests = sent(service, **fields)
-    assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | chat])
-    reply, requests = sent(service, **fields, model="large")
-    named = {"model": "org/large", "messages": MESSAGES} | chat
-    assert requests == [named | ({"logprobs": True} if "top_logprobs" in chat else {})]
-
-
-@pytest.mark.parametrize(("fields", "chat", "why"), UNJUDGED)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_field_that_is_not_judged_reaches_the_largest_model(service, fields, chat, why, stream):
-    reply, requests = sent(service, **fields, stream=stream)
-    assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
-    streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-    assert requests == [{"model": "org/large", "messages": MESSAGES, **chat, **streaming}]
+def test_a_field_that_is_not_judged_reaches_the_largest_model(service, stream):
+    for fields, chat, why in UNJUDGED:
+        reply, requests = sent(service, **fields, stream=stream)
+        assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
+        streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        assert requests == [{"model": "org/large", "messages": MESSAGES, **chat, **streaming}]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "param"), [(name, value, param or name) for name, values, param in REFUSED for value in values]
-)
-def test_a_field_that_cannot_be_is_refused(service, name, value, param):
-    reply, requests = sent(service, **{name: value})
-    assert (reply.status, requests) == (400, [])
-    error = reply.json["error"]
-    assert (error["param"], error["type"]) == (param, "invalid_request_error")
-    assert error["code"] in ("invalid_value", "unsupported_parameter")
-    assert error["message"].startswith(f"{param} ")
-    assert "\n" not in error["message"]
-
-
-@pytest.mark.parametrize("name", sorted({*SAME, *(name for name, *_ in REFUSED)} - {"model", "input"}))
-def test_null_is_as_if_it_were_not_there(service, name):
-    reply, requests = sent(service, **{name: None})
-    assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY])
+def test_a_field_that_cannot_be_is_refused(service):
+    for name, param, value in [(name, param or name, value) for name, values, param in REFUSED for value in values]:
+        reply, requests = sent(service, **{name: value})
+        error = reply.json["error"]
+        assert (reply.status, requests, error["param"]) == (400, [], param), value
+        assert error["type"] == "invalid_request_error"
+        assert error["code"] in ("invalid_value", "unsupported_parameter")
+        assert error["message"].startswith(f"{param} ")
+        assert "\n" not in error["message"]
 
 
 #: Items of an input that are judged, and their messages.
-ITEMS = {
-    "a text": ("A or B?", MESSAGES),
-    "easy messages": (
+ITEMS = [
+    ("A or B?", MESSAGES),
+    (
         [{"role": role, "content": "x"} for role in ("developer", "system", "user", "assistant")],
         [{"role": role, "content": "x"} for role in ("developer", "system", "user", "assistant")],
     ),
-    "messages in parts": (
+    (
         [{"type": "message", "role": "user", "content": [TEXT], "status": "completed"}],
         MESSAGES,
     ),
-    "several parts": (
+    (
         said(TEXT, {**TEXT, **CACHED}),
         said({**TEXT, "type": "text"}, {**TEXT, "type": "text", **CACHED}),
     ),
-    "an answer before": (
+    (
         [
             {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "phase": "final_answer",
              "content": [{"type": "output_text", "text": "B", "annotations": [], "logprobs": []}]},
@@ -240,7 +222,7 @@ ITEMS = {
             {"role": "user", "content": "Sure?"},
         ],
     ),
-}  # fmt: skip
+]  # fmt: skip
 
 #: Parts that are not judged: those of chat completions, and why.
 PARTS = [
@@ -262,20 +244,17 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(("items", "messages"), list(ITEMS.values()), ids=list(ITEMS))
-@pytest.mark.parametrize("instructions", [None, "Be brief."])
-def test_an_input_reaches_a_model_as_messages(service, items, messages, instructions):
-    reply, requests = sent(service, input=items, instructions=instructions)
-    first = [] if instructions is None else [{"role": "system", "content": instructions}]
-    assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | {"messages": first + messages}])
-
-
-@pytest.mark.parametrize(("part", "chat", "why"), PARTS)
-def test_parts_that_are_no_text_are_not_judged(service, part, chat, why):
-    content = [{"type": "input_text", "text": "?"}, part]
-    reply, requests = sent(service, input=[{"role": "user", "content": content}])
-    assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
-    assert requests[0]["messages"] == [{"role": "user", "content": [{"type": "text", "text": "?"}, chat]}]
+def test_an_input_reaches_a_model_as_messages(service):
+    """Parts that are no text are not judged."""
+    for items, messages in ITEMS:
+        for instructions in (None, "Be brief."):
+            reply, requests = sent(service, input=items, instructions=instructions)
+            first = [] if instructions is None else [{"role": "system", "content": instructions}]
+            assert (told(reply), requests) == (IS_JUDGED, [BY_POLICY | {"messages": first + messages}])
+    for part, chat, why in PARTS:
+        reply, requests = sent(service, input=said({"type": "input_text", "text": "?"}, part))
+        assert told(reply) == {"status": "not judged", "model": "large", "not-judged": why}
+        assert requests[0]["messages"] == said({"type": "text", "text": "?"}, chat)
 
 
 def test_every_item_of_an_input_is_translated_or_refused(service):
@@ -286,7 +265,7 @@ def test_every_item_of_an_input_is_translated_or_refused(service):
         (name,) = [one for one in get_args(get_args(hint)[0] if type(None) in get_args(hint) else hint) if one]
         if name in ("message", "function_call", "function_call_output", "reasoning"):
             continue
-        reply, requests = sent(service, input=[*ITEMS["easy messages"][0], {"type": name, "id": "x"}])
+        reply, requests = sent(service, input=[*ITEMS[1][0], {"type": name, "id": "x"}])
         assert (reply.status, requests, reply.json["error"]["param"]) == (400, [], "input[4].type"), name
     reply, (request,) = sent(service, input=[{"role": "user", "content": "Look."}, call, OUTPUT])
     assert told(reply) == {"status": "not judged", "model": "large", "not-judged": "tools"}

@@ -1,6 +1,5 @@
 """Policies behind the gateway: every signal, refusals, failures, ladders, several at once, names of any kind."""
 
-import math
 import re
 import threading
 
@@ -12,7 +11,7 @@ from openai import OpenAI
 from rcjax.policy import Policy, Rule
 from rcjax.serving.gateway.catalog import Refusals
 
-SIGNALS = ("choice", "verification", "votes", "stated", "mean")
+SIGNALS = ("choice", "verification", "votes")
 ANSWERS = {"small": "B: Lyon, says small", "middle": "B: Nice, says middle", "large": "B: Paris, says large"}
 
 
@@ -38,22 +37,13 @@ class Upstream:
             self.second()
             assert text in last
             return Response(sure("Y", logprob))
-        if "How likely is it" in last:
-            self.second()
-            assert request["messages"][-2]["content"] == text
-            return Response(completion(f"{round(100 * math.exp(logprob))}%"))
         return Response(getattr(self, f"_{self.signal}")(text, logprob, share))
 
     def _choice(self, text, logprob, share):
         return completion(text, [(text[:1], {text[:1]: logprob}), *in_tokens(text[1:], -0.1)])
 
-    def _mean(self, text, logprob, share):
-        return completion(text, in_tokens(text, logprob))
-
     def _verification(self, text, logprob, share):
         return completion(text)
-
-    _stated = _verification
 
     def _votes(self, text, logprob, share):
         choice = completion(text)["choices"][0]
@@ -83,7 +73,7 @@ def test_every_signal(service, unsure, model, asked, stream):
     reply = service.ask("Which city?", stream=stream)
     service.settle()
     requests = service.server.requests[before:]
-    questions = 2 if upstream.signal in ("verification", "stated") else 1
+    questions = 2 if upstream.signal == "verification" else 1
     assert [one["model"] for one in requests] == [f"org/{name}" for name in MODELS[:asked] for _ in range(questions)]
     streamed = stream and model == "large" and upstream.signal != "votes"
     assert [one.get("stream", False) for one in requests if one["model"] == "org/large"][:1] == [streamed] * (asked > 2)
