@@ -1,6 +1,7 @@
-"""The client of OpenAI asks a gateway for responses; and what their events must hold to."""
+"""The client of OpenAI asks a gateway; and what the events of a response must hold to."""
 
 import json
+from operator import attrgetter
 
 from openai import OpenAI
 from openai.types import responses
@@ -12,27 +13,28 @@ EVENTS = TypeAdapter(responses.ResponseStreamEvent)
 
 
 class Sync:
-    """Calls, each by a client of its own."""
+    """Calls, each by a client of its own; of chat completions, if these are asked with."""
 
-    def __init__(self, service, **options):
+    def __init__(self, service, api="responses", question=QUESTION, **options):
         self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
+        self._of, self._question = attrgetter(api), question
 
     def create(self, **fields):
         with OpenAI(**self._options) as client:
-            return client.responses.create(**QUESTION | fields)
+            return self._of(client).create(**self._question | fields)
 
     def events(self, **fields):
         with OpenAI(**self._options) as client:
-            return [*client.responses.create(**QUESTION | fields, stream=True)]
+            return [*self._of(client).create(**self._question | fields, stream=True)]
 
     def whole(self, **fields):
-        """The response that the client itself puts together from the events."""
-        with OpenAI(**self._options) as client, client.responses.stream(**QUESTION | fields) as stream:
-            return stream.get_final_response()
+        """What the client itself puts together from the events."""
+        with OpenAI(**self._options) as client, self._of(client).stream(**self._question | fields) as stream:
+            return (getattr(stream, "get_final_response", None) or stream.get_final_completion)()
 
     def parse(self, **fields):
         with OpenAI(**self._options) as client:
-            return client.responses.parse(**QUESTION | fields)
+            return self._of(client).parse(**self._question | fields)
 
 
 def sent(service, **fields):

@@ -17,7 +17,6 @@ from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
     from rcjax.serving.gateway.catalog import Access, Catalog, ServedPolicy, Settings
-    from rcjax.serving.gateway.processes import Address
 
 
 def serve(
@@ -99,7 +98,7 @@ def serve(
             raise typer.BadParameter(what, param_hint=option)
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     from rcjax.serving.gateway.catalog import Logging, Refusals, RequestLimits, Settings
-    from rcjax.serving.gateway.processes import Address, serve as run
+    from rcjax.serving.gateway.processes import serve as run
 
     named = {"POLICY" if path is policy else f"--policy {name}": path for name, path in files.items() if path}
     _require_file(models, _TABLES)
@@ -122,7 +121,7 @@ def serve(
         refusals=Refusals(Refusals().text if refusal_text is None else refusal_text, refusal_reason),
     )
     settings.keys()
-    run(settings, Address(host, port), workers, partial(_announce, settings, json_))
+    run(settings, host, port, workers, partial(_announce, settings, json_))
 
 
 _WHENCE = "rcjax tune writes a policy with --out; to begin without one, give --pass with the name of today's model"
@@ -136,7 +135,7 @@ def _require_file(path: Path, advice: str) -> None:
         raise FileNotFoundError(f"{path}: there is no such file: {advice}")
 
 
-def _announce(settings: Settings, as_json: bool, address: Address, catalog: Catalog) -> None:
+def _announce(settings: Settings, as_json: bool, url: str, catalog: Catalog) -> None:
     """Say that the service takes connections, and where shadow queries cannot be asked of a policy's reference."""
     from rcjax.policy.counted import recorded_reference
 
@@ -155,9 +154,9 @@ def _announce(settings: Settings, as_json: bool, address: Address, catalog: Cata
             }
             for name, served in catalog.policies.items()
         }
-        print_json({"url": address.url, "policies": policies, "models": list(catalog.models)})
+        print_json({"url": url, "policies": policies, "models": list(catalog.models)})
     else:
-        _show(address.url, catalog.policies, settings.shadow)
+        _show(url, catalog.policies, settings.shadow)
 
 
 @shown

@@ -13,7 +13,6 @@ from gateway_service import make_policy
 from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes
 from rcjax.serving.gateway.catalog import Access, Clients, Settings, read_catalog
-from rcjax.serving.gateway.processes import Address
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"
@@ -172,7 +171,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
     settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
     catalog = read_catalog(settings, Clients(1.0))
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
-    _announce(settings, False, Address("127.0.0.1", 8080), catalog)
+    _announce(settings, False, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "serving at http://127.0.0.1:8080/v1, under these names of models:",
@@ -182,7 +181,7 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
         "    shadow: 5 % of its queries also to large, small, middle",
     ]
     assert not told.out
-    _announce(settings, True, Address("127.0.0.1", 8080), catalog)
+    _announce(settings, True, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
     assert json.loads(told.out) == {
         "url": "http://127.0.0.1:8080",

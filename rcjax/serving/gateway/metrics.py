@@ -143,6 +143,7 @@ class Metrics:
             name: make(f"rcjax_{name}", text, labels, registry=self._registry, **more)
             for make, name, text, labels, more in figures
         }
+        self._children: dict[tuple[str, ...], Any] = {}
         self._reasons: set[str] = set()
         self.recent: deque[Ended] = deque(maxlen=_REMEMBERED)
 
@@ -156,15 +157,13 @@ class Metrics:
         """A line of the call log was "written", "lost" or "cut"."""
         self._of("log_lines", outcome).inc()
 
-    def take_up(self, name: str, *, anew: bool) -> None:
-        """A policy is served under a name from now on: the first, or one that takes the place of another."""
-        # From 0 on both, as Prometheus sees no increase in a count that begins at 1.
-        self._of("reloads", name, "refused").inc(0)
-        self._of("reloads", name, "taken up").inc(anew)
-
-    def refuse(self, name: str) -> None:
-        """A new file for a name was broken, and was refused; the policy before goes on."""
-        self._of("reloads", name, "refused").inc()
+    def reloaded(self, name: str, outcome: str | None) -> None:
+        """A new file for a policy was "taken up" or "refused"; None for the first."""
+        for one in (
+            "taken up",
+            "refused",
+        ):  # from 0 on both, as Prometheus sees no increase in a count that begins at 1
+            self._of("reloads", name, one).inc(one == outcome)
 
     def ended(
         self, name: str, result: Result, seconds: float, served: ServedPolicy | None = None, *, judged: bool = True
@@ -256,7 +255,11 @@ class Metrics:
 
     def _of(self, figure: str, *labels: str) -> Any:
         """A figure for these values of its labels; what UTF-8 does not know in them becomes a question mark."""
-        return self._figures[figure].labels(*(text.encode("utf-8", "replace").decode() for text in labels))
+        key = figure, *labels
+        if key not in self._children:
+            plain = (text.encode("utf-8", "replace").decode() for text in labels)
+            self._children[key] = self._figures[figure].labels(*plain)
+        return self._children[key]
 
 
 def _forget_ended(folder: str) -> None:
@@ -297,6 +300,7 @@ line {{ stroke: var(--soft); stroke-dasharray: 5 4 }}
 table {{ border-collapse: collapse; width: 100%; margin: .8rem 0; font-variant-numeric: tabular-nums }}
 caption {{ text-align: left; font-weight: 600; padding-bottom: .2rem }}
 th, td {{ text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line) }}
+td:last-child {{ white-space: nowrap }}
 th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right }}
 .here td {{ font-weight: 600 }}
 </style><main><h1>rcjax serve</h1><p>{worker}</p>{policies}</main></html>
@@ -392,14 +396,14 @@ def _ladder(served: ServedPolicy, position: float) -> str:
 
 def _answering(caption: str, requests: Sequence[Ended]) -> str:
     """Who answered, and what failed."""
-    tables = [(caption, Counter(one.model or "nobody" for one in requests))]
-    odd = Counter(one.status for one in requests if one.status in ("failed", "best so far"))
-    tables.append(("Failures", odd) if odd else ("Failures: none", Counter()))
-    drawn = []
-    for title, counts in tables:
-        rows = [(name, f"{number:,}", percent(number / len(requests))) for name, number in counts.most_common()]
-        drawn.append(_table(title, ("which", "requests", "share"), rows) if rows else f"<p>{title}</p>")
-    return "".join(drawn)
+
+    def table(title: str, names: Sequence[str]) -> str:
+        rows = [(one, f"{number:,}", percent(number / len(requests))) for one, number in Counter(names).most_common()]
+        return _table(title, ("which", "requests", "share"), rows)
+
+    failures = [one.status for one in requests if one.status in ("failed", "best so far")]
+    drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
+    return table(caption, [one.model or "nobody" for one in requests]) + drawn
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool] = ()) -> str:

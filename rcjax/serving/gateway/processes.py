@@ -19,7 +19,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -30,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.gateway.catalog import Clients, Settings, in_words, read_catalog
+from rcjax.serving.gateway.catalog import Catalog, Clients, Settings, in_words, read_catalog
 from rcjax.serving.gateway.metrics import FOLDER
 from rcjax.serving.gateway.service import build_app, open_log
 
@@ -122,31 +121,13 @@ _LOG_CONFIG: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where the service listens."""
-
-    host: str
-    port: int
-    """0 for any that is free."""
-
-    @property
-    def url(self) -> str:
-        """The address with its scheme.
-
-        >>> Address("::1", 8080).url
-        'http://[::1]:8080'
-        """
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
-
-def serve(settings: Settings, address: Address, workers: int, announce: Callable[[Address, Any], None]) -> None:
+def serve(settings: Settings, host: str, port: int, workers: int, announce: Callable[[str, Catalog], None]) -> None:
     """Serve until a signal ends it.
 
     Args:
         settings: of the service.
-        address: where to listen.
+        host: where to listen.
+        port: 0 for any that is free.
         workers: how many processes.
         announce: is given the address, with its port, and the policies and models, once connections are taken.
 
@@ -155,11 +136,11 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
         catalog = read_catalog(settings, Clients(settings.limits.timeout))
-    with _listening(address) as listener, _counting_together(workers):
+    with _listening(host, port) as listener, _counting_together(workers):
         if (log := open_log(settings)) is not None:  # one that cannot be opened is refused before anything is served
             log.close()
         config = Config(
-            partial(_start if workers == 1 else _start_or_leave, settings),  # which workers call, each for itself
+            partial(_start, settings, alone=workers == 1),  # which workers call, each for itself
             factory=True,
             workers=workers,
             lifespan="on",
@@ -177,11 +158,14 @@ def serve(settings: Settings, address: Address, workers: int, announce: Callable
         )
         if hasattr(signal, "SIGHUP"):  # until there is somebody who takes it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        announce(replace(address, port=listener.getsockname()[1]), catalog)
+        announce(_url(host, listener.getsockname()[1]), catalog)
+        sockets = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]  # which the server closes
+        for one in sockets:
+            one.set_inheritable(True)
         if workers > 1:
-            _Workers(config, _named_often(listener)).run()
+            _Workers(config, sockets).run()
         else:
-            Server(config).run(_named_often(listener))
+            Server(config).run(sockets)
 
 
 class _Workers(Multiprocess):
@@ -199,64 +183,61 @@ class _Workers(Multiprocess):
         super().terminate_all()
 
 
-def _start(settings: Settings) -> Starlette:
-    """The application, in a process that says warnings as lines of its log."""
+def _start(settings: Settings, *, alone: bool) -> Starlette:
+    """The application, in a process that says warnings as lines of its log.
+
+    Where files have been broken since the start, one worker of several says so and ends: the others go on, and another
+    worker is tried.
+    """
     warnings.showwarning = lambda message, *_, **__: _LOGGER.warning("%s", message)
     warnings.simplefilter("always", CascadeWarning)  # which says by itself what is new
-    app = build_app(settings)
+    try:
+        app = build_app(settings)
+    except (ValueError, OSError) as problem:
+        if alone:
+            raise
+        _LOGGER.error("a worker cannot start, another one will be tried: %s", in_words(problem))
+        time.sleep(_PAUSE)
+        sys.exit(1)
     # What is imported stays: to look through it for garbage kept all requests waiting for a tenth of a second.
     gc.collect()
     gc.freeze()
     return app
 
 
-def _start_or_leave(settings: Settings) -> Starlette:
-    """The application of one worker of several: where its files have been broken since the start, it says so and ends.
+def _url(host: str, port: int) -> str:
+    """The address of the service.
 
-    The others go on, and another worker is tried.
+    >>> _url("::1", 8080)
+    'http://[::1]:8080'
     """
-    try:
-        return _start(settings)
-    except (ValueError, OSError) as problem:
-        _LOGGER.error("a worker cannot start, another one will be tried: %s", in_words(problem))
-        time.sleep(_PAUSE)
-        sys.exit(1)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextmanager
-def _listening(address: Address) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as problem:
         reason = (getattr(problem, "strerror", None) or str(problem)).partition(" (while attempting")[0]
-        raise OSError(f"cannot listen at {address.url}: {reason}: choose another --host or --port") from None
+        raise OSError(f"cannot listen at {_url(host, port)}: {reason}: choose another --host or --port") from None
     with listener:
         # Connections have it from here: else the body of an answer, sent after its head, waits for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener
 
 
-def _named_often(listener: socket.socket) -> list[socket.socket]:
-    """The same socket under several descriptors, which the server closes."""
-    listeners = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]
-    for one in listeners:
-        one.set_inheritable(True)
-    return listeners
-
-
 @contextmanager
 def _counting_together(workers: int) -> Iterator[None]:
     """Name a folder in which several workers count together, as long as they run; one counts by itself."""
-    before = os.environ.pop(FOLDER, None)  # that of another program
-    try:
-        if workers == 1:
+    os.environ.pop(FOLDER, None)  # that of another program
+    if workers == 1:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="rcjax-serve-") as folder:
+        os.environ[FOLDER] = folder
+        try:
             yield
-            return
-        with tempfile.TemporaryDirectory(prefix="rcjax-serve-") as folder:
-            os.environ[FOLDER] = folder
-            yield
-    finally:
-        os.environ.pop(FOLDER, None)
-        if before is not None:
-            os.environ[FOLDER] = before
+        finally:
+            os.environ.pop(FOLDER, None)

@@ -212,7 +212,7 @@ class Gateway:
                 catalog = await asyncio.to_thread(self._read, before)
             except Exception as problem:  # whatever is in a file must not end the watching
                 for name in self.settings.policies:
-                    self.metrics.refuse(name)
+                    self.metrics.reloaded(name, "refused")
                 _LOGGER.error("a new file is refused, the old policies stay: %s", in_words(problem))
                 continue
             for line in catalog.news(before, self.settings.models.name):
@@ -226,7 +226,7 @@ class Gateway:
             catalog.go_on(before)
         self.cascades.update(served.cascade for served in catalog.policies.values())
         for name in catalog.changed(before):
-            self.metrics.take_up(name, anew=before is not None)
+            self.metrics.reloaded(name, None if before is None else "taken up")
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """Answer a request in the interface that the responder speaks."""

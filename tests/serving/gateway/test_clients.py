@@ -9,8 +9,8 @@ from acting_models import FORM, ActingModels
 from chat_server import Response
 from openai import OpenAI
 from pydantic import BaseModel
+from response_clients import KEY
 
-KEY = "sk-of-a-client"
 QUESTION = [{"role": "user", "content": "A or B?"}]
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
 TOOLS = [
@@ -23,36 +23,13 @@ class Letter(BaseModel):
     why: str
 
 
-class Sync:
-    """Calls, each by a client of its own."""
-
-    def __init__(self, service, **options):
-        self._options = {"api_key": KEY, "base_url": f"{service.url}/v1", "max_retries": 0, **options}
-
-    def create(self, **fields):
-        with OpenAI(**self._options) as client:
-            return client.chat.completions.create(**{"model": "policy", "messages": QUESTION, **fields})
-
-    def stream(self, **fields):
-        """The chunks."""
-        with OpenAI(**self._options) as client:
-            create = client.chat.completions.create
-            return [*create(**{"model": "policy", "messages": QUESTION, **fields}, stream=True)]
-
-    def whole(self, **fields):
-        """The completion that the client itself puts together from the chunks."""
-        fields = {"model": "policy", "messages": QUESTION, "stream_options": {"include_usage": True}, **fields}
-        with OpenAI(**self._options) as client, client.chat.completions.stream(**fields) as stream:
-            return stream.get_final_completion()
-
-    def parse(self, **fields):
-        with OpenAI(**self._options) as client:
-            return client.chat.completions.parse(**{"model": "policy", "messages": QUESTION, **fields})
+def chat(service, **options):
+    return Sync(service, "chat.completions", {"model": "policy", "messages": QUESTION}, **options)
 
 
 @pytest.fixture
 def client(service):
-    return Sync(service)
+    return chat(service)
 
 
 def text_of(chunks):
@@ -70,11 +47,11 @@ def test_an_answer(client, service, unsure, model, asked):
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (100 * asked, 101 * asked)
     assert answer.model_extra["rcjax"]["models"] == ["small", "middle", "large"][:asked]
     assert answer.choices[0].logprobs is None
-    chunks = client.stream()
+    chunks = client.events()
     assert text_of(chunks) == "B"
     assert {(chunk.model, chunk.usage) for chunk in chunks} == {(model, None)}
     assert chunks[-1].choices[0].finish_reason == "stop"
-    whole = client.whole()  # with the usage
+    whole = client.whole(stream_options={"include_usage": True})  # with the usage
     assert (whole.choices[0].message.content, whole.model, whole.usage.total_tokens) == ("B", model, 101 * asked)
 
 
@@ -107,7 +84,7 @@ def test_answers_of_a_form(client, service):
 
 @pytest.mark.parametrize("base", ["", "/", "/v1/"])
 def test_base_urls_as_people_write_them(service, base):
-    assert Sync(service, base_url=service.url + base).create().choices[0].message.content == "B"
+    assert chat(service, base_url=service.url + base).create().choices[0].message.content == "B"
     with OpenAI(api_key=KEY, base_url=service.url + base) as client:
         assert len([*client.models.list()]) == 4
 
@@ -115,8 +92,8 @@ def test_base_urls_as_people_write_them(service, base):
 def test_headers(service):
     service.server.behave.unsure = ("small",)
     with OpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client:
-        chat = client.chat.completions
-        raw = chat.with_raw_response.create(
+        completions = client.chat.completions
+        raw = completions.with_raw_response.create(
             model="policy", messages=QUESTION, temperature=0, extra_headers={"X-RCJAX-Query": "q-1/e"}
         )
         told = {name: value for name, value in raw.headers.items() if name.startswith("x-rcjax-")}
@@ -131,7 +108,7 @@ def test_headers(service):
             "x-rcjax-cost": "6.19e-05",
         }
         assert [row["model"] for row in service.log_rows() if row["query"] == "q-1/e"] == ["small", "middle"]
-        with chat.with_streaming_response.create(model="large", messages=QUESTION, stream=True) as streamed:
+        with completions.with_streaming_response.create(model="large", messages=QUESTION, stream=True) as streamed:
             assert streamed.headers["x-rcjax-status"] == "passed on"
             assert "x-rcjax-cost" not in streamed.headers
             assert [*streamed.iter_lines()][-2:] == ["data: [DONE]", ""]
@@ -147,7 +124,7 @@ def test_a_client_waits_as_long_as_it_is_told(service, monkeypatch):
     monkeypatch.setattr(time, "sleep", waits.append)
     limited = [failing(429, {"retry-after": "7"})] * 3
     service.server.behave = lambda *request: (limited.pop() if limited else ActingModels())(*request)
-    assert Sync(service, max_retries=1).create().choices[0].message.content == "B"
+    assert chat(service, max_retries=1).create().choices[0].message.content == "B"
     assert waits == [7.0]
 
 
@@ -157,4 +134,4 @@ def test_a_stream_that_breaks_off_is_an_error(client, service):
         [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "B"}}]}], hang=True
     )
     with pytest.raises(openai.APIError, match="large: "):
-        client.stream(model="large")
+        client.events(model="large")

@@ -25,7 +25,7 @@ EXPRESSIONS = [one["expr"] for one in (*TARGETS, *DASHBOARD["annotations"]["list
 def exposed():
     """{name of a sample: its labels} of a page on which everything there is has happened."""
     metrics = Metrics()
-    metrics.take_up("support", anew=False)
+    metrics.reloaded("support", None)
     metrics.began(logging=True)
     metrics.refused("no key", 401)
     metrics.ended("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
