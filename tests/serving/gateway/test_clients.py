@@ -9,7 +9,7 @@ from acting_models import FORM, ActingModels
 from chat_server import Response
 from openai import OpenAI
 from pydantic import BaseModel
-from response_clients import KEY
+from response_clients import KEY, Sync
 
 QUESTION = [{"role": "user", "content": "A or B?"}]
 AT = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"], "additionalProperties": False}
