@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import rcjax
-from rcjax.frontier.files import frontier_from_json
 from rcjax.frontier.policies import Agreements
 from rcjax.policy import Agreement
 
@@ -43,19 +42,3 @@ def test_a_frontier_comes_back_from_its_file(frontier, tmp_path):
         old, new = (getattr(one.policies.agreements, name) for one in (frontier, read))
         np.testing.assert_array_equal(old, new)
     assert read.to_json() == frontier.to_json()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"earlier": "nobody"}, r"frontier\[1\].agreements\['llama3.1-8b'\].earlier: must be an earlier model"),
-        ({"model": "llama3.2-1b"}, r"\.model: must be a later model"),
-        ({"compare": "sound"}, r"\.compare: this rcjax knows text, choice, key only"),
-    ],
-)
-def test_what_cannot_be_right_is_refused_with_its_place(frontier, change, message):
-    data = frontier.to_json()
-    data["frontier"][1]["agreements"]["llama3.1-8b"] |= change
-    with pytest.raises(ValueError, match=message):
-        frontier_from_json(data)

@@ -58,12 +58,6 @@ def test_damaged_intervals_are_refused(banded, name, damage):
         frontier_from_json(data)
 
 
-@pytest.mark.parametrize("head", [{}, {"level": 0.9}, {"level": 1, "replicates": 3}, [], None])
-def test_a_damaged_head_is_refused(banded, head):
-    with pytest.raises(ValueError, match="bands"):
-        frontier_from_json(banded.to_json() | {"bands": head})
-
-
 @pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.1, float("nan")])
 def test_a_level_that_no_interval_has_is_refused(level):
     with pytest.raises(ValueError, match=f"level is {level}"):

@@ -58,44 +58,11 @@ def test_intervals_of_cascades_are_those_of_a_loop(refusing):
 
 
 @pytest.mark.parametrize("refusing", [False, True])
-def test_cascades_keep_what_they_are_made_of(refusing):
-    thresholds, members, refusals = cascades(refusing)
-    policies = Policies.of_cascades(thresholds, members, refusals)
-    assert policies.thresholds is thresholds
-    assert policies.members is members
-    assert policies.refusals is refusals
-
-
-@pytest.mark.parametrize("refusing", [False, True])
 def test_in_a_compiled_function_they_are_the_same(refusing):
     arrays = cascades(refusing)
     compiled = jax.jit(lambda *arrays: Policies.of_cascades(*arrays, xp=jnp))(*arrays)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(compiled))
     assert_same(compiled, Policies.of_cascades(*arrays))
-
-
-PLACES = [7, slice(3, 9), np.array([5, 5, 0]), np.arange(COUNT) % 7 == 0, np.array([], int)]
-
-
-@pytest.mark.parametrize("places", PLACES, ids=["one", "a range", "some, twice", "a mask", "none"])
-@pytest.mark.parametrize("refusing", [False, True])
-def test_some_of_the_policies_are_those_at_their_places(places, refusing):
-    policies = Policies.of_cascades(*cascades(refusing))
-    some = policies.take(places)
-    for name in NAMES:
-        whole = getattr(policies, name)
-        if whole is None:
-            assert getattr(some, name) is None
-        else:
-            np.testing.assert_array_equal(getattr(some, name), whole[places])
-
-
-def test_policies_without_thresholds_are_taken_too():
-    whole = Policies.of_cascades(*cascades(False))
-    skipping = Policies(whole.first, whole.bounds, whole.actions, whole.members)
-    some = skipping.take(slice(2))
-    assert some.thresholds is some.refusals is None
-    np.testing.assert_array_equal(some.bounds, whole.bounds[:2])
 
 
 # -- who is asked at all
@@ -113,9 +80,3 @@ def test_nobody_is_asked_after_a_model_that_always_answers(xp):
             going &= not (members[row, j] and thresholds[row, j] <= ALWAYS_ANSWER)
         ends += not going
     assert 0 < ends < COUNT
-
-
-def test_who_is_asked_has_any_leading_axes():
-    arrays = cascades(False, (3, 5))[:2]
-    flat = asked_at_all(*(each.reshape(15, K) for each in arrays))
-    np.testing.assert_array_equal(asked_at_all(*arrays), flat.reshape(3, 5, K))

@@ -10,11 +10,11 @@ from policy_samples import make_ladder
 from tiers import examples
 
 import rcjax
-from rcjax.frontier.policies import ABSTAIN, NOBODY, Agreements, Policies
+from rcjax.frontier.policies import Agreements
 from rcjax.logs import Log, LogError
 from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
 from rcjax.replaying.replay import walk_log
-from rcjax.replaying.walk import outcomes, pack_policy, walk
+from rcjax.replaying.walk import pack_policy, walk
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -114,20 +114,3 @@ def test_who_can_be_reached_counts_those_asked_where_answers_differ():
     rules = {"a": [Rule(1, "ask", "b")], "b": [Rule(1, "answer")], "c": [Rule(1, "answer")], "d": [Rule(1, "answer")]}
     policy = Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, dict.fromkeys(NAMES, 1.0), agreements=agreements)
     assert pack_policy(policy, np.float64).asked.tolist() == [True, True, False, True]
-
-
-def test_outcomes_of_policies_that_compare_and_of_those_that_do_not():
-    """A batch of both: those that do not are as they are alone."""
-    rng = np.random.default_rng(2)
-    log = random_log(rng)
-    confidence = np.vectorize(PLAIN)(log.logprob)
-    members = np.ones((2, K), bool)
-    thresholds = np.tile([0.5, 0.4, 0.6, 0.0], (2, 1))
-    earlier, differ = np.full((2, K), NOBODY), np.full((2, K), ABSTAIN)
-    earlier[1, 1], differ[1, 1] = 0, 3
-    both = Policies.of_cascades(thresholds, members, agreements=Agreements(earlier, differ))
-    fates = outcomes(confidence, log.correct, log.cost, both, log.answer)
-    plain = outcomes(confidence, log.correct, log.cost, Policies.of_cascades(thresholds, members))
-    for fate, alone in zip(fates, plain, strict=True):
-        np.testing.assert_array_equal(fate[0], alone[0])
-    assert (np.asarray(fates.wrong)[1] != np.asarray(plain.wrong)[1]).any()

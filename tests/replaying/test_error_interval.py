@@ -52,19 +52,6 @@ def test_labels_without_an_error_do_not_say_that_there_is_none(frontier):
 
 
 @pytest.mark.thorough
-def test_errors_beside_differences_have_one(frontier):
-    few = judged_log(N, LABELS, "fair", by_answer=True)
-    reference = rcjax.policy.Reference(MODELS[-1], counts="differences")
-    errors = dataclasses.replace(few, reference=dataclasses.replace(reference, counts="errors"))
-    log = dataclasses.replace(rcjax.sample_log(N, seed=0).select(MODELS), reference=reference, errors=errors)
-    policy = frontier.policy(lam=100.0)
-    beside = beside_reference(policy, log)
-    low, high = beside.errs_interval
-    assert [low, high] == pytest.approx(error_interval(rcjax.replay(policy, few), few).tolist())
-    assert beside.to_json()["errs_interval"] == [low, high]
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("known", [1.0, 0.5])
 def test_differences_are_what_is_not_the_same_whatever_the_labels_say(known, frontier):
     few = judged_log(N, LABELS, "fair", by_answer=True)

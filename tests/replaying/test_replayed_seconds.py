@@ -4,14 +4,11 @@ import dataclasses
 import math
 
 import numpy as np
-import polars as pl
 import pytest
-from policy_samples import make_ladder
-from timed_logs import timed_log, timed_table, waited
+from timed_logs import timed_log, waited
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.policy.decisions import Agreement
 from rcjax.replaying.replay import walk_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -46,23 +43,6 @@ def test_policies_and_a_frontier_wait_as_the_steps_do(log, frontier):
         expected = figures(waited(policy, log))
         np.testing.assert_allclose(told(policy, log), expected, rtol=1e-12)
         np.testing.assert_allclose(whole[:, index], expected, rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_policies_that_compare_answers_wait_as_their_steps_do():
-    answers = np.random.default_rng(5).choice(list("ab"), 450)
-    log = rcjax.read_log(timed_table(150, seed=5).with_columns(answer=pl.Series(answers)))
-    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[300.0], cascades=[("small", "middle", "large")])
-    policy = dataclasses.replace(frontier.point(0), agreements={"middle": Agreement("small", "large", "text")})
-    np.testing.assert_allclose(told(policy, log), figures(waited(policy, log)), rtol=1e-12)
-
-
-@pytest.mark.thorough
-def test_a_mixture_is_the_weighted_sum_of_its_policies(log, frontier):
-    parts = frontier.point(1), frontier.point(7)
-    few, many = (waited(part, log) for part in parts)
-    expected = figures([*few, *many, *many, *many])  # each of the second counts three times as often
-    np.testing.assert_allclose(told(make_ladder(parts, 0.75), log), expected, rtol=1e-9)
 
 
 @pytest.mark.thorough

@@ -1,6 +1,5 @@
 """Queries walking through policies, against a loop over the intervals of each model."""
 
-import dataclasses
 import itertools
 
 import jax
@@ -59,17 +58,6 @@ def test_a_walk_is_a_loop_over_the_intervals(seed, intervals_each):
     np.testing.assert_array_equal(asked, expected[1])
     assert (answers.sum(0) == 1).all()
     assert not (answers & ~asked).any()
-
-
-def test_intervals_that_are_empty_change_nothing():
-    rng = np.random.default_rng(0)
-    policy = random_policy(rng, 3)
-    bounds, actions = np.pad(policy.bounds, ((0, 0), (0, 17)), "edge"), np.pad(policy.actions, ((0, 0), (0, 17)))
-    confidence = rng.choice(LEVELS, (K, N))
-    few = walked(confidence, policy)
-    many = walked(confidence, dataclasses.replace(policy, bounds=bounds, actions=actions))
-    for one, other in zip(few, many, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_confidence_on_its_threshold_asks_on():

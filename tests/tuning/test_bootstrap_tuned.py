@@ -100,15 +100,6 @@ def test_an_interval_at_a_budget_is_of_replicates_each_at_its_own_position(log):
 
 
 @pytest.mark.thorough
-def test_what_cross_validation_tells_of_luck_moves_intervals_by_half(log, selected):
-    frontier, bands = selected
-    worse = dataclasses.replace(frontier, error=frontier.error + 0.02)
-    np.testing.assert_allclose(bootstrap(worse, log, replicates=B).error, bands.error + 0.01, atol=1e-12)
-    kept = [bootstrap(one, log, replicates=B, refit=False).error for one in (frontier, worse)]
-    np.testing.assert_array_equal(*kept)
-
-
-@pytest.mark.thorough
 def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, selected, monkeypatch):
     frontier, bands = selected
     monkeypatch.setattr(resampling, "_MOST_QUERIES", N)
@@ -117,15 +108,6 @@ def test_by_default_a_small_log_is_fitted_again_and_a_large_one_is_not(log, sele
     kept = bootstrap(frontier, log, replicates=B)
     np.testing.assert_array_equal(kept.error, bootstrap(frontier, log, replicates=B, refit=False).error)
     assert (np.asarray(kept.error) != np.asarray(bands.error)).any()
-
-
-@pytest.mark.thorough
-def test_a_second_bootstrap_of_tuned_policies_compiles_nothing(selected, compilations):
-    frontier, _ = selected
-    other = make_log(N, 2, seed=3)
-    with compilations() as compiled:
-        bootstrap(frontier, other, replicates=B, seed=4)
-    assert not compiled
 
 
 @pytest.mark.thorough

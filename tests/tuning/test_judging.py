@@ -15,40 +15,6 @@ from rcjax.tuning.pairs import Judging, centred
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def made_log(confidence, correct):
-    """A log of complete answers with these raw confidences (n, k)."""
-    return make_log(*confidence.shape, logprob=np.log(confidence), correct=correct)
-
-
-def all_that_tells(n):
-    """Labels that are drawn with just the probability that each model's confidence states: as noisy as can be."""
-    rng = np.random.default_rng(0)
-    confidence = np.stack([rng.uniform(0.05, 0.95, n), rng.uniform(0.3, 0.99, n)], axis=1)
-    return made_log(confidence, rng.uniform(size=(n, 2)) < confidence)
-
-
-def nothing_that_tells(n):
-    """The first is right amid its confidences, the second at their ends: no line through them tells of that."""
-    rng = np.random.default_rng(1)
-    confidence = rng.uniform(0.01, 0.99, (n, 2))
-    amid = np.abs(confidence[:, 0] - 0.5) < 0.25
-    return made_log(confidence, np.stack([amid, ~amid], axis=1) ^ (rng.uniform(size=(n, 2)) < 0.1))
-
-
-@pytest.mark.thorough
-def test_noisy_labels_of_well_calibrated_models_count_for_little():
-    blends = [judging_of(all_that_tells(n), "generation") for n in (100, 3000)]
-    assert blends[1].label < 0.1
-    assert abs(blends[0].label - Judging().label) < 0.2  # few labels tell little of it
-
-
-@pytest.mark.thorough
-def test_labels_count_for_all_where_confidences_tell_nothing():
-    blends = [judging_of(nothing_that_tells(n), "generation") for n in (100, 3000)]
-    assert blends[1].label > 0.8
-    assert Judging().label < blends[0].label < blends[1].label
-
-
 def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
     log = make_log(60, 3, seed=4)
     gaps = np.ones((60, 3), bool)
@@ -98,14 +64,6 @@ def test_weights_are_those_of_the_definition(seed, missing):
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
     folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
     np.testing.assert_allclose([blend.calibrated, blend.crossed], blend_by_definition(log, folds), atol=2e-4)
-
-
-def test_of_many_queries_the_first_tell_the_weights(monkeypatch):
-    log = make_log(150, 3, seed=5)
-    expected = judging_of(log.take(slice(80)), "generation")
-    assert judging_of(log, "generation") != expected
-    monkeypatch.setattr(module, "_MOST_QUERIES", 80)
-    assert judging_of(log, "generation") == expected
 
 
 def test_weights_have_the_least_squares_of_a_grid():

@@ -73,17 +73,6 @@ def test_the_last_model_refuses_what_it_had_best_refuse_alone(price):
         np.testing.assert_allclose(rows, sorted(by_definition(*log, price)), atol=1e-10, err_msg=str(seed))
 
 
-def test_what_a_refusal_costs_decides_whether_there_is_one():
-    confidence, *rest = random_log(3)
-    never = jax.jit(lambda *rows: candidates(CandidateRows(*rows), Judging()))(confidence, *rest, COST)
-    dear = judged_by(confidence, *rest, COST, refusal=price_of(1.0))
-    assert not np.asarray(dear.abstention).any()
-    np.testing.assert_allclose(dear.error, never.error, rtol=1e-12)
-    free = judged_by(confidence.clip(max=0.9), *rest, COST, refusal=price_of(0.0))
-    np.testing.assert_allclose(free.abstention[:K], 1.0)
-    np.testing.assert_allclose(free.refusal[:K], 1.0)
-
-
 def test_by_labels_alone_the_figures_are_those_of_a_walk():
     """Without smoothing, every candidate's figures are what its cascade makes of the queries themselves."""
     confidence, crossed, correct, present = random_log(1, missing=0.0)

@@ -2,14 +2,11 @@
 
 import dataclasses
 import itertools
-import json
-import warnings
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from command_line import rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.logs import Log, LogError, read_log
@@ -101,17 +98,6 @@ def test_few_stated_confidences_agree_by_accident(count):
     assert sum(bool(overlap(drawn(rng, 150, values), drawn(rng, 300, values))) for _ in range(200)) <= 1
 
 
-def test_a_part_of_a_log_of_few_confidences_is_known():
-    for count in (3, 20, 101):
-        log = drawn(np.random.default_rng(count), 300, np.linspace(0.5, 0.95, count))
-        assert overlap(log.take(slice(150)), log).queries == 150
-
-
-def test_logs_that_are_all_alike_say_nothing():
-    log = drawn(np.random.default_rng(0), 100, np.array([1.0]))
-    assert not overlap(log.take(slice(50)), log)
-
-
 # -- by what a policy or a model carries
 
 
@@ -125,16 +111,6 @@ def test_a_policy_knows_the_queries_that_it_carries(splits, frontier, policy):
         assert not overlap(test, tuned)
     assert overlap(train.select(train.models[:2]), policy).whole
     assert not overlap(train, dataclasses.replace(policy, provenance={}))
-
-
-@pytest.mark.thorough
-def test_of_a_large_log_it_carries_a_sample():
-    log = rcjax.sample_log(5000, seed=0).select(("llama3.2-1b", "llama3.1-70b"))
-    model = rcjax.fit(log.take(slice(4000)))
-    assert not overlap(log.take(slice(4000, None)), model)
-    found = overlap(log.take(slice(2000, 4500)), model)
-    assert 150 <= found.queries <= 250
-    assert found.describe() == f"at least {found.queries} of its 2,500 queries were tuned on"
 
 
 @pytest.mark.thorough
@@ -172,41 +148,3 @@ def test_a_check_counts_them_and_refuses_the_whole(splits, policy):
     bare = dataclasses.replace(policy, provenance={})
     with pytest.raises(LogError, match="the policy was tuned on this very log"):
         rcjax.check_policy(bare, train, tuned_on=train)
-
-
-@pytest.mark.thorough
-def test_a_diagnosis_warns_of_them(splits):
-    # As many queries, models and replicates as in the commands below and in test_diagnosis: programmes are shared.
-    train, test = (each.take(slice(200)).select(each.models[-3:]) for each in splits)
-    model = rcjax.fit(train)
-    with pytest.warns(rcjax.tuning.OverlapWarning, match=r"20 of its 200 queries were tuned on, where it looks better"):
-        rcjax.diagnose(model, with_copies(test, train, 20), replicates=50)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", rcjax.tuning.OverlapWarning)
-        rcjax.diagnose(model, test, training=train, replicates=50)
-        rcjax.diagnose(model, train, replicates=50)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Logs of three models: train.csv, fresh.csv, part.csv of 120 queries of train.csv, and some.csv with 30 of it."""
-    path = tmp_path_factory.mktemp("overlap")
-    train, fresh = rows_of(seed=0, n=240), rows_of(seed=1, n=240)
-    some = [*train[: 3 * 30], *fresh[3 * 30 :]]
-    for name, rows in (("train", train), ("fresh", fresh), ("part", train[: 3 * 120]), ("some", some)):
-        write_log(path / f"{name}.csv", rows)
-    return path
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("own_settings")
-def test_the_command_line_counts_and_warns(folder, tmp_path):
-    out, options = tmp_path / "policy.json", ("--task", "choice", "--no-bands")
-    succeed("tune", folder / "train.csv", *options, "--max-error", "45%", "--out", out)
-    for name, count, whole in (("fresh", 0, False), ("part", 120, False), ("train", 240, True)):
-        seen = json.loads(succeed("evaluate", out, folder / f"{name}.csv", "--json"))
-        assert (seen["queries_tuned_on"], seen["tuned_on_this_log"]) == (count, whole)
-    text = " ".join(succeed("evaluate", out, folder / "part.csv").split())
-    assert "120 of its 120 queries were tuned on, where it looks better than it is: evaluate it on others" in text
-    checked = " ".join(run("check", out, folder / "some.csv", "--no-retuning").stdout.split())
-    assert "30 of its 240 queries were tuned on, which hides what has changed" in checked

@@ -10,11 +10,9 @@ from tiers import examples
 
 import rcjax
 from rcjax.frontier.points import lam_range
-from rcjax.frontier.policies import ALWAYS_ANSWER, NEVER_ANSWER
+from rcjax.frontier.policies import NEVER_ANSWER
 from rcjax.model.calibrated import pairs
-from rcjax.model.calibration import fit_calibrator
 from rcjax.replaying.walk import outcomes
-from rcjax.tuning.candidates import Candidates
 from rcjax.tuning.judging import charges, judge_all
 from rcjax.tuning.pairs import CandidateRows, Judging, candidates, cross_calibrate
 
@@ -26,7 +24,6 @@ COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
 tried = jax.jit(lambda *rows: candidates(CandidateRows(*rows), Judging(*BLEND)))
 crossing = jax.jit(cross_calibrate, static_argnums=3)
-fit_one = jax.jit(fit_calibrator, static_argnums=3)
 
 
 def random_log(seed, levels=5, missing=0.2):
@@ -124,16 +121,6 @@ def test_a_large_log_tries_four_hundred_thresholds():
     np.testing.assert_allclose(shares, np.arange(1, 400) / 400, atol=1.01 / n)
 
 
-def test_candidates_as_cascades():
-    second, figures = np.array([2, 0, 2]), np.zeros(3)
-    found = Candidates(3, np.array([0, 0, 1]), second, second, np.array([0.7, ALWAYS_ANSWER, 0.2]), *[figures] * 5)
-    cascades = found.take(np.array([2, 1, 0, 0])).policies()
-    never = NEVER_ANSWER
-    assert cascades.thresholds.tolist() == [[never, 0.2, 0], [0, never, never], [0.7, never, 0], [0.7, never, 0]]
-    assert cascades.refusals is None
-    assert cascades.members.tolist() == [[False, True, True], [True, False, False], *[[True, False, True]] * 2]
-
-
 def test_queries_that_no_pair_shares_give_no_pair():
     confidence, crossed, correct, _ = random_log(7)
     present = np.arange(N)[:, None] % K == np.arange(K)
@@ -164,12 +151,6 @@ def test_one_model_is_calibrated_by_another_as_by_statsmodels():
         theirs = logistic(logprob[:, i], correct[:, j], both)
         np.testing.assert_allclose(ours[both], theirs[both], rtol=1e-6)
         assert (np.corrcoef(ours[both], feature(logprob[both, i]))[0, 1]) > 0
-
-
-def test_a_model_that_is_always_right_is_so_whoever_was_asked_before():
-    log = make_log(120, K, seed=2, correct=np.array([False, True, True]) | (np.arange(120) % 2 == 0)[:, None])
-    crossed = crossing(log.logprob, log.correct, log.answered, "generation")
-    np.testing.assert_allclose(crossed, 120.5 / 121, rtol=1e-12)
 
 
 def tune_by_labels(calibrators, rows, charge, lam):

@@ -103,14 +103,3 @@ def test_a_guarantee_with_judges_is_seldom_broken(kind):
         except rcjax.InfeasibleError:
             pass
     assert broken <= 12  # 6 are expected at most; more than 12 have a probability of 1 %
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("judged", [False, True])
-def test_tune_sets_aside_what_the_guarantee_can_use(judged):
-    log = judged_log(600, 200)
-    tuned = rcjax.tune(log, max_error=0.45, confidence=0.9, judged=judged, intervals=False)
-    tested = {*tuned.held_out.queries}
-    assert not tested & {*tuned.log.queries}
-    assert len(tested) == (300 if judged else 100)
-    assert tuned.certificate.n == len(tested)

@@ -33,18 +33,6 @@ def policy(frontier):
 
 
 @pytest.mark.thorough
-def test_a_policy_records_how_it_was_tuned(policy, frontier, tmp_path):
-    policy.save(tmp_path / "policy.json")
-    tuning = recorded_tuning(rcjax.load_policy(tmp_path / "policy.json"))
-    assert tuning.spec.target == {"error_cost": 0.003}
-    spec = tuning.spec
-    assert (tuning.models, spec.search, spec.chain, spec.transform) == (MODELS, "selected", "exact", "choice")
-    assert spec.fit == {}  # as the search by the labels fits no copula
-    assert (spec.intervals, spec.confidence) == (False, None)
-    assert tuning.prices == frontier.model.prices
-
-
-@pytest.mark.thorough
 def test_a_list_of_cascades_is_recorded_and_cut_to_the_models_there_are(logs):
     found = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[300.0], cascades=[MODELS, MODELS[1:]]).policy(lam=300.0)
     tuning = recorded_tuning(found)

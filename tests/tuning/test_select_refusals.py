@@ -48,15 +48,6 @@ def test_the_figures_are_those_of_the_log(log, selection, whole):
 
 
 @pytest.mark.thorough
-def test_the_frontier_trades_cost_for_errors_and_refusals(whole):
-    penalty, cost = np.asarray(whole.penalty), np.asarray(whole.cost)
-    assert (np.diff(cost) <= 0).all()
-    assert (np.diff(penalty) >= -1e-12).all()
-    policy = whole.policy(max_error=float(np.median(penalty)))
-    assert policy.expected["error"] + PRICE * policy.expected["abstention"] <= np.median(penalty) * (1 + 1e-9)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("price", [1.0, np.inf])
 def test_too_dear_a_refusal_changes_nothing(log, model, price):
     found, never = (
@@ -66,12 +57,6 @@ def test_too_dear_a_refusal_changes_nothing(log, model, price):
         np.testing.assert_array_equal(getattr(found, name), getattr(never, name))
     assert found.point(7).rules == never.point(7).rules
     assert (found.abstention is None) if price == np.inf else not np.asarray(found.abstention).any()
-
-
-@pytest.mark.thorough
-def test_a_negative_price_is_refused(log, model):
-    with pytest.raises(ValueError, match="abstain_price is -1"):
-        rcjax.tuning.select_frontier(log, model=model, abstain_price=-1)
 
 
 # -- intervals

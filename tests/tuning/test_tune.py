@@ -1,9 +1,7 @@
 """The verb: what `tune` does is what its parts do one by one, and what the command prints."""
 
-import dataclasses
 import json
 
-import agreement_logs
 import jax
 import numpy as np
 import pytest
@@ -49,11 +47,6 @@ def test_the_policy_is_that_of_the_frontier(log, target):
     assert tuned.remarks[0] == tuned.verdict
     assert tuned.policy.expected["cost"] == pytest.approx(float(rcjax.replay(tuned.policy, log).spent), rel=1e-9)
     assert tuned.remarks[-1].startswith("costs are the bills of these queries")
-
-
-@pytest.mark.thorough
-def test_intervals_are_drawn_by_default(log):
-    assert rcjax.tune(log, cascade=MODELS[:2]).frontier.bands is not None
 
 
 @pytest.mark.parametrize(
@@ -160,16 +153,3 @@ def test_it_is_what_the_command_prints(tmp_path, intervals):
     for one in (printed, document):
         del one["policy"]["provenance"]["date"]
     assert printed == document
-
-
-@pytest.mark.thorough
-def test_answers_have_no_part_in_a_named_cascade():
-    log = agreement_logs.make_log(300, 0.0, seed=0)
-    plain = dataclasses.replace(log, answer=None, compare=None)
-    names = list(agreement_logs.MODELS)
-    one, other = (rcjax.tune(source, cascade=names, lam=1000.0, intervals=False) for source in (log, plain))
-    assert one.selection is one.verdict is None
-    assert one.policy.agreements == {}
-    assert one.policy.rules == other.policy.rules
-    assert one.policy.expected == other.policy.expected
-    assert one.remarks == other.remarks
