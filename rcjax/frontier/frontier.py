@@ -16,7 +16,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.json_values import plain
 from rcjax.frontier.hull import lower_hull, point_for, position_weights, thinned
-from rcjax.frontier.points import Bands, Points, Seconds, bands_to_json
+from rcjax.frontier.points import Bands, Points, Seconds
 from rcjax.frontier.policies import NEVER_REFUSE, Chain, Policies, Search, cascade_at
 from rcjax.model.calibrated import Fitted
 from rcjax.policy.counted import Counted, recorded_counted
@@ -251,7 +251,10 @@ class Frontier:
             head["abstain_price"] = self.abstain_price
         if self.bands is not None:
             bands = jax.tree.map(np.asarray, self.bands)
-            points = [point | bands_to_json(bands, row) for row, point in enumerate(points)]
+            ends = {name: getattr(bands, name) for name in ("error", "cost", "abstention")}
+            ends = {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
+            for row, point in enumerate(points):
+                point |= {name: interval[row].tolist() for name, interval in ends.items()}
             head["bands"] = {"level": bands.level, "replicates": bands.replicates}
         if self.seconds is not None:
             points = [point | self.seconds.to_json(row) for row, point in enumerate(points)]

@@ -163,12 +163,6 @@ def check_level(level: float) -> None:
         raise ValueError(f"level is {level}; it is a probability between 0 and 1, such as 0.9")
 
 
-def bands_to_json(bands: Bands, index: int) -> dict[str, Any]:
-    """The intervals of one point as JSON values."""
-    ends = {"error_interval": bands.error, "cost_interval": bands.cost, "abstention_interval": bands.abstention}
-    return {name: np.asarray(interval[index]).tolist() for name, interval in ends.items() if interval is not None}
-
-
 def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
     """(size,) λ on a geometric grid, from where the costs (k,) hardly count to where only the cheapest model does."""
     spent = np.sort(cost)

@@ -120,7 +120,7 @@ def outcomes(
     def one(policy: Policies) -> Outcomes:
         where = walk(confidence.T, policy, codes)
         asked = where.asked.astype(cost.dtype)
-        charged = cost @ asked if cost.ndim == 1 else (cost.T * asked).sum(0)
+        charged = cost @ asked if cost.ndim == 1 else jnp.where(where.asked, cost.T, 0).sum(0)
         shares = where.wrong(correct.T), charged, where.refused
         return Outcomes(*(share.astype(cost.dtype) for share in shares))
 

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax._core.compilation import compiled
 from rcjax.frontier.frontier import Frontier, make_frontier
 from rcjax.frontier.hull import InfeasibleError, lower_hull
 from rcjax.frontier.points import Outcomes, Points, PointStatus, check_abstain_price, check_lam, refusal_at
@@ -29,7 +26,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrated
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.spec import SecondsLimit, Spec, Target, TargetName
-from rcjax.replaying.walk import Columns, calibrated_confidence, columns_of, pack_policies, walk
+from rcjax.replaying.walk import outcomes_on_log
 from rcjax.tuning.bootstrapping import Again, again_by_labels
 from rcjax.tuning.candidates import Candidates, together
 from rcjax.tuning.comparison import Comparison, tell_choice
@@ -65,7 +62,11 @@ class SecondsFilter:
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
         rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:_MOST_QUERIES]
-        return cls(limit, log.take(np.sort(rows)) if rows.size else log)
+        if not rows.size:
+            raise LogError(
+                f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"
+            )
+        return cls(limit, log.take(np.sort(rows)))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
         """(C,) bool: which of the policies over a model's models keep to the limit, with one standard error in hand."""
@@ -77,13 +78,20 @@ class SecondsFilter:
 
         Of the queries whose seconds are known, and infinite where there are none.
         """
-        packed = pack_policies(model.calibrators, policies, self.log.logprob.dtype)
-        columns = columns_of(self.log, model.models, [packed.policies], np.ones(len(model.models), bool))
-        count = len(packed.policies.first)
-        filled = packed.policies.take(np.minimum(np.arange(count + -count % _AT_ONCE), count - 1))
-        bound = self.limit.seconds if self.limit.tail else None
-        figures = _figures(packed.calibrators, filled, columns, bound, transforms=packed.transforms)
-        figure, error = (np.asarray(figure)[:count] for figure in figures)
+        policies = dataclasses.replace(policies.on_host(), thresholds=None, refusals=None)
+        bound, rows, count = self.limit.seconds if self.limit.tail else None, [], len(policies.first)
+        log = self.log.select(model.models)
+        for start in range(0, count, _AT_ONCE):
+            some = policies.take(np.minimum(np.arange(start, start + _AT_ONCE), count - 1))
+            outcomes = outcomes_on_log(model.calibrators, some, log, log.correct, np.asarray(log.seconds))
+            waits = np.asarray(outcomes.cost, float)
+            known = ~np.isnan(waits)
+            n = np.maximum(known.sum(1), 1)
+            counted = np.where(known, waits if bound is None else waits > bound, 0.0)
+            mean = counted.sum(1) / n
+            spread = np.where(known, (counted - mean[:, None]) ** 2, 0.0).sum(1) / n
+            rows.append((np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)))
+        figure, error = (np.concatenate(column)[:count] for column in zip(*rows, strict=True))
         return figure, error
 
     def require_any(self, model: Fitted) -> None:
@@ -113,30 +121,6 @@ class SecondsFilter:
         names = ("lam", "error", "cost", "status", "abstention", "policies")
         figures = jax.tree.map(np.asarray, {name: getattr(frontier, name) for name in names})
         return dataclasses.replace(frontier, **jax.device_put(part(figures, indices)), bands=None, seconds=None)
-
-
-@partial(compiled, static_argnames="transforms")
-def _figures(
-    calibrators: tuple[Any, ...],
-    policies: Policies,
-    columns: Columns,
-    bound: float | None,
-    *,
-    transforms: tuple[Any, ...],
-) -> tuple[jax.Array, jax.Array]:
-    """(the share of the queries that wait longer than a bound, or without one the mean wait; its error), (C,) each."""
-    phi = calibrated_confidence(transforms, calibrators, columns.logprob)
-
-    def one(policy: Policies) -> tuple[jax.Array, jax.Array]:
-        waits = jnp.where(walk(phi, policy, columns.codes).asked, columns.seconds, 0).sum(0)
-        known = columns.counts & ~jnp.isnan(waits)
-        n = jnp.maximum(known.sum(), 1)
-        counted = waits if bound is None else (waits > bound).astype(waits.dtype)
-        mean = jnp.where(known, counted, 0).sum() / n
-        spread = jnp.where(known, (counted - mean) ** 2, 0).sum() / n
-        return jnp.where(known.any(), mean, jnp.inf), jnp.sqrt(spread / n)
-
-    return jax.lax.map(one, policies, batch_size=_AT_ONCE)
 
 
 _FINE = 400  # λ at which policies that go by agreement are taken
