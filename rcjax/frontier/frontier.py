@@ -98,6 +98,21 @@ class Frontier:
         return self.policies.refusals
 
     @property
+    def first(self) -> jax.Array:
+        """(L,) position of the model asked first."""
+        return self.policies.first
+
+    @property
+    def bounds(self) -> jax.Array:
+        """(L, k, R) upper ends of intervals of calibrated confidence, the last is 1."""
+        return self.policies.bounds
+
+    @property
+    def actions(self) -> jax.Array:
+        """(L, k, R) there: j itself answers, l > j asks model l, −1 refuses."""
+        return self.policies.actions
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Names of the k models."""
         return self.model.models
