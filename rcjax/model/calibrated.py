@@ -178,20 +178,21 @@ class Fitted:
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
-        """The object of its file."""
-        return self._head() | self._tail()
-
-    def _head(self) -> dict[str, Any]:
+        """The object of its file; of a `CascadeModel` the inverse of `model_from_json`."""
         return {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
             "models": list(self.models),
             "transform": self.calibrators.transform,
             "calibrators": margin_to_json(self.calibrators),
+            **self._dependence(),
+            "cost": np.asarray(self.cost).tolist(),
+            "details": self.details.to_json(),
         }
 
-    def _tail(self) -> dict[str, Any]:
-        return {"cost": np.asarray(self.cost).tolist(), "details": self.details.to_json()}
+    def _dependence(self) -> dict[str, Any]:
+        """What its file tells of how the confidences depend on each other."""
+        return {}
 
 
 @partial(

@@ -129,14 +129,8 @@ class CascadeModel(Fitted):
             for (i, j), method in zip(pairs(len(self.models)), methods, strict=True)
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """The model as JSON values; the inverse of `model_from_json`."""
-        return {
-            **self._head(),
-            "marginals": margin_to_json(self.marginals),
-            **_copulas_to_json(self.copulas),
-            **self._tail(),
-        }
+    def _dependence(self) -> dict[str, Any]:
+        return {"marginals": margin_to_json(self.marginals), **_copulas_to_json(self.copulas)}
 
 
 # Of the arrays alone: models of other names share what is compiled.

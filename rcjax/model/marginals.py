@@ -105,7 +105,7 @@ class Marginal:
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
         if self.atoms is None:
             z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
-            inner = self.lowest + (self.highest - self.lowest) * mixture_quantile(self, z)
+            inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
         else:
             inner = self._quantile_among_atoms(u, self.atoms)
         top = 1 - self.mass_highest
@@ -142,23 +142,19 @@ class Marginal:
         return self.quantile(jax.random.uniform(key, shape, dtype=jnp.result_type(self.lowest)))
 
     def atom_ranks(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end), each (A,), of the atoms on the scale of ranks u; equal where none takes the place.
-
-        Raises ValueError where the marginal has no atoms.
-        """
-        atoms = self._required_atoms()
+        """(start, end), each (A,), of the atoms on the scale of ranks u; equal where none takes the place."""
+        atoms = self._some_atoms
         below = self.mass_lowest + self.smooth * mixture_cdf(self, self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
     def at_atom(self, confidence: jax.Array) -> jax.Array:
-        """(…, A) bool: which atom, at most one, a confidence is; ValueError where the marginal has no atoms."""
-        atoms = self._required_atoms()
-        return at_value(confidence, atoms.stated)
+        """(…, A) bool: which atom, at most one, a confidence is."""
+        return at_value(confidence, self._some_atoms.stated)
 
-    def _required_atoms(self) -> Atoms:
-        if self.atoms is None:
-            raise ValueError("this marginal has no atoms")
+    @property
+    def _some_atoms(self) -> Atoms:
+        assert self.atoms is not None, "this marginal has no atoms"
         return self.atoms
 
     @property
@@ -168,7 +164,7 @@ class Marginal:
 
     def _at_or_above(self, confidence: jax.Array) -> jax.Array:
         """(…, A) 1 where a confidence is an atom or above it, else 0."""
-        reached = jnp.asarray(confidence)[..., None] >= self._required_atoms().value - self.snap
+        reached = jnp.asarray(confidence)[..., None] >= self._some_atoms.value - self.snap
         return reached.astype(self.a.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
@@ -180,7 +176,7 @@ class Marginal:
         start, end = self.atom_ranks()
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
-        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile(self, z)
+        inner = self.lowest + (self.highest - self.lowest) * mixture_quantile_and_components(self, z)[0]
         # With nothing smooth between them, ranks that rounding leaves between two atoms are the upper one's.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth == 0))
         here = above & first_true(above)
@@ -227,23 +223,15 @@ def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax
         proportion, a, b: (2,) of the mixture.
         log_x, log_1x: (…) log x and log(1 − x) of the points.
     """
-    return _log(proportion) + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
-
-
-def _log(proportion: jax.Array) -> jax.Array:
-    return jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
-
-
-def mixture_quantile(marginal: Marginal, z: jax.Array) -> jax.Array:
-    """Inverse of the mixture's cdf, elementwise in z: bracketed Newton steps, with the gradients of the inverse."""
-    return mixture_quantile_and_components(marginal, z)[0]
+    log_proportion = jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
+    return log_proportion + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 
 
 @jax.custom_jvp
 def mixture_quantile_and_components(marginal: Marginal, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(x, cdfs of both components at x (…, 2)) with x the `mixture_quantile` of z, from the same iterations.
+    """(x, cdfs of both components at x (…, 2)) with x the inverse of the mixture's cdf at z, elementwise in z.
 
-    By the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
+    By bracketed Newton steps; by the implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
     return _invert_mixture(marginal, jnp.asarray(z), probe_mixture(marginal))
 

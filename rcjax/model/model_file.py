@@ -5,12 +5,11 @@ only the places that are taken.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from math import inf
 from typing import Annotated, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,7 +18,7 @@ from rcjax._base.codec import Amount, Between, Checked, Names, Object, Positive,
 from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import SIZES, StatedValues, padded, size_for
+from rcjax.model.stated import SIZES, StatedValues, padded_rows, size_for
 from rcjax.policy.decisions import NO_CONFIDENCE, Transform
 from rcjax.policy.record import recorded_count
 from rcjax.policy.spec import read_fit
@@ -183,8 +182,8 @@ def calibrators_from_json(data: Any, transform: Transform) -> Calibrator:
     if file.stated is None:
         return calibrators
     logprobs = [[-np.inf if value is None else value for value in row] for row in file.stated.logprob]
-    size = size_for(max(map(len, logprobs)))
-    columns = (_padded_rows(rows, size, np.nan) for rows in (logprobs, file.stated.confidence))
+    dtype = jnp.result_type(float)
+    columns = (jnp.asarray(padded_rows(rows, np.nan), dtype) for rows in (logprobs, file.stated.confidence))
     return dataclasses.replace(calibrators, stated=StatedValues(*columns))
 
 
@@ -196,7 +195,8 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
         return marginals
     size = max(map(len, file.atoms.value))
     size = size_for(size) if calibrators.stated is None else max(size, calibrators.stated.logprob.shape[-1])
-    value, mass = _padded_rows(file.atoms.value, size, np.inf), _padded_rows(file.atoms.mass, size, 0.0)
+    rows = padded_rows(file.atoms.value, np.inf, size), padded_rows(file.atoms.mass, 0.0, size)
+    value, mass = (jnp.asarray(column, marginals.highest.dtype) for column in rows)
     return dataclasses.replace(marginals, atoms=Atoms(jnp.minimum(value, marginals.highest[:, None]), mass))
 
 
@@ -214,8 +214,3 @@ def margin_to_json(part: Calibrator | Marginal) -> dict[str, Any]:
         for field, column in columns.items()
     }
     return data | {name: plain(rows)}  # the logarithm of 0 as null
-
-
-def _padded_rows(rows: Sequence[Sequence[float]], size: int, behind: float) -> jax.Array:
-    """(k, V) rows of several lengths in so many places, with something behind them."""
-    return jnp.asarray(np.stack([padded(row, size, behind) for row in rows]), jnp.result_type(float))

@@ -133,37 +133,27 @@ def with_tied_values(ranked: Ranks, values: jax.Array, present: jax.Array, atoms
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     """(n,) the log-likelihood of each observation of a pair, less that of its margins; see the head of the module.
 
-    Differentiable in the copula's parameters and in the ranks. For one copula: `vmap` it over pairs.
+    Differentiable in the copula's parameters and in the ranks. For one copula: `vmap` it over pairs. ValueError where
+    one margin has sides and the other has none.
 
     >>> from rcjax.copulas import Gumbel
     >>> ends = Ranks(jnp.array([0.5, 0.5]), jnp.asarray(0.5), jnp.asarray(0.5), jnp.array([-1, 1]))
     >>> [round(float(corner), 4) for corner in log_likelihood(Gumbel(1.0), ends, ends)]  # corners of a quarter each
     [-1.3863, -1.3863]
     """
-    return likelihood_of(copula, first, second)(copula)
-
-
-def likelihood_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Copula], jax.Array]:
-    """`log_likelihood` of a pair as a function of the copula, for many members that differ in free parameters only.
-
-    What they share, the given `copula` computes once. ValueError where one margin has sides and the other has none.
-    """
     if not _have_masses(first, second):
-        return _density_of(copula, first, second)
+        return _density_of(copula, first, second)(copula)
     smooth_u, smooth_v = first.side == SMOOTH, second.side == SMOOTH
-    density, in_strip = _density_of(copula, first, second), _strips_of(copula, first, second)
-    in_cell = cell_table(copula, masses_of(first), masses_of(second))
-    cell = mass_number(first), mass_number(second)
-
-    def of_member(member: Any) -> jax.Array:
-        one_mass = jnp.where(smooth_u | smooth_v, in_strip(member), in_cell(member)[cell])
-        return jnp.where(smooth_u & smooth_v, density(member), one_mass)
-
-    return of_member
+    in_cell = cell_table(copula, masses_of(first), masses_of(second))(copula)
+    cell = in_cell[mass_number(first), mass_number(second)]
+    one_mass = jnp.where(smooth_u | smooth_v, _strips_of(copula, first, second)(copula), cell)
+    return jnp.where(smooth_u & smooth_v, _density_of(copula, first, second)(copula), one_mass)
 
 
 def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
-    """The sum of `likelihood_of`, in less time: cells count their observations, where each would work out its own.
+    """The weighted sum of `log_likelihood` as a function of the copula, for members that differ in free parameters.
+
+    In less time than the sum of terms: cells count their observations, where each would work out its own.
 
     Args:
         copula: computes what the members share.

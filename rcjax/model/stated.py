@@ -121,8 +121,7 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     """
     columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)
     values = [_stated_by_one(column[there]) for column, there in columns]
-    most = max((len(one) for one in values), default=0)
-    return None if not most else np.stack([padded(one, size_for(most), np.nan) for one in values])
+    return padded_rows(values, np.nan) if any(map(len, values)) else None
 
 
 def size_for(values: int) -> int:
@@ -134,10 +133,14 @@ def size_for(values: int) -> int:
     return next(size for size in SIZES if size >= values)
 
 
-def padded(values: Sequence[float] | np.ndarray, size: int, behind: float) -> np.ndarray:
-    """(size,) values, with something behind them."""
-    row = np.asarray(values, float)
-    return np.pad(row, (0, size - len(row)), constant_values=behind)
+def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> np.ndarray:
+    """(k, V) rows of several lengths, with something behind them, in so many places; None: in one of `SIZES`.
+
+    >>> padded_rows([[0.5], []], 0.0).tolist()
+    [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+    """
+    size = size_for(max(map(len, rows))) if size is None else size
+    return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=behind) for row in rows])
 
 
 def stated_of_pairs(
@@ -159,9 +162,8 @@ def stated_of_pairs(
         row += [] if value is None else [(NO_CONFIDENCE, value)]
     if not any(values):
         return None
-    size = size_for(max(map(len, values)))
-    columns = ([padded([pair[column] for pair in sorted(row)], size, np.nan) for row in values] for column in (0, 1))
-    return StatedValues(*(np.stack(column).astype(dtype) for column in columns))  # pyright: ignore[reportArgumentType]
+    columns = ([[pair[place] for pair in sorted(row)] for row in values] for place in (0, 1))
+    return StatedValues(*(padded_rows(rows, np.nan).astype(dtype) for rows in columns))  # pyright: ignore[reportArgumentType]
 
 
 def _stated_by_one(logprob: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from posterior_samples import keep, three, unlike
 from stated_samples import stated_log
 
 import rcjax
-from rcjax.bayes import hierarchy, posterior, sample_posterior
+from rcjax.bayes import posterior, sample_posterior
 from rcjax.bayes.hierarchy import Fitted, gather, hierarchical_model, starting_point
 from rcjax.model.calibrated import pairs
 from rcjax.model.pair_likelihood import HIGHEST, LOWEST, SMOOTH, log_likelihood, ranks
@@ -97,19 +97,6 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     terms = jax.jit(jax.vmap(log_likelihood))(copulas, first, second)
     expected = sum(float(np.sum(term)) for term in (*priors, answers, mixtures, terms))
     assert float(ours) == pytest.approx(expected, abs=1e-2)  # what interpolating between knots costs
-
-
-@pytest.mark.thorough
-def test_between_knots_the_tabulated_likelihood_is_exact_to_a_few_thousandths(log, drawn, evidence):
-    found, _ = evidence
-    confidence = drawn.reference.calibrate(log.logprob)
-    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
-    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (0, 1))
-    at = np.random.default_rng(0).uniform(-5, 3, 20)
-    copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(at))
-    exact = jax.jit(jax.vmap(lambda copula: log_likelihood(copula, first, second).sum()))(copulas)
-    ours = jax.jit(jax.vmap(lambda t: hierarchy.interpolate(found.pairs[:1], t[None])[0]))(at)
-    np.testing.assert_allclose(ours, exact, atol=5e-3)
 
 
 @pytest.mark.thorough

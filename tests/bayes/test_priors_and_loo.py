@@ -32,13 +32,6 @@ def drawn(log):
 
 
 @pytest.mark.thorough
-def test_priors_are_what_they_were_where_nothing_is_said(log, drawn):
-    again = sample(log, priors=rcjax.bayes.Priors())
-    jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
-    assert float(again.evidence.priors.intercept_scale) == 2.5
-
-
-@pytest.mark.thorough
 def test_priors_decide_where_the_log_says_little(compilations):
     log = three(2)
     sample(log)

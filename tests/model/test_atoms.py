@@ -15,7 +15,7 @@ from rcjax.model.copula_fitting import fit_pair
 from rcjax.model.fitting import fit_near
 from rcjax.model.marginal_fitting import fit_marginal
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
-from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, SMOOTH, Ranks, cell_table, log_likelihood
+from rcjax.model.pair_likelihood import ATOMS, HIGHEST, LOWEST, Ranks, cell_table, log_likelihood
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -121,41 +121,6 @@ def test_a_table_of_counts_has_the_probabilities_of_scipys_normal():
 
 
 @pytest.mark.parametrize("copula", FEW, ids=lambda copula: type(copula).__name__)
-def test_the_cells_of_a_pair_sum_to_one(copula):
-    """Over both masses and the smooth parts, whose densities are integrated on a fine lattice of cells."""
-    first, second = marginal(), marginal((0.4,), (0.3,), 0.1, 0.15, 1)
-    fine = 400
-    columns = []
-    for own in (first, second):
-        start, end = map(np.asarray, ranks_of_atoms(own))
-        middle = (np.arange(fine) + 0.5) / fine
-        bottom, top = float(own.mass_lowest), 1 - float(own.mass_highest)
-        inside = (middle > bottom) & (middle < top)
-        for a, b in zip(start, end, strict=True):
-            inside &= ~((middle > a) & (middle < b))
-        atoms = np.flatnonzero(np.asarray(own.atoms.mass) > 0)
-        side = np.concatenate([np.zeros(inside.sum(), int), [LOWEST, HIGHEST], ATOMS + atoms])
-        u = np.concatenate([middle[inside], np.full(len(side) - inside.sum(), 0.5)])
-        columns.append((u, side, np.where(side == SMOOTH, 1 / fine, 1.0), own))
-    (u, side_u, width_u, _), (v, side_v, width_v, _) = columns
-    rows = [
-        Ranks(
-            grid.reshape(-1),
-            np.asarray(own.mass_lowest),
-            1 - np.asarray(own.mass_highest),
-            side.reshape(-1),
-            ranks_of_atoms(own),
-        )
-        for grid, side, own in zip(
-            np.meshgrid(u, v, indexing="ij"), np.meshgrid(side_u, side_v, indexing="ij"), (first, second), strict=True
-        )
-    ]
-    mass = np.exp(np.asarray(likelihood(copula, *rows))) * np.outer(width_u, width_v).reshape(-1)
-    # The smooth part is cut at the nearest cell of the lattice.
-    assert mass.sum() == pytest.approx(1, abs=0.02)
-
-
-@pytest.mark.parametrize("copula", FEW, ids=lambda copula: type(copula).__name__)
 def test_a_strip_is_the_difference_of_conditional_probabilities(copula):
     own = marginal()
     start, end = map(np.asarray, ranks_of_atoms(own))
@@ -204,21 +169,6 @@ def test_pairs_of_few_values_are_fitted_by_likelihood_and_say_so():
     assert {row["method"] for row in by_tau.pair_methods} == {"likelihood"}
     assert all(min(row["tied"]) > 0.5 for row in by_tau.pair_methods)
     assert {row["method"] for row in rcjax.fit(plain).pair_methods} == {"tau"}
-
-
-@pytest.mark.thorough
-def test_samples_of_a_model_of_few_values_have_its_dependence():
-    log = stated_log("votes", n=1500)
-    model = rcjax.fit(log)
-    draws = np.asarray(model.sample(jax.random.key(0), (40_000,)))
-    phi = np.asarray(model.calibrate(log))
-    for j in range(3):
-        for value in np.unique(phi[:, j]):
-            near = np.abs(draws[:, j] - value) < 1e-9
-            assert near.mean() == pytest.approx(np.mean(np.abs(phi[:, j] - value) < 1e-9), abs=0.01)
-    for i, j in ((0, 1), (1, 2)):
-        ours, theirs = (scipy.stats.kendalltau(x[:8000, i], x[:8000, j]).statistic for x in (draws, phi))
-        assert ours == pytest.approx(theirs, abs=0.05)
 
 
 @pytest.mark.thorough

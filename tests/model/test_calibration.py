@@ -167,20 +167,6 @@ def test_fit_in_float32(float32):
     assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED]
 
 
-def test_a_second_fit_traces_nothing():
-    traces = []
-
-    def counted(*arrays):
-        traces.append(1)
-        return fit_calibrator(*arrays, "choice")
-
-    fit = jax.jit(counted)
-    for seed in range(3):
-        logprob, correct = sample(40, seed)
-        fit(logprob, correct, np.ones(40, bool))
-    assert len(traces) == 1
-
-
 def plain_calibration_error(confidence, correct):
     edges = np.percentile(confidence, np.linspace(0, 100, 11))
     edges[-1] = np.inf

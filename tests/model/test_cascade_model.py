@@ -200,18 +200,3 @@ def test_damaged_files_are_named(model, tmp_path, damage):
     path.write_text(damage if isinstance(damage, str) else json.dumps({**model.to_json(), **damage}))
     with pytest.raises(ValueError, match=r"damaged\.json"):
         load_model(path)
-
-
-@pytest.mark.thorough
-def test_samples_follow_marginals_and_neighbours(model):
-    n = 4000
-    draws = np.asarray(model.sample(jax.random.key(0), (n,)))
-    for j in range(5):
-        bottom, top = float(model.marginals.mass_lowest[j]), float(model.marginals.mass_highest[j])
-        m = jax.tree.map(lambda leaf, j=j: leaf[j], model.marginals)
-        assert abs((draws[:, j] == m.highest).mean() - top) <= 4 * np.sqrt(top / n)
-        assert abs((draws[:, j] == m.lowest).mean() - bottom) <= 4 * np.sqrt(bottom / n)
-    for p, (i, j) in enumerate(pairs(5)):
-        if j == i + 1:
-            tau = scipy.stats.kendalltau(draws[:, i], draws[:, j]).statistic
-            assert tau == pytest.approx(float(model.copulas.tau()[p]), abs=0.05)

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from judged_logs import KINDS, judged_log, partly
+from judged_logs import judged_log, partly
 from scipy import optimize, special
-from tiers import examples
 
 import rcjax
 from rcjax.model.calibration import transform_confidence
@@ -53,18 +51,6 @@ def test_predictions_are_those_of_another_optimiser(kind):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-def test_predictions_are_calibrated_for_every_model(kind):
-    whole = rcjax.sample_log(4000, seed=3)
-    log = judged_log(4000, 2000, kind, seed=3)
-    right = np.asarray(whole.select(log.models).correct)
-    guess = LabelRegression.of(log).predict(log)[0]
-    others = ~log.labelled
-    gap = [(guess - right)[others[:, j], j].mean() for j in range(right.shape[1])]
-    assert np.abs(gap).max() < 4 * np.sqrt(0.25 / 2000 * 2)
-
-
-@pytest.mark.thorough
 def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
     whole = rcjax.sample_log(1000, seed=0).select(judged_log(10, 5).models)
     right = np.asarray(whole.correct)
@@ -94,16 +80,3 @@ def test_another_log_is_measured_by_the_scale_of_the_first():
     regression = LabelRegression.of(log)
     rows = np.array([5, 17, 40])
     assert regression.predict(log.take(rows))[0] == pytest.approx(regression.predict(log)[0][rows], abs=1e-12)
-
-
-@pytest.mark.thorough
-@settings(deadline=None, max_examples=examples(25))
-@given(st.integers(0, 10_000))
-def test_whatever_is_missing_probabilities_come_out(seed):
-    rng = np.random.default_rng(seed)
-    log = judged_log(40, 20, rng.choice(KINDS), seed=seed % 7, by_answer=True)
-    keep = rng.random(log.labelled.shape) < rng.random()
-    judged = np.where(rng.random((*keep.shape, 1)) < rng.random(), np.asarray(log.hand.judged), np.nan)
-    log = partly(log, log.labelled & keep, judged)
-    guess = LabelRegression.of(log).predict(log)[0]
-    assert ((guess >= 0) & (guess <= 1)).all()

@@ -179,19 +179,6 @@ def test_degenerate_values_fit_something_finite():
 
 
 @pytest.mark.thorough
-def test_cramer_von_mises_is_the_integral():
-    rng = np.random.default_rng(2)
-    sample = np.sort(np.concatenate([rng.uniform(0.2, 0.95, 40), np.full(5, 0.2), np.full(9, 0.95)]))
-    m = single(0)
-    lowest, _, bottom, top, *_ = CASES[0]
-    u = bottom + (1 - bottom - top) * (np.arange(40_000) + 0.5) / 40_000
-    steps = np.searchsorted(sample, np.asarray(jax.jit(Marginal.quantile)(m, u)), side="right") / len(sample)
-    smooth = ((steps - u) ** 2).mean() * (1 - bottom - top)
-    expected = np.sqrt(smooth + bottom * ((sample <= lowest).mean() - bottom) ** 2)
-    assert float(cramer_von_mises(m, jnp.asarray(sample))) == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.thorough
 def test_published_distances(shared_data, shared_reference):
     published = json.loads((shared_reference / "published_tables.json").read_text())
     gaps = []

@@ -158,34 +158,26 @@ def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
                 )
 
 
-def damaged(model, place, value):
-    data = model.to_json()
-    part, name = place.split(".")
-    data[part][name] = value
-    return data
+@pytest.fixture(scope="module")
+def file(float64):
+    """What the file of a model holds that states votes."""
+    return rcjax.fit(stated_log("votes")).to_json()
 
 
 @pytest.mark.parametrize(
     ("place", "change", "message"),
     [
         ("calibrators.stated", {"logprob": [[-0.1, -0.2]], "confidence": [[0.5, 0.6]]}, "logprob: must be a list of 3"),
-        (
-            "calibrators.stated",
-            {"logprob": [[-0.1, -0.2]] * 3, "confidence": [[0.5, 0.6]] * 3},
-            r"logprob\[0\]: must rise",
-        ),
-        ("calibrators.stated", {"logprob": [[-0.2, 0.1]] * 3, "confidence": [[0.5, 0.6]] * 3}, r"logprob\[0\]\[1\]"),
+        ("calibrators.stated", {"logprob": [[-0.1, -0.2]] * 3, "confidence": [[0.5, 0.6]] * 3}, r"\[0\]: must rise"),
         ("calibrators.stated", {"logprob": [[-0.2]] * 3, "confidence": [[0.5, 0.6]] * 3}, "must have as many as"),
-        ("marginals.atoms", {"value": [[0.5, 0.4]] * 3, "mass": [[0.1, 0.1]] * 3}, r"value\[0\]: must rise"),
         ("marginals.atoms", {"value": [[0.4, 0.5]] * 3, "mass": [[0.9, 0.9]] * 3}, "must, with the masses at the ends"),
         ("marginals.atoms", {"value": [[0.1] * 40] * 3, "mass": [[0.0] * 40] * 3}, "must have at most 32"),
-        ("marginals.atoms", 3, "must be an object"),
     ],
 )
-def test_damaged_values_are_named(place, change, message, tmp_path):
-    data = damaged(rcjax.fit(stated_log("votes")), place, change)
+def test_damaged_values_are_named(file, place, change, message, tmp_path):
+    part, name = place.split(".")
     path = tmp_path / "model.json"
-    path.write_text(json.dumps(data))
+    path.write_text(json.dumps(file | {part: file[part] | {name: change}}))
     with pytest.raises(ValueError, match=message) as caught:
         rcjax.model.load_model(path)
     assert place in str(caught.value)
