@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rcjax._base.wording import check_figure, check_meaning, check_name, count
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, Steps, make_table
+from rcjax.cli.console import Screen, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, echoed, load_tuned, read_for, read_pair, require_libraries, require_outputs
 from rcjax.cli.options import AsJson, CopulaFamily, File, LogFile, PolicyFile, Reading, Share
 from rcjax.cli.parsers import cascade as read_cascade, models_to_read
@@ -66,7 +66,7 @@ def check(
     import rcjax
     from rcjax.replaying.figures import tell_beside
 
-    steps = Steps(2)
+    steps = staged(2)
     with steps("reading"):
         subject, followed = at_traffic_of(log, load_tuned(policy))
         fresh = read_for(subject, log, how)
@@ -119,7 +119,7 @@ def diagnose(
     start_jax()
     import rcjax
 
-    steps = Steps(4 if plots else 3)
+    steps = staged(4 if plots else 3)
     with steps("reading"):
         how |= {"models": models_to_read(reading.models, cascade)}
         training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **how)

@@ -282,10 +282,8 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         if row["error"] is not None:
             screen.hang("error", f"{row['model']}: {row['error']}")
         elif row["logprobs"] and row["top"] <= 1:
-            screen.hang(
-                "note",
-                f"{row['model']}: only the log-probability of its own tokens: no choice, no verification",
-            )
+            what = "only the log-probability of its own tokens: no choice, no verification"
+            screen.hang("note", f"{row['model']}: {what}")
         if row["unusable"] is not None:
             screen.hang("note", f"{row['model']}: {row['unusable']}")
         if row["not_likeliest"]:

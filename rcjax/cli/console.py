@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import typer
@@ -147,22 +148,15 @@ def pulse(what: str, how_far: Callable[[], str] = str) -> Iterator[None]:
         teller.join()
 
 
-class Steps:
-    """Stages of a command, as a share of all: `steps("reading")` is `busy("reading, step 1 of 3")`.
+def staged(whole: int) -> Callable[[str], AbstractContextManager[None]]:
+    """A function that tells of the stages of a command: its first call is `busy("reading, step 1 of 3")`, and so on."""
+    numbers = count(1)
 
-    >>> steps = Steps(2)
-    >>> with steps("reading"), steps("solving"):
-    ...     steps.done
-    2
-    """
+    def steps(what: str) -> AbstractContextManager[None]:
+        number = next(numbers)
+        return busy(f"{what}, step {number} of {whole}" if number <= whole else what)
 
-    def __init__(self, whole: int) -> None:
-        self.whole, self.done = whole, 0
-
-    def __call__(self, what: str) -> AbstractContextManager[None]:
-        """The next stage, with what it is in words."""
-        self.done += 1
-        return busy(f"{what}, step {self.done} of {self.whole}" if self.done <= self.whole else what)
+    return steps
 
 
 def time_left(done: int, whole: int, seconds: float) -> str:

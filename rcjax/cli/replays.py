@@ -12,7 +12,7 @@ import typer
 
 from rcjax._base.wording import Money, choose_unit, count, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import LEVEL, Screen, Steps, cascade_lines, facts_table, make_table
+from rcjax.cli.console import LEVEL, Screen, cascade_lines, facts_table, make_table, staged
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs
 from rcjax.cli.options import AsJson, LogFile, Output, PolicyFile, Reading
 from rcjax.cli.printing import attempt, command, conclude, shown
@@ -51,7 +51,7 @@ def evaluate(
     from rcjax.replaying.figures import beside_reference
     from rcjax.tuning.certify import overlap
 
-    steps = Steps(2)
+    steps = staged(2)
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
         if isinstance(tuned, AnyPolicy):
@@ -184,7 +184,7 @@ def retune(
     from rcjax.diagnostics.policy_verdicts import why_not
     from rcjax.tuning.retune import held_out_gain, why_untested
 
-    steps = Steps(3)
+    steps = staged(3)
     with steps("reading"):
         old = load_tuned(policy)
         fresh = read_for(old, log, how)
@@ -270,7 +270,7 @@ def demo(
 
     import rcjax
 
-    steps = Steps(3)
+    steps = staged(3)
     with steps("sampling queries"):
         log, fresh = logs_of_demo(queries, seed)
     with steps("tuning"):

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rcjax._base.wording import Money, budget_between, choose_unit, describe_cascade, figure, is_chain, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import LEVEL, TERMINAL, Screen, Steps, cascade_lines, facts_grid, facts_table, make_table
+from rcjax.cli.console import LEVEL, TERMINAL, Screen, cascade_lines, facts_grid, facts_table, make_table, staged
 from rcjax.cli.inputs import (
     echoed,
     read_log,
@@ -77,7 +77,7 @@ def tune(
     from rcjax.tuning.searches import searched_by
     from rcjax.tuning.tune import tune_in_stages
 
-    steps = Steps(3)
+    steps = staged(3)
     with steps("reading the log"):
         data = read_log(log, **how)
     require_plausible_budget(target, data.with_waiting(spec.second_cost), reading.really)
@@ -142,12 +142,16 @@ def show_tuning(
         if row["certain"] >= _CERTAIN:
             what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
             screen.hang("note", f"{what}: no threshold parts them")
-    from rcjax.frontier.hull import spread
+    from rcjax.frontier.hull import best_as_printed, spread
 
-    best = _best(points)
-    costs, errors = ([points[i][name] for i in best] for name in ("cost", "error"))
-    shown = [best[i] for i in spread(costs, errors, _MORE_POINTS if chosen is None else _POINTS)]
-    mine = _place(points, chosen)
+    costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
+    refusing = any(point.get("abstention") for point in points)  # a third figure, by which another may be best
+    best = [*range(len(points))] if refusing else best_as_printed(costs, errors)
+    most = _MORE_POINTS if chosen is None else _POINTS
+    shown = [best[i] for i in spread([costs[i] for i in best], [errors[i] for i in best], most)]
+    figures = [*zip(costs, errors, strict=True)]
+    target = None if chosen is None else (chosen["cost"], chosen["error"])
+    mine = figures.index(target) if target in figures else None  # None, too, where the policy is between two
     if mine is not None and mine not in shown:  # in place of the point that is nearest to it
         nearest = min(shown, key=lambda i: abs(points[i]["cost"] - points[mine]["cost"]))
         shown = [mine if i == nearest else i for i in shown]
@@ -199,17 +203,12 @@ def _show_policy(
 
 @shown
 def _show_next(policy: Path | None, budget: str | None) -> None:
-    """Print the file of the policy, if it is written, and the command after `rcjax tune`.
-
-    Args:
-        policy: the file of the policy, where it is written.
-        budget: one to try, where there was no target.
-    """
+    """Print the file of the policy, if it is written, and what to do next; without a target, with this budget."""
     screen = Screen()
     if policy is not None:
         screen.print_path(f"Policy written to {policy}")
-        words = "is it as good on queries that are not in this log?"
-        screen.next_step(words, command("evaluate", policy, "NEW_LOG.csv"))
+        evaluate = command("evaluate", policy, "NEW_LOG.csv")
+        screen.next_step("is it as good on queries that are not in this log?", evaluate)
     elif budget is not None:
         target = f"a target, such as --budget {budget}"
         screen.next_step(f"the same command with {target}, and --out policy.json, chooses a policy")
@@ -226,23 +225,6 @@ def _best_alone(rows: Sequence[Mapping[str, Any]], target: Target) -> Mapping[st
         within = [row for row in rows if 1 - row["accuracy"] <= target.value]
         return min(within, key=lambda row: (row["cost"], -row["accuracy"]), default=None)
     return min(rows, key=lambda row: row["cost"] + (target.error_cost or 0.0) * (1 - row["accuracy"]))
-
-
-def _place(points: Sequence[Mapping[str, Any]], chosen: Mapping[str, Any] | None) -> int | None:
-    """The position of the point chosen; None where there is none, as between two."""
-    if chosen is None:
-        return None
-    alike = [(point["cost"], point["error"]) == (chosen["cost"], chosen["error"]) for point in points]
-    return alike.index(True) if True in alike else None
-
-
-def _best(points: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Positions of the points that no other one beats as they are printed; all where refusals are a third figure."""
-    if any(point.get("abstention") for point in points):
-        return list(range(len(points)))
-    from rcjax.frontier.hull import best_as_printed
-
-    return best_as_printed(*([point[name] for point in points] for name in ("cost", "error")))
 
 
 def _frontier_table(
@@ -304,7 +286,7 @@ def report(
     import rcjax
 
     Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
-    steps = Steps(3)
+    steps = staged(3)
     with steps("reading"):
         training, fresh = read_pair(log, test, **how)
     require_plausible_budget(target, training.with_waiting(spec.second_cost), reading.really)

@@ -104,7 +104,7 @@ def said_at_last(capfd, word="\n"):
 
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
     monkeypatch.setattr(console, "EVERY", 0.05)
-    with console.Steps(3)("fitting"):
+    with console.staged(3)("fitting"):
         assert said_at_last(capfd).startswith("fitting, step 1 of 3: 0 s so far\n")
     with console.pulse("solving", lambda: console.time_left(30, 120, 20.0)):
         assert said_at_last(capfd).splitlines()[0] == "solving: 30 of 120, 25 %, about 1 min left"
