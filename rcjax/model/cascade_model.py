@@ -15,6 +15,8 @@ import numpy as np
 
 from rcjax._base.checks import header, inside, load, require
 from rcjax._base.codec import Between, Object, codec, list_of, read
+from rcjax._base.wording import choose_unit, count
+from rcjax._core.compilation import is_traced
 from rcjax._core.json_values import arrays_from_json, arrays_to_json
 from rcjax.copulas import Copula, OneOf
 from rcjax.copulas.families import as_family
@@ -38,7 +40,7 @@ from rcjax.model.pair_likelihood import pairs_by_likelihood
     meta_fields=("models",),
     drop_fields=("details",),
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CascadeModel(Fitted):
     """Everything that was learnt from a log: one frozen pytree, differentiable in every array.
 
@@ -56,6 +58,28 @@ class CascadeModel(Fitted):
     cost: jax.Array  # (k,) expected cost of one answer, in the log's money
     models: tuple[str, ...]
     details: Details = dataclasses.field(default_factory=Details)  # what was fitted on what, and how
+
+    def __repr__(self) -> str:
+        """A line for each model: its cost, how sure it can be, and its copula with the next one.
+
+        >>> import rcjax
+        >>> print(str(rcjax.demo_model()).splitlines()[1])
+        llama3.2-1b    $18.2 per million queries  confidence ... to ...  Gumbel(theta=...) with llama3.2-3b
+        """
+        source = f", fitted to {self.provenance['source']}" if "source" in self.provenance else ""
+        head = f"{type(self).__name__} of {count(len(self.models), 'model')}{source}"
+        leaves = jax.tree.leaves(self)
+        if is_traced(leaves) or jnp.ndim(self.cost) != 1:
+            return f"{head}: {', '.join(self.models)}, with costs of shape {jnp.shape(self.cost)}"
+        costs, width = np.asarray(self.cost, float).tolist(), max(map(len, self.models))
+        money, copulas = choose_unit(costs), [_copula_in_words(self.copulas, p) for p in _next_pairs(len(costs))]
+        ends = zip(np.asarray(self.marginals.lowest), np.asarray(self.marginals.highest), strict=True)
+        ties = [f"  {copula} with {name}" for copula, name in zip(copulas, self.models[1:], strict=True)]
+        rows = [
+            f"{name:{width}}  {money.full(cost)}  confidence {low:.2f} to {high:.2f}{tie}"
+            for name, cost, (low, high), tie in zip(self.models, costs, ends, [*ties, ""], strict=True)
+        ]
+        return "\n".join([head, *rows])
 
     def log_prob(self, confidence: jax.Array) -> jax.Array:
         """(…) log density of calibrated confidences (…, k) under the chain through all models, in their order.
@@ -131,6 +155,20 @@ class CascadeModel(Fitted):
 
     def _dependence(self) -> dict[str, Any]:
         return {"marginals": margin_to_json(self.marginals), **_copulas_to_json(self.copulas)}
+
+
+def _next_pairs(k: int) -> list[int]:
+    """The positions of the pairs of each model and the next one."""
+    return [place for place, (i, j) in enumerate(pairs(k)) if j == i + 1]
+
+
+def _copula_in_words(copulas: Copula, place: int) -> str:
+    """The family and the parameters of one pair."""
+    if isinstance(copulas, OneOf):
+        copulas = copulas.members[int(np.asarray(copulas.index)[place])]
+    values = {name: np.asarray(value) for name, value in vars(copulas).items()}
+    inside = ", ".join(f"{name}={float(value[place] if value.ndim else value):.3g}" for name, value in values.items())
+    return f"{type(copulas).__name__}({inside})"
 
 
 # Of the arrays alone: models of other names share what is compiled.
