@@ -14,8 +14,11 @@ from tiers import examples
 
 import rcjax
 from rcjax.frontier.hull import lower_hull, thinned
-from rcjax.policy import Ladder, Policy, Rule, load_policy
+from rcjax.policy import AnyPolicy, Ladder, Policy, Rule, load_policy
 from rcjax.policy.any_policy import draw_lot
+from rcjax.policy.ladder import KINDS, policy_from_json
+from rcjax.policy.record import with_spec
+from rcjax.policy.spec import Spec
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(
@@ -80,6 +83,42 @@ def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
     expected = Ladder((first, second), 0.5).expected
     assert (expected["abstain_price"], expected["abstention"]) == (0.5, pytest.approx(0.15))
     assert expected["lam"] == pytest.approx(0.15 / 4e-5)
+
+
+# What a policy and a ladder have in common
+
+ONE, OTHER = make_policy(), make_policy(rules={**make_policy().rules, "small": [Rule(1, "answer")]})
+SAMPLES = {"policy": ONE, "ladder": make_ladder((ONE, OTHER), 0.75)}
+
+
+@pytest.mark.parametrize("name", [*SAMPLES])
+def test_it_is_read_written_and_described_alike(name):
+    policy = SAMPLES[name]
+    assert isinstance(policy, AnyPolicy)
+    assert KINDS[policy.FORMAT] is type(policy)
+    data = policy.to_json()
+    assert list(data)[:2] == ["format", "schema_version"]
+    assert policy_from_json(json.loads(json.dumps(data))) == policy
+    assert policy.json_schema()["title"] == f"rcjax {name}"
+
+
+def test_who_answers():
+    assert ONE.choose("q1") is ONE
+    assert {SAMPLES["ladder"].choose(query).rules == ONE.rules for query in range(20)} == {True, False}
+
+
+@pytest.mark.parametrize("name", [*SAMPLES])
+def test_all_parts_record_what_is_added(name):
+    policy = SAMPLES[name]
+    recorded = with_spec(policy, Spec(confidence=0.9))
+    assert type(recorded) is type(policy)
+    for part, before in zip(recorded.rungs, policy.rungs, strict=True):
+        assert part.provenance["tuning"] == {**before.provenance.get("tuning", {}), "confidence": 0.9}
+        assert part.rules == before.rules
+    assert recorded.weights == policy.weights
+
+
+# Files
 
 
 def test_models_costs_and_prices_of_all_rungs():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from command_line import fail, run, succeed, write_folder
 from page_samples import MODELS, embedded, policy_for
+from timed_logs import timed_log
 
 import rcjax
 from rcjax.policy.spec import Target
@@ -159,6 +160,23 @@ def test_four_times_the_labels_halve_an_interval(report, page):
     n = report.log.n_queries
     assert report.to_json()["labels"] == {"queries": n, "to_halve": 4 * n}
     assert f"<p>{4 * n:,} labelled queries, four times the {n:,} of now, would halve the interval of the error" in page
+
+
+@pytest.mark.thorough
+def test_every_point_tells_its_seconds():
+    log, test = timed_log(300, seed=1).split(0.6, seed=0)
+    report = rcjax.make_report(log, test=test, replicates=20, error_cost=0.01, second_cost=0.0005)
+    page = report.to_html()
+    points = embedded(page)
+    told = report.frontier.seconds
+    assert len(points) == len(told.mean)
+    for point, mean, tail in zip(points, told.mean, told.p95, strict=True):
+        assert float(point["seconds"]) == pytest.approx(mean, rel=5e-3)
+        assert f"{float(f'{tail:.3g}'):g}" in point["tail"]
+        assert point["policy"]["expected"]["seconds_p95"] == pytest.approx(tail)
+    assert "Costs count $0.0005 for each second of waiting" in page
+    assert re.search(r"and took [\d.]+ seconds on average", points[0]["tried"])
+    assert report.to_json()["frontier"][0]["seconds_p95"] == pytest.approx(float(told.p95[0]))
 
 
 # -- the command
