@@ -66,7 +66,7 @@ def import_(
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.importing.evaluations import KINDS, How, import_evaluations, write_table
     from rcjax.logs.errors import LogError
-    from rcjax.logs.summaries import summarise
+    from rcjax.logs.oddities import summarise
 
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")

@@ -23,7 +23,7 @@ from rcjax.collecting.grading import graded, score_remarks, with_cost
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.summaries import summarise
+from rcjax.logs.oddities import summarise
 from rcjax.serving.call_log import ASKED_ANEW, has_failed
 
 

@@ -8,7 +8,6 @@ labels besides, that it is the reference's is what a judge says, named `judged_s
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import Counter
@@ -26,6 +25,7 @@ from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls
+from rcjax.logs.oddities import uneven
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import Comparison, comparable
 
@@ -125,15 +125,9 @@ def hash_answers(answers: pl.Series, compare: Comparison) -> np.ndarray:
     (True, 0)
     """
     texts = answers.unique()
-    hashes = [_hash(comparable(text, compare)) for text in texts]
-    return answers.replace_strict(texts, hashes, return_dtype=pl.Int64).to_numpy()
-
-
-def _hash(text: str | None) -> int:
-    if text is None:
-        return UNKNOWN
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1 or 1
+    bare = pl.Series([comparable(text, compare) for text in texts], dtype=pl.String)
+    hashes = (bare.hash() // 2).cast(pl.Int64).clip(1)
+    return answers.replace_strict(texts, hashes.set(bare.is_null(), UNKNOWN), return_dtype=pl.Int64).to_numpy()
 
 
 def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
@@ -368,3 +362,27 @@ def tells_errors(answers: Answers, name: str, say: Say) -> bool:
         what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
         say(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
     return not few
+
+
+#: Of logs whose answers are missing at random, so many are told biased by them, at most.
+_CHANCE = 0.01
+
+
+def lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
+    """Which answers are missing as a call failed, of a log that does not tell of failed calls.
+
+    A missing answer is one that nobody asked for, unless those of its model go with how sure another model is.
+    """
+    answered, models = answers.answered, answers.models
+    if answered.all() or len(models) < 2:
+        return ()
+    logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
+
+    def goes_with(j: int, i: int) -> bool:
+        rows = answered[:, i]
+        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _CHANCE
+
+    places = range(len(models))
+    lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
+    patterns = Counter(answers.models_by_query().values())
+    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)

@@ -19,13 +19,12 @@ import polars as pl
 
 from rcjax._base.tokens import Price
 from rcjax._base.wording import count
-from rcjax.logs.answers import Answers, Sameness, asked_to_vote, comparison, hash_answers, numbered, vote
+from rcjax.logs.answers import Answers, Sameness, asked_to_vote, comparison, hash_answers, lost_answers, numbered, vote
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Say, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
-from rcjax.logs.oddities import lost_answers
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_all, tell_lost
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.decisions import Comparison
@@ -267,7 +266,10 @@ def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
     for name in _key(frame):
         frame, names[name] = numbered(frame, name)
     answers = Answers(frame, names["query"], names["model"], names.get(SAMPLE, ()))
-    again = ~frame.select(pl.struct(_key(frame)).is_first_distinct()).to_series()
+    place = pl.lit(0, pl.Int64)
+    for one, texts in names.items():
+        place = place * len(texts) + pl.col(one)
+    again = ~frame.select(place.is_first_distinct()).to_series()
     if not again.any():
         return answers
     assert reader.rows is not None

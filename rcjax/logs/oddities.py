@@ -1,4 +1,4 @@
-"""Logs that can hardly be right, though each row can: few queries, labels or costs that tell nothing, and the like.
+"""What a log holds, model by model, and logs that can hardly be right though each row can: few queries, and the like.
 
 Answers that are missing, or have a label, by chance tell of all others; those that go with a confidence do not.
 """
@@ -6,20 +6,22 @@ Answers that are missing, or have a label, by chance tell of all others; those t
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from rcjax._base.wording import figure
-from rcjax.logs.answers import Answers
-from rcjax.logs.log import FailedCalls, Log
+from rcjax.policy.decisions import NO_CONFIDENCE
+
+if TYPE_CHECKING:
+    from rcjax.logs.log import Log
 
 _FEWEST = 20  # queries
 _MOST_CHEAPEST = 1.0  # money for an answer of the cheapest model
 _INVERTED = 0.45  # how often a better answer is the surer one of two
 _Z = 3.5  # standard errors below a half
-_CHANCE = 0.01  # of logs whose answers are missing at random, so many are told biased by them, at most
 
 
 def oddities(log: Log) -> tuple[str, ...]:
@@ -95,21 +97,44 @@ def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
     return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
 
 
-def lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
-    """Which answers are missing as a call failed, of a log that does not tell of failed calls.
+def summarise(frame: pl.DataFrame) -> dict[str, Any]:
+    """Queries, how many of them all models answered, and of each model its answers, accuracy, separation and cost.
 
-    A missing answer is one that nobody asked for, unless those of its model go with how sure another model is.
+    Separation is the area under the ROC curve of the raw confidence: how often a right answer is more confident than a
+    wrong one, where one without a confidence is less sure than all others; None if a model is always or never right.
+    Accuracy and separation are of the answers that have a label. Cost is mean money per query; None without money.
+    Answers of cost 0 beside others of the same model have lost theirs, and are left out of it (`rcjax.logs.prices`).
+
+    Where `score` stands in place of `correct`, which `scored` then tells, accuracy is the mean score, and of each
+    answer that part counts as a right one.
+
+    >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
+    >>> summarise(pl.DataFrame(rows))["models"]
+    [{'model': 'm', 'answers': 2, 'accuracy': 0.5, 'separation': 1.0, 'cost': None}]
     """
-    answered, models = answers.answered, answers.models
-    if answered.all() or len(models) < 2:
-        return ()
-    logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
+    scored = {} if "correct" in frame.columns else {"scored": True}
+    models = [_model(name, rows) for (name,), rows in frame.group_by("model", maintain_order=True)]
+    answers = frame.group_by("query").agg(pl.col("model").n_unique())["model"]
+    complete = int((answers == len(models)).sum())
+    return {"queries": len(answers), "answered_by_all": complete, "models": models} | scored
 
-    def goes_with(j: int, i: int) -> bool:
-        rows = answered[:, i]
-        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _CHANCE
 
-    places = range(len(models))
-    lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
-    patterns = Counter(answers.models_by_query().values())
-    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)
+def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
+    costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
+    rows = rows.rename({"score": "correct"}, strict=False)
+    answers, rows = rows.height, rows.filter(rows["correct"].is_not_null())
+    right, n = float(rows["correct"].sum()), rows.height
+    ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
+    counts = right * (n - right)
+    return {
+        "model": name,
+        "answers": answers,
+        "accuracy": right / n if n else None,
+        "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
+        "cost": costs,
+    }
+
+
+def _mean_cost(costs: pl.Series) -> float:
+    paid = costs.filter(costs > 0)
+    return float((paid if len(paid) else costs).mean())  # type: ignore[arg-type]

@@ -211,12 +211,15 @@ def _readable(name: str, source: Any) -> Iterator[None]:
 def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
     import polars as pl
 
-    text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String)
+    text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String).str.strip_chars()
     with _readable(name, source):
         for part in _parts(frame):
-            stripped = part.with_columns(text.str.strip_chars().replace("", None))
+            stripped = part.with_columns(pl.when(text != "").then(text))
             names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
-            yield stripped.with_columns(pl.col(names).str.normalize("NFC"))  # one name, however it is composed
+            for name in names:  # is one, however it is composed
+                if (stripped[name].str.len_bytes() > stripped[name].str.len_chars()).any():
+                    stripped = stripped.with_columns(pl.col(name).str.normalize("NFC"))
+            yield stripped
 
 
 def _parts(frame: Any) -> Iterator[pl.DataFrame]:

@@ -10,7 +10,7 @@ import pytest
 import rcjax
 from rcjax.importing.evaluations import How, import_evaluations
 from rcjax.logs.errors import LogError
-from rcjax.logs.summaries import summarise
+from rcjax.logs.oddities import summarise
 
 ROWS = {
     "id": [1, 2, 1, 2],

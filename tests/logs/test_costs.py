@@ -9,7 +9,7 @@ from command_line import run
 
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning
-from rcjax.logs.summaries import summarise
+from rcjax.logs.oddities import summarise
 
 pytestmark = pytest.mark.usefixtures("float64")
 
