@@ -157,7 +157,7 @@ class _Reader:
             what = "no query of it went to all models, and those that were deferred are no fair sample"
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
             raise LogError(f"{table.name}: {what}: {advice} or rcjax serve --shadow 5%")
-        frame = pl.concat(parts) if parts else pl.DataFrame(schema={"model": pl.String})
+        frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
         frame = self._without_repeats(frame) if "call_log" in columns else frame
         if tells_no_confidence(columns):
             what = "every answer counts as sure, and only whether models agree counts"

@@ -123,10 +123,11 @@ def test_a_call_log_in_batches_counts_what_it_leaves_out(tmp_path, batches):
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory of a process itself: Linux tells it")
 def test_reading_does_not_hold_the_text(tmp_path):
-    """300,000 rows in batches of 10,000 take much less than all at once, which is how they were read before."""
-    rows = 300_000
+    """120,000 answers of 1,500 letters, 180 MB, in batches of 10,000 rows take much less than all at once."""
+    rows = 120_000
     path = tmp_path / "log.csv"
-    columns = {"query": np.arange(rows) // 3, "model": ["a", "b", "c"] * (rows // 3), "note": ["x" * 150] * rows}
+    columns = {"query": np.arange(rows) // 3, "model": ["a", "b", "c"] * (rows // 3)}
+    columns |= {"answer": [f"{'x' * 1_500}{row % 97}" for row in range(rows)]}
     values = {"logprob": -np.random.default_rng(0).random(rows), "correct": np.arange(rows) % 2, "cost": 1e-5}
     frame = pl.DataFrame(columns | values)
     frame.write_csv(path)
@@ -141,11 +142,11 @@ rcjax.logs.sources.BATCH = batch
 rcjax.logs.read_log(sys.argv[3])  # threads, libraries
 before = peak()
 log = rcjax.logs.read_log(path)
-assert log.n_queries == 100_000
+assert log.n_queries == 40_000
 print(peak() - before)
 """
     peaks = [
         int(subprocess.check_output([sys.executable, "-c", code, path, str(size), small])) for size in (10_000, 10**7)
     ]
-    assert peaks[0] < 200e6
-    assert peaks[0] < 0.8 * peaks[1]
+    assert peaks[0] < 2 * path.stat().st_size
+    assert peaks[0] < 0.9 * peaks[1]
