@@ -239,13 +239,14 @@ def _of_two_kinds(questions: Sequence[Question], estimates: Sequence[Estimate]) 
 
 
 def how_far(run: Run, started: float) -> str:
-    """Of all answers of a run, how many there are, how long the slowest model takes, and what fails."""
+    """Of all answers of a run, how many there are, how long the slowest model takes, what all cost, and what fails."""
     tallies, seconds = run.tallies.values(), time.monotonic() - started
     done, whole, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
     asked = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in asked if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
-    return f"{share_done(done, whole)}{time_left}{f', {failed:,} failed' if failed else ''}"
+    in_all = "" if run.forecast is None else f", about ${figure(run.forecast)} in all"
+    return f"{share_done(done, whole)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
 async def _ask(collection: Collection, setup: Setup, file: AnswerFile) -> dict[str, Any]:
@@ -257,7 +258,7 @@ async def _ask(collection: Collection, setup: Setup, file: AnswerFile) -> dict[s
         warn(f"{file.lost} calls were under way when an earlier run ended: they count as spent, and are asked again")
     models, remarks = await choose_signals(setup, collection.questions, file)
     regraded = grade_anew(file, collection.questions)
-    run = Run(collection.questions, models, file, setup.budget, setup.graders, collection.concurrency)
+    run = Run(collection.questions, models, file, setup, collection.concurrency)
     with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
         await run.go()
     signals_used = {asked.name: asked.signal for asked in models}

@@ -17,11 +17,11 @@ from typing import Any
 
 from rcjax._base.wording import count, no_confidence, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.calls import Asked, call
-from rcjax.collecting.graders import Graders
+from rcjax.collecting.calls import Asked, call, estimate
 from rcjax.collecting.grading import graded, score_remarks, with_cost
+from rcjax.collecting.plan import Setup
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, BudgetSpentError, StoppedError
+from rcjax.collecting.respondent import BudgetSpentError, StoppedError
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import summarise
 from rcjax.serving.call_log import ASKED_ANEW, has_failed
@@ -150,6 +150,14 @@ class Tally:
     stopped: str | None = None
     """Why it is not asked any more in this run."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are answers that it is still to give."""
+        return self.stopped is None and self.done + self.failed < self.to_do
+
+
+_ENOUGH = 20  # answers of each model, that tell what the others cost
+
 
 class Run:
     """Puts questions to models until each has answered each.
@@ -158,8 +166,7 @@ class Run:
         questions: in the order in which they are put.
         models: and how each is asked.
         file: where each call is written, at once.
-        budget: that pays.
-        graders: that judge each answer.
+        setup: the budget that pays, and the graders that judge each answer.
         concurrency: how many questions a model is put at once.
     """
 
@@ -168,12 +175,14 @@ class Run:
         questions: Sequence[Question],
         models: Sequence[Asked],
         file: AnswerFile,
-        budget: Budget,
-        graders: Graders,
+        setup: Setup,
         concurrency: int = 8,
     ) -> None:
-        self.questions, self.models, self.file, self.budget, self.graders = questions, models, file, budget, graders
-        self.concurrency = concurrency
+        self.questions, self.models, self.file, self.concurrency = questions, models, file, concurrency
+        self.budget, self.graders, self._judge_of = setup.budget, setup.graders, setup.judge_of
+        self.forecast: float | None = None
+        """Money that it will have cost in all, earlier runs included; None before there are answers enough to tell."""
+        self._enough = _ENOUGH
         self.tallies: dict[str, Tally] = {}
         self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
         answered = {*file.answers.answered}
@@ -242,12 +251,22 @@ class Run:
                 raise asyncio.CancelledError
             if not has_failed(row):
                 await self._grade(row, question)
+            self._look_ahead()
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
         failed = has_failed(row)
         tally.done += not failed
         tally.failed += failed
         tally.error = row["error"] or tally.error
+
+    def _look_ahead(self) -> None:
+        """Tell what it costs in all by its own answers: from twenty of each model on, and anew as they double."""
+        left = [one for one in self.models if self.tallies[one.name].goes_on]
+        least = min((self.tallies[one.name].done for one in left), default=0)
+        if least >= self._enough:
+            self._enough = 2 * least
+            costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in left)
+            self.forecast = float(self.budget.spent) + sum(costs)
 
     async def _grade(self, row: Mapping[str, Any], question: Question) -> None:
         """Write the row again with its verdict, where something can tell; no answer is graded twice in a run."""

@@ -1,6 +1,7 @@
 """What a run says before its first call, beside what it came to: money, time and calls, once it has seen some."""
 
 import json
+import re
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from chat_server import completion
 from collecting_runs import collect, lines
 from models_of_a_test import Models, lot, money, questions
 
+from rcjax.cli import console
 from rcjax.cli.collect import how_far
 from rcjax.collecting.run import Tally
 
@@ -81,6 +83,17 @@ def test_twenty_answers_tell_what_a_run_costs_within_a_third(place):
     assert before(unseen)[1] > 3 * came
 
 
+@pytest.mark.parametrize("judge", [(), ("--grade", "judge:large")])
+def test_a_run_tells_from_twenty_answers_on_what_it_costs_within_a_third(judge, place, monkeypatch):
+    monkeypatch.setattr(console, "EVERY", 0.002)
+    how = ("--signal", "length", *judge, "--json")
+    result, _ = collect(place, Short(delay=0.02), *how, rows=of_text(80), names=("small", "large"))
+    told = re.findall(r"([\d,]+) of 160, .*about \$([\d.]+) in all", result.stderr)
+    assert 40 <= int(told[0][0]) < 120
+    assert [float(one) for _, one in told] == pytest.approx([json.loads(result.stdout)["spent"]] * len(told), rel=1 / 3)
+    assert before(result)[1] > 2 * float(told[0][1])
+
+
 def test_judges_are_counted_before_and_after_there_are_some(place):
     behave, rows = Long(), of_text(40)
     how = ("--signal", "length", "--max-tokens", "4000", "--grade", "judge:large", "--json")
@@ -106,7 +119,7 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
 
     class Run:
         def __init__(self, **tallies):
-            self.tallies = tallies
+            self.tallies, self.forecast = tallies, None
 
     quick, slow = Tally(to_do=100, done=100), Tally(to_do=100, done=10)
     assert at(Run(quick=quick, slow=slow), 60.0) == "110 of 200, 55 %, about 9 min left"
