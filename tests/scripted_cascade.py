@@ -43,8 +43,8 @@ def broken(status=500, **body):
     return Response({"error": error}, status=status, headers=QUICK)
 
 
-def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None, times=1, **options):
-    """(results or the error of so many questions, the server), by a cascade of its own."""
+def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None, times=1, asking=None, **options):
+    """(results or the error of so many questions, the server), by a cascade of its own, `asking` so."""
 
     async def main():
         async with (
@@ -52,7 +52,7 @@ def ask(behave, messages="the prompt", *, query="q1", policy=POLICY, signal=None
             Cascade(policy, client, signal=signal or signals.Choice(), **options) as cascade,
         ):
             try:
-                answers = [await cascade.ask(messages, query) for _ in range(times)]
+                answers = [await cascade.ask(messages, query, **(asking or {})) for _ in range(times)]
             except CascadeError as error:
                 return error, server
             return answers[0] if times == 1 else answers, server

@@ -115,7 +115,6 @@ def test_the_default_suits_the_answers(reference, choices, name):
         (["python:json"], "give python:module:function"),
         (["python:json:nothing"], "the module has no function nothing"),
         (["python:no.such.module:f"], "cannot be imported"),
-        (["command:"], "is no grader"),
         (["command:'x"], "No closing quotation"),
         (["judge:large"], "a judge is a model: give --models"),
     ],
