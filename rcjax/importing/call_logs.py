@@ -165,12 +165,13 @@ def _of_span(
     line |= {
         "prompt": prompt_of(asked),
         "finish": str(finish[0]) if isinstance(finish, list) and finish else None,
-        **used({name: _number(attributes, names) for name, names in _USAGE.items()}),
         "cost": _number(attributes, ("gen_ai.usage.cost",)),
         "seconds": amount_of((int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9),
     }
     nothing = UNANSWERED if asked else f"without messages ({_CAPTURE})"
     replies = _messages(attributes, _SAID, said) or [("assistant", "")]
+    usage = {name: _number(attributes, names) for name, names in _USAGE.items()}
+    line |= used(usage, line["prompt"] if asked else None, [text for _, text in replies])
     return shared([line | ({"answer": text} if text else {"error": nothing}) for _, text in replies])
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rcjax.importing.lines import DamageError, Line, unread
+from rcjax.importing.lines import DamageError, Line, tokens_of, unread
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.policy.decisions import comparable
 from rcjax.serving.completions import choice_text
@@ -167,14 +167,24 @@ def replies_of(body: Mapping[str, Any], line: Line) -> list[Line]:
         {"answer": text, "finish": finish} | (of_content(content, text) if content and text else {})
         for text, content, finish in parts
     ]
-    return shared([line | used(body.get("usage") or {}) | answered(reply) for reply in replies])
+    tokens = used(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
+    return shared([line | tokens | answered(reply) for reply in replies])
 
 
-def used(usage: Mapping[str, Any]) -> Line:
-    """The tokens that the usage of a reply tells; of what is no number, nothing."""
+def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
+    """The tokens that the usage of one request tells; where it tells none, as `tokens_of` has them.
+
+    Args:
+        usage: by the names of an API.
+        prompt: what was asked, if that is told.
+        texts: what was replied.
+
+    >>> used({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
+    {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}
+    """
     tokens = told_tokens(usage)
     if tokens is None:
-        return dict.fromkeys(TOKENS)
+        return tokens_of(None, None, prompt, ["".join(filter(None, texts))])
     caches = {name: number for name, number in zip(CACHED, tokens[2:], strict=True) if number}
     return dict(zip(TOKENS, tokens, strict=False)) | caches
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcjax.importing.chats import of_content, of_numbers
+from rcjax.importing.chats import of_content, of_numbers, used
 from rcjax.importing.lines import (
     DamageError,
     Format,
@@ -126,6 +126,9 @@ def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dic
 
 # -- promptfoo
 
+#: How promptfoo calls what a reply used.
+_USAGE = {"prompt_tokens": "prompt", "completion_tokens": "completion", "total_tokens": "total"}
+
 _ERROR = 2  # `failureReason` of a call that failed; 1 is an assertion that does not hold
 
 
@@ -159,7 +162,7 @@ def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
     line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
     if not response.get("cached"):  # a cache tells nothing of the model's time and money
         line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
-    return line | tokens_of(usage.get("prompt"), usage.get("completion"), prompt, [text])
+    return line | used({ours: usage.get(name) for ours, name in _USAGE.items()}, prompt, [text])
 
 
 def _identity(prompt: str, variables: Any) -> str:

@@ -196,8 +196,9 @@ def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[
         if logprob is None and line.get("logprob") is not None:
             line |= unread(f"it is {SIGNALS[line['signal']]}")
         said = {name: " ".join((line.get(name) or "").split()) for name in ANSWERS}
-        said = {name: text if comparable(text, "text") else None for name, text in said.items()}
-        rows.append(line | {"correct": right, "logprob": logprob, **said})
+        given = {name: text if comparable(text, "text") else None for name, text in said.items()}
+        lacks = next((text for name, text in said.items() if text and not given[name]), None)
+        rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
     return rows
 
 
@@ -211,6 +212,9 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
         not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]
     ]
     remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
+    for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
+        word = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
+        remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(word)}): they agree with no other")
     if bare := sum(row["correct"] is None for row in rows):
         what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
         remarks.append(f"{what}, to be filled by --labels, or by hand (rcjax label)")

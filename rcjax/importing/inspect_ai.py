@@ -23,6 +23,7 @@ from rcjax.importing.lines import (
     pieces,
     require,
     require_sound,
+    tokens_of,
     unread,
 )
 from rcjax.logs.errors import LogError
@@ -136,7 +137,10 @@ def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, wh
     reply = output.get("completion") or ""
     line |= {"finish": first.get("stop_reason"), **taken(answer or reply, reply)}
     line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
-    return line | _usage(sample, evaluation) | _confidence(content, _said(output, first), offered, answer)
+    usage = _usage(sample, evaluation)
+    if "input_tokens" not in usage:
+        usage |= tokens_of(None, None, line["prompt"] or None, [reply])
+    return line | usage | _confidence(content, _said(output, first), offered, answer)
 
 
 def _score(value: Any, most: float) -> Any:
@@ -206,7 +210,7 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may stand in the total alone
     money = {} if whole.get("total_cost") is None else {"cost": used("total_cost")}
     counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
-    return counts | money
+    return (counts if sent else {}) | money  # no prompt has 0 tokens
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:

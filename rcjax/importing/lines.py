@@ -132,7 +132,7 @@ def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[st
     ({'input_tokens': 7, 'output_tokens': 1}, True)
     """
     said = list(replies)
-    if prompt is None or (sent is not None and received is not None):
+    if prompt is None or (sent and received is not None):  # no prompt has 0 tokens
         return {"input_tokens": sent, "output_tokens": received}
     characters = len(said) * len(prompt), sum(len(text or "") for text in said)
     sent, received = (max(1, round(number / CHARACTERS)) for number in characters)

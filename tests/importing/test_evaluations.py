@@ -214,3 +214,6 @@ def test_what_was_answered_is_kept_and_compared(write):
     assert log.answer is not None
     assert np.asarray(log.answer).tolist() == [[0, 0], [0, -1]]
     assert "answer" not in read(write()).columns  # where files tell none
+    two = import_evaluations([write(answer=["[invalid]", "Lyon", "[Invalid]", "[none]"])], How(columns=COLUMNS))
+    assert two.frame["answer"].to_list() == [None, "Lyon", None, None]
+    assert [note[:10] for note in two.notes if "[" in note] == ["1 answer o", "2 answers "]

@@ -104,6 +104,25 @@ def test_tokens_outside_of_prompt_and_completion_are_paid_for(tmp_path):
             assert row["cost"] == pytest.approx((40 + 6 + 10_050) / 1e6)
 
 
+def test_no_prompt_has_zero_tokens(tmp_path):
+    """Programs write zeros for what was not counted: it is estimated by the texts, in whatever format, and not free."""
+    nothing, prices = {"prompt_tokens": 0, "completion_tokens": 0}, {"m": (1, 10)}
+    texts = {"prompt": "Who wrote this book?", "answer": "Nobody knows"}  # 20 and 12 characters
+    response = {"choices": [{"message": {"content": texts["answer"]}}], "usage": nothing}
+    call = {"call_type": "acompletion", "model": "m", "response": response, "response_cost": 0.0}
+    call |= {"messages": [{"role": "user", "content": texts["prompt"]}], "status": "success", "model_group": "m"}
+    result = {"provider": {"id": "m"}, "prompt": {"raw": texts["prompt"]}, "success": True}
+    result |= {"response": {"output": texts["answer"], "tokenUsage": {"prompt": 0, "completion": 0, "total": 0}}}
+    span = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0}
+    span |= {"gen_ai.prompt": texts["prompt"], "gen_ai.completion": texts["answer"]}
+    (tmp_path / "litellm.jsonl").write_text(json.dumps(call))
+    (tmp_path / "promptfoo.json").write_text(json.dumps({"evalId": "e", "results": {"results": [result]}}))
+    (tmp_path / "otel.json").write_text(json.dumps(older_span(**span)))
+    for path in tmp_path.iterdir():
+        (row,) = imported(path, prices=prices).frame.rows(named=True)
+        assert (row["input_tokens"], row["output_tokens"], row["cost"]) == (5, 3, pytest.approx(35e-6)), path.name
+
+
 def test_otel():
     spans = [
         {one["key"]: one["value"] for one in span.get("attributes", ())}
