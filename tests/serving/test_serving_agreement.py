@@ -1,16 +1,14 @@
 """A cascade and a gateway whose policy compares answers: who is asked, what is known of answers."""
 
-import asyncio
-
 import pytest
-from chat_server import Response, completion, serving, sure
+from chat_server import Response, completion, sure
 from gateway_service import MODELS, UNSURE, gateway, make_policy
 from policy_samples import make_ladder
+from scripted_cascade import ask, script
 
 from rcjax import signals
 from rcjax.policy import Agreement
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.cascade import Cascade
 
 PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
 
@@ -21,21 +19,10 @@ def comparing(compare="choice", **changes):
     return make_policy(**{"prices": PRICES, "agreements": agreements, **changes})
 
 
-def ask(replies, policy, signal=None, **options):
+def ask_of(replies, policy, signal=None, **options):
     """(result, the models asked) of one question; replies by model."""
-
-    async def main():
-        def behave(request, headers):
-            return replies[request["model"]]
-
-        async with (
-            serving(behave) as (server, client),
-            Cascade(policy, client, signal=signal or signals.Choice(), retries=0, **options) as cascade,
-        ):
-            result = await cascade.ask("A or B?", "q1")
-            return result, [request["model"] for request in server.requests]
-
-    return asyncio.run(main())
+    result, server = ask(script(**replies), policy=policy, signal=signal, retries=0, **options)
+    return result, [request["model"] for request in server.requests]
 
 
 # -- keys of the user's own
@@ -53,25 +40,25 @@ def city(answer):
 
 def test_keys_are_made_by_the_users_function():
     stated = signals.Stated(question=None)
-    result, models = ask(SAID, comparing("key"), signal=stated, answer_key=city)
+    result, models = ask_of(SAID, comparing("key"), signal=stated, answer_key=city)
     assert models == ["small", "middle"]
     assert result.text == "paris, I say. Confidence: 30%"
-    assert ask(SAID, comparing("text"), signal=stated)[1] == [*MODELS]
+    assert ask_of(SAID, comparing("text"), signal=stated)[1] == [*MODELS]
 
 
 def test_a_policy_of_keys_needs_the_function():
     with pytest.raises(ValueError, match=r"answer_key: the policy compares keys of answers, .* the function"):
-        ask(SAID, comparing("key"))
+        ask_of(SAID, comparing("key"))
     with pytest.raises(ValueError, match="answer_key: "):
-        ask(SAID, make_ladder((make_policy(prices=PRICES), comparing("key")), 0.5))
+        ask_of(SAID, make_ladder((make_policy(prices=PRICES), comparing("key")), 0.5))
     with pytest.raises(TypeError, match="answer_key must be a function of an answer, not a text"):
-        ask(SAID, comparing(), answer_key="x")
+        ask_of(SAID, comparing(), answer_key="x")
 
 
 @pytest.mark.parametrize("broken", [lambda answer: 1 / 0, lambda answer: 5])
 def test_a_key_that_cannot_be_made_leaves_the_decision_to_the_confidence(broken):
     with pytest.warns(CascadeWarning, match="answer_key failed: .* the confidence decides"):
-        result, models = ask(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=broken)
+        result, models = ask_of(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=broken)
     assert models == [*MODELS]
     assert result.model == "large"
 

@@ -1,38 +1,28 @@
 """A query with options and a deadline of its own, and an answer that comes in pieces."""
 
-import asyncio
 import math
 import time
 
 import pytest
-from chat_server import Response, completion, events_of, serving, sure
+import scripted_cascade
+from chat_server import Response, completion, events_of, sure
 from gateway_service import SURE, UNSURE
 from scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax import signals
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.cascade import CascadeError
 
 
-def ask(behave, *, signal=None, policy=POLICY, **own):
-    """(result or error, the server, the pieces that were delivered); `own` are arguments of `ask`."""
+def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):
+    """(result or error, the server, the pieces that were delivered); `asking` are arguments of `ask`."""
+    delivered = []
 
-    async def main():
-        pieces = []
+    async def deliver(piece):
+        delivered.append(piece)
 
-        async def deliver(piece):
-            pieces.append(piece)
-
-        async with (
-            serving(behave) as (server, client),
-            Cascade(policy, client, signal=signal or signals.Choice(), options={"max_tokens": 1}, retries=0) as cascade,
-        ):
-            try:
-                own["deliver"] = deliver if own.pop("pieces", False) else None
-                return await cascade.ask("the prompt", "q1", **own), server, pieces
-            except CascadeError as error:
-                return error, server, pieces
-
-    return asyncio.run(main())
+    asking["deliver"] = deliver if pieces else None
+    how = {"policy": policy, "signal": signal, "options": {"max_tokens": 1}, "retries": 0, "asking": asking}
+    return *scripted_cascade.ask(behave, **how), delivered
 
 
 # Options
