@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import collecting_runs
 import pytest
-from chat_server import served, sure
+from chat_server import sure
 from collecting_runs import answers
 from command_line import run
 from models_of_a_test import Models, lot, questions, write_models, write_questions
@@ -98,13 +98,10 @@ def test_samples_that_will_be_alike_are_told(options, says, place):
 
 @pytest.mark.parametrize("signal", [(), ("--signal", "votes")])
 def test_samples_need_no_confidence_of_their_own(place, signal):
-    asked = write_questions(place / "questions.jsonl", questions(10))
-    with served(Varied()) as (server, url):
-        models = write_models(place / "models.toml", url, ["tiny", "large"])
-        line = "collect", asked, "--models", models, "--out", place / "answers.jsonl", "--samples", 3, *signal
-        assert run(*line).exit_code == 0
-        assert len(server.requests) == 2 * 10 * 3  # no probe, no second question
-        assert not any({"logprobs", "temperature", "n"} & {*request} for request in server.requests)
+    result, server = collecting_runs.collect(place, Varied(), "--samples", 3, *signal, n=10, names=("tiny", "large"))
+    assert result.exit_code == 0
+    assert len(server.requests) == 2 * 10 * 3  # no probe, no second question
+    assert not any({"logprobs", "temperature", "n"} & {*request} for request in server.requests)
     assert keys(answers(place)) == each(10, tiny=3, large=3)
     assert {row["answer"] for row in answers(place)} == {"A", "B"}
     with pytest.warns(LeftOutWarning, match="of tiny 3"):

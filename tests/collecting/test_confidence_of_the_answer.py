@@ -3,11 +3,11 @@
 import json
 import math
 
+import collecting_runs
 import pytest
 from chat_server import Response, completion, served
-from collecting_runs import answers
 from command_line import run
-from models_of_a_test import lot, questions, write_models, write_questions
+from models_of_a_test import lot, write_models
 from server_replies import token
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -15,13 +15,11 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 
 def collect(place, behave, n, *options):
     """(the result, the document, the rows with answers) of a run with one model."""
-    asked = write_questions(place / "questions.jsonl", questions(n))
-    with served(behave) as (_, url):
-        models = write_models(place / "models.toml", url, ("small",))
-        line = ("collect", asked, "--models", models, "--out", place / "answers.jsonl", "--signal", "choice", *options)
-        result = run(*line, "--json")
-        again = run(*line)
-    return again, json.loads(result.stdout), answers(place)
+    how = "--signal", "choice", *options
+    result, again = (
+        collecting_runs.collect(place, behave, *how, *more, n=n, names=("small",))[0] for more in (["--json"], [])
+    )
+    return again, json.loads(result.stdout), collecting_runs.answers(place)
 
 
 def probe(place, behave):

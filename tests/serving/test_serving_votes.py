@@ -147,18 +147,8 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
 
 
 def test_keys_that_no_reply_tells():
-    asked = votes("key")
     with pytest.raises(ValueError, match=r"of small vote by keys, .* the function that makes one"):
-        ask(policy=voting_policy(provenance=asked))
-    with (
-        pytest.raises(ValueError, match=r"policy\.json: answer_key: the answers of small vote by keys") as caught,
-        gateway(voting_policy(provenance=asked), Upstream()),
-    ):
-        pass
-    assert "\n" not in str(caught.value)
-
-
-KEYED = votes("key")
+        ask(policy=voting_policy(provenance=votes("key")))
 
 
 def planet(answer):
@@ -166,7 +156,7 @@ def planet(answer):
 
 
 def test_keys_are_made_by_the_users_function():
-    policy = voting_policy(provenance=KEYED)
+    policy = voting_policy(provenance=votes("key"))
     said = "It is Mars!", "venus, I think", "mars of course"
     result, requests = ask(*said, policy=policy, answer_key=planet)
     assert (result.model, result.text, result.answer) == ("small", "It is Mars!", "It is Mars!")
@@ -179,7 +169,7 @@ def test_keys_are_made_by_the_users_function():
 
 
 def test_an_answer_without_a_key_votes_for_nothing():
-    policy = voting_policy(provenance=KEYED)
+    policy = voting_policy(provenance=votes("key"))
     result, _ = ask("Mars", "Pluto", "Mars", policy=policy, answer_key=planet)
     assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
     result, _ = ask("Pluto", "Ceres", "Mars", policy=policy, answer_key=planet)
