@@ -1,21 +1,21 @@
 """What is booked for calls that fail: nothing where nothing came back, streamed or not; the mean for what did."""
 
-import asyncio
 import contextlib
 import http.client
 import itertools
 import json
 import time
+from dataclasses import replace
 
 import pytest
-from chat_server import Response, completion, events_of, serving
+from chat_server import Response, completion, events_of
 from gateway_service import gateway, make_policy
-from scripted_cascade import broken, cascade_policy
+from scripted_cascade import ask, broken, cascade_policy, script
 from test_serving_votes import voting_policy
 
 from rcjax import signals
 from rcjax.policy import Ladder, Policy, Rule
-from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.cascade import CascadeError
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.asking.CascadeWarning")
 MEAN = 3e-4  # of the large model, in the policy
@@ -42,33 +42,21 @@ CHARGED = {
 def alone():
     """A policy of one model, whose answer is kept whatever it is."""
     whole = cascade_policy()
-    return Policy(
-        ("large",),
-        {"large": whole.calibrations["large"]},
-        {"large": (Rule(1.0, "answer"),)},
-        {"large": MEAN},
-        prices={"large": {"input": 3, "output": 15}},
-    )
+    calibrations = {"large": whole.calibrations["large"]}
+    prices = {"large": {"input": 3, "output": 15}}
+    return Policy(("large",), calibrations, {"large": (Rule(1.0, "answer"),)}, {"large": MEAN}, prices=prices)
 
 
-def booked(response, *, streamed, policy=None, deadline=2.0, **options):
-    """The money that a question has cost."""
+def booked(response, *, streamed, deadline=2.0, **options):
+    """(the money that a question has cost, of each call whether it is an estimate)."""
 
-    async def main():
-        async def deliver(piece):
-            pass
+    async def deliver(piece):
+        pass
 
-        async with (
-            serving(lambda request, headers: response) as (_, client),
-            Cascade(policy or alone(), client, signal=signals.Choice(), retries=1, **options) as cascade,
-        ):
-            try:
-                result = await cascade.ask("A or B?", deadline=deadline, deliver=deliver if streamed else None)
-            except CascadeError as error:
-                result = error.result
-            return result.cost, tuple(call.estimated for call in result.calls)
-
-    return asyncio.run(main())
+    how = {"asking": {"deadline": deadline, "deliver": deliver if streamed else None}, "retries": 1}
+    outcome, _ = ask(lambda request, headers: response, "A or B?", policy=alone(), **how, **options)
+    result = outcome.result if isinstance(outcome, CascadeError) else outcome
+    return result.cost, tuple(call.estimated for call in result.calls)
 
 
 def test_what_failed_for_free_costs_nothing_streamed_or_not():
@@ -164,16 +152,9 @@ def test_what_is_not_judged_costs_at_least_what_was_sent_and_said(path):
 
 
 def test_votes_that_never_came_have_no_part_in_the_mean():
-    responses = [Response(completion("A", usage=None)), broken(400), broken(400)]
-
-    async def main():
-        left = list(responses)
-        async with serving(lambda request, headers: left.pop(0)) as (_, client):
-            policy = voting_policy()
-            model = policy.models[0]
-            rules, cost = {model: (Rule(1.0, "answer"),)}, {model: 3e-5}
-            last = Policy((model,), {model: policy.calibrations[model]}, rules, cost, provenance=policy.provenance)
-            async with Cascade(last, client, signal=signals.MeanLogprob(), retries=0) as cascade:
-                return await cascade.ask("?")
-
-    assert asyncio.run(main()).cost == pytest.approx(1e-5)  # one of three
+    replies = [Response(completion("A", usage=None)), broken(400), broken(400)]
+    voting = voting_policy()
+    alone = {"models": ("small",), "rules": {"small": (Rule(1.0, "answer"),)}, "cost": {"small": 3e-5}}
+    last = replace(voting, calibrations={"small": voting.calibrations["small"]}, **alone)
+    result, _ = ask(script(small=replies), policy=last, signal=signals.MeanLogprob(), retries=0)
+    assert result.cost == pytest.approx(1e-5)  # one of three
