@@ -22,7 +22,7 @@ from rcjax.importing.gathering import gather
 from rcjax.importing.lines import CHARACTERS, How, Line, unread
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, brief, listed
-from rcjax.logs.prices import mend_all, price_for, priced_by, priced_words, read_prices, tell_lost
+from rcjax.logs.prices import mend_all, price_for, priced_by, priced_words, read_prices, require_counted, tell_lost
 from rcjax.policy.decisions import comparable
 from rcjax.serving.call_log import has_failed
 
@@ -312,6 +312,11 @@ def as_frame(
     for row in rows if rates is not None else ():
         used = Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED)))
         row["cost"] = price_for(rates or {}, row["model"]).money(used)
+    if rates is not None:
+        spent = Counter[str]()
+        for row in rows:
+            spent[row["model"]] += row["cost"]
+        require_counted("the files", spent, rates)
     if priced:  # a reader of the log mends those that are lost
         lost = tell_lost(mend_all([row["model"] for row in rows], [row["cost"] for row in rows])[1])
         notes += [] if lost is None else [lost]
@@ -361,7 +366,8 @@ def _tell_money(rows: list[Line]) -> list[str]:
 
 def _estimate(row: Line, tokens: tuple[float, float] | None) -> bool:
     """Fill in the tokens of a row that were not counted, if there is a way; whether they are no count."""
-    counted = not row.get("estimated") and all(row.get(name) is not None for name in TOKENS)
+    sent, received = (row.get(name) for name in TOKENS)
+    counted = not row.get("estimated") and sent and received is not None  # no prompt has 0 tokens
     if counted or (tokens is None and not row.get("estimated")):
         return False
     if tokens is not None:

@@ -346,6 +346,22 @@ def mend_all(models: np.ndarray | Sequence[Any], costs: np.ndarray | Sequence[fl
     return mended, lost
 
 
+def require_counted(place: str, spent: Mapping[str, float], rates: Mapping[str, Price]) -> None:
+    """Refuse tokens that are all 0, which no prompt has: a model that was not counted would be free.
+
+    Args:
+        place: of the answers, for the message.
+        spent: what all answers of a model cost, by model.
+        rates: what their tokens cost.
+
+    Raises `LogError`.
+    """
+    for model, money in spent.items():
+        if money == 0 and price_for(rates, model).input > 0:
+            advice = "give a column cost, or import the log with --tokens IN,OUT (tokens=)"
+            raise LogError(f"{place}, model {brief(model)}: its input tokens are all 0, which no prompt has: {advice}")
+
+
 def tell_lost(lost: Lost) -> str | None:
     """How many answers had lost their cost, in words; None if none has."""
     by_model = listed(f"{few:,} of {count(every, 'answer')} of {name}" for name, (few, every) in lost.items() if few)

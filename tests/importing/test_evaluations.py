@@ -176,8 +176,10 @@ def test_tokens_that_were_not_counted(write):
         read(bare)
     with pytest.raises(LogError, match=r"tokens are not in the files"):
         read(bare, prices={"small": (1, 1), "large": (1, 1)})
-    frame = read(bare, tokens=(250, 3), prices={"small": (1, 1), "large": (2, 2)})
-    assert frame["cost"].to_list() == pytest.approx([253e-6] * 2 + [506e-6] * 2)
+    zeros = {"input_tokens": [0] * 4, "output_tokens": [0] * 4}
+    for changed in ({"input_tokens": None, "output_tokens": None}, zeros):
+        frame = read(write(**changed), tokens=(250, 3), prices={"small": (1, 1), "large": (2, 2)})
+        assert frame["cost"].to_list() == pytest.approx([253e-6] * 2 + [506e-6] * 2)
 
 
 @pytest.mark.parametrize(

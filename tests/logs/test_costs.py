@@ -9,6 +9,7 @@ from command_line import run
 
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning
+from rcjax.logs.errors import LogError
 from rcjax.logs.oddities import summarise
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -63,6 +64,9 @@ def test_tokens_that_were_lost_cost_as_much_as_the_others():
     prices = {"free": (0, 0), "small": (0.1, 0.1), "large": (1, 1)}
     with pytest.warns(LeftOutWarning, match="20 of 60 answers of small"):
         assert rcjax.read_log(frame, prices=prices).cost.tolist() == pytest.approx([0, 101e-7, 101e-6])
+    zeros = frame.with_columns(pl.when(pl.col("model") == "large").then(0.0).otherwise(100.0).alias("input_tokens"))
+    with pytest.raises(LogError, match="model large: its input tokens are all 0"):
+        rcjax.read_log(zeros.with_columns(output_tokens=pl.lit(0.0)), prices=prices)
 
 
 @pytest.mark.thorough
