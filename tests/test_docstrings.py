@@ -40,7 +40,9 @@ def test_a_list_has_every_parameter(documented):
     wrong = [
         f"{module}.{function.name} lists {names}, but has {parameters(function)}"
         for module, function, names in lists
-        if sorted({*names} - starred(function)) != sorted(parameters(function))
+        # Of a command the list is the help of its own options; those that several have bring their help along.
+        for own in [parameters(function)]
+        if sorted({*names} - starred(function)) != sorted({*own} & {*names} if module.startswith("cli.") else own)
     ]
     assert len(lists) > 200
     assert wrong == []

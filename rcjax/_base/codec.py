@@ -244,7 +244,13 @@ def frozen(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
-    """A number from `low` to `high`, as float; no boolean, no NaN."""
+    """A number as float; no boolean, no NaN.
+
+    Args:
+        value: what should be one.
+        where: its place, for the message.
+        low, high: between these it must be.
+    """
     if type(value) is float and low <= value <= high:  # nearly all there are, in files of any size
         return value
     require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)

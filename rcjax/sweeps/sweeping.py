@@ -365,7 +365,8 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep") from None
     except (ValueError, TypeError, OSError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}: correct the file") from None
+        why = "lists or tables nested too deep" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path}: {why}: correct the file") from None
     for key in ("out", "prices"):
         if isinstance(settings.get(key), str):
             settings[key] = str(path.parent / settings[key])
