@@ -22,7 +22,16 @@ from rcjax.importing.gathering import gather
 from rcjax.importing.lines import CHARACTERS, How, Line, unread
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, brief, listed
-from rcjax.logs.prices import mend_all, price_for, priced_by, priced_words, read_prices, require_counted, tell_lost
+from rcjax.logs.prices import (
+    describe_caches,
+    mend_all,
+    price_for,
+    priced_by,
+    priced_words,
+    read_prices,
+    require_counted,
+    tell_lost,
+)
 from rcjax.policy.decisions import comparable
 from rcjax.serving.call_log import has_failed
 
@@ -313,10 +322,13 @@ def as_frame(
         used = Tokens(*(row.get(name) or 0 for name in (*TOKENS, *CACHED)))
         row["cost"] = price_for(rates or {}, row["model"]).money(used)
     if rates is not None:
-        spent = Counter[str]()
-        for row in rows:
-            spent[row["model"]] += row["cost"]
+        names = [*dict.fromkeys(row["model"] for row in rows)]
+        spent = {name: math.fsum(row["cost"] for row in rows if row["model"] == name) for name in names}
         require_counted("the files", spent, rates)
+        inputs = [(names.index(row["model"]), row["input_tokens"], row.get("cached_tokens") or 0) for row in rows]
+        columns = {"model": pl.Int64, "read": pl.Float64, "cached": pl.Float64}
+        caches = describe_caches(pl.DataFrame(inputs, schema=columns, orient="row", strict=False), names, rates)
+        notes += [] if caches is None else [caches]
     if priced:  # a reader of the log mends those that are lost
         lost = tell_lost(mend_all([row["model"] for row in rows], [row["cost"] for row in rows])[1])
         notes += [] if lost is None else [lost]

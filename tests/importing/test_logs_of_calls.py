@@ -102,6 +102,7 @@ def test_tokens_outside_of_prompt_and_completion_are_paid_for(tmp_path):
         for row in imported(tmp_path / name, prices=prices).frame.iter_rows(named=True):
             assert (row["input_tokens"], row["output_tokens"], row["cached_tokens"]) == (100, 1005, 60)
             assert row["cost"] == pytest.approx((40 + 6 + 10_050) / 1e6)
+        assert any("60 % of m, at $0.1 per million" in note for note in imported(tmp_path / name, prices=prices).notes)
 
 
 def test_no_prompt_has_zero_tokens(tmp_path):
