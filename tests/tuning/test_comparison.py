@@ -26,13 +26,13 @@ ALONE = np.array([0.3, 0.2, 0.08])  # how often each model errs
 def frontier(float64):
     """A point of each kind, at λ = 10 and a cost of 10."""
     log = rcjax.sample_log(60, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    base = rcjax.solve_frontier(dataclasses.replace(rcjax.fit(log), models=NAMES), lam=[1.0])
+    base = rcjax.tuning.select_frontier(log).frontier
     members = np.array([MEMBERS[row] for row in ROWS], bool)
     agreements = Agreements.none(members.shape)
     agreements.earlier[2:, 1], agreements.differ[2:, 1] = 0, 2
     policies = Policies.of_cascades(np.where(members, 0.5, 1.0), members, agreements=agreements)
-    figures = np.full(len(ROWS), 10.0)
-    return dataclasses.replace(base, lam=figures, cost=figures, error=figures / 100, policies=policies)
+    model, figures = dataclasses.replace(base.model, models=NAMES), np.full(len(ROWS), 10.0)
+    return dataclasses.replace(base, model=model, lam=figures, cost=figures, error=figures / 100, policies=policies)
 
 
 def shown(gain=0.0, gain_se=0.01, saved=0.0, saved_se=0.01, rival=None, luck=0.02):
