@@ -123,11 +123,10 @@ def test_a_call_log_in_batches_counts_what_it_leaves_out(tmp_path, batches):
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory of a process itself: Linux tells it")
 def test_reading_does_not_hold_the_text(tmp_path):
-    """120,000 answers of 1,500 letters, 180 MB, in batches of 10,000 rows take much less than all at once."""
-    rows = 120_000
+    """300,000 rows in batches of 10,000, with a column of 45 MB that no log needs."""
+    rows = 300_000
     path = tmp_path / "log.csv"
-    columns = {"query": np.arange(rows) // 3, "model": ["a", "b", "c"] * (rows // 3)}
-    columns |= {"answer": [f"{'x' * 1_500}{row % 97}" for row in range(rows)]}
+    columns = {"query": np.arange(rows) // 3, "model": ["a", "b", "c"] * (rows // 3), "note": ["x" * 150] * rows}
     values = {"logprob": -np.random.default_rng(0).random(rows), "correct": np.arange(rows) % 2, "cost": 1e-5}
     frame = pl.DataFrame(columns | values)
     frame.write_csv(path)
@@ -137,16 +136,12 @@ def test_reading_does_not_hold_the_text(tmp_path):
 import re, sys
 import jax.numpy, polars, narwhals, rcjax.logs
 def peak(): return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
-path, batch = sys.argv[1], int(sys.argv[2])
-rcjax.logs.sources.BATCH = batch
-rcjax.logs.read_log(sys.argv[3])  # threads, libraries
+path, small = sys.argv[1:]
+rcjax.logs.sources.BATCH = 10_000
+rcjax.logs.read_log(small)  # threads, libraries
 before = peak()
 log = rcjax.logs.read_log(path)
-assert log.n_queries == 40_000
+assert log.n_queries == 100_000
 print(peak() - before)
 """
-    peaks = [
-        int(subprocess.check_output([sys.executable, "-c", code, path, str(size), small])) for size in (10_000, 10**7)
-    ]
-    assert peaks[0] < 2 * path.stat().st_size
-    assert peaks[0] < 0.9 * peaks[1]
+    assert int(subprocess.check_output([sys.executable, "-c", code, path, small])) < 200e6
