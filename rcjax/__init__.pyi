@@ -28,8 +28,7 @@ from rcjax.frontier.hull import InfeasibleError as InfeasibleError
 from rcjax.logs.errors import LogError as LogError
 from rcjax.logs.log import Log as Log
 from rcjax.logs.reading import read_log as read_log
-from rcjax.model.cascade_model import CascadeModel as CascadeModel
-from rcjax.model.example import demo_model as demo_model, sample_log as sample_log
+from rcjax.model.cascade_model import CascadeModel as CascadeModel, demo_model as demo_model, sample_log as sample_log
 from rcjax.model.fitting import fit as fit
 from rcjax.policy.ladder import Ladder as Ladder, load_policy as load_policy
 from rcjax.policy.policy import Policy as Policy

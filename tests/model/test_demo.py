@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from rcjax.model.calibrated import pairs
-from rcjax.model.example import demo_model, sample_log
+from rcjax.model.cascade_model import demo_model, sample_log
 from rcjax.model.fitting import fit
 
 N = 4000  # one size for all tests: each size compiles anew

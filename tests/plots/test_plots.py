@@ -14,7 +14,7 @@ import rcjax
 from rcjax import plots
 from rcjax._core.batching import part
 from rcjax.copulas import OneOf
-from rcjax.model.example import demo_model
+from rcjax.model.cascade_model import demo_model
 from rcjax.model.marginals import Marginal
 from rcjax.policy.counted import ERRORS
 
