@@ -40,7 +40,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
 from rcjax.frontier.frontier import Frontier
 from rcjax.logs.errors import near
-from rcjax.sweeps.engines import BatchTables, Engine, Work, solve_here
+from rcjax.sweeps.engines import BatchTables, Engine, Work, connected, solve_here
 from rcjax.sweeps.problems import (
     MANY_PROBLEMS,
     PANELS,
@@ -52,7 +52,6 @@ from rcjax.sweeps.problems import (
     named,
     plan_batches,
 )
-from rcjax.sweeps.ray_engine import connected
 from rcjax.sweeps.result_tables import frontier_of, model_of
 
 FORMAT = "rcjax-sweep"

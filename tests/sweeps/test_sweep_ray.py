@@ -14,7 +14,7 @@ import pytest
 from ray_cluster import two_nodes
 
 import rcjax
-from rcjax.sweeps import ray_engine
+from rcjax.sweeps import engines
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.thorough]
 MODELS = ("llama3.2-1b", "llama3.1-8b")
@@ -55,7 +55,7 @@ def contents(folder):
 
 def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(alone, nodes, tmp_path):
     cluster, second = nodes
-    settings = json.dumps({name: ray_engine._of_jax(name) for name in ray_engine._TAKEN_OVER})
+    settings = json.dumps({name: engines._of_jax(name) for name in engines._TAKEN_OVER})
     command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address, settings]
     driver = subprocess.Popen(command, cwd=Path(__file__).parent, env=_environment(), stderr=subprocess.PIPE)
     wait_for(lambda: len(list(tmp_path.glob("parts/*.parquet"))) >= 1 or driver.poll() is not None)
@@ -82,8 +82,8 @@ def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
     import ray
 
     cluster, _ = nodes
-    own = ray_engine._versions()
-    monkeypatch.setattr(ray_engine, "_versions", lambda: own | {"jax": "0.0.1"})
+    own = engines._versions()
+    monkeypatch.setattr(engines, "_versions", lambda: own | {"jax": "0.0.1"})
     with pytest.raises(
         ValueError, match=r"^node .* has rcjax .*, this process has rcjax .*, jax 0\.0\.1, .*: install the"
     ):
