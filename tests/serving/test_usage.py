@@ -49,7 +49,8 @@ def test_one_reader_of_usage(told, tokens):
     usage.add(told)
     assert usage.tokens == Tokens(*tokens)
     assert not any("add up" in remark for remark in usage.remarks(None))
-    assert [used(told).get(f"{name}_tokens", 0) for name in ("input", "output", "cached", "cache_write")] == [*tokens]
+    line = used(told, None, [])
+    assert [line.get(f"{name}_tokens", 0) for name in ("input", "output", "cached", "cache_write")] == [*tokens]
     price = Price(1.0, 10.0, 0.1, 2.0)
     read, written, cached, stored = tokens
     assert float(usage.money(price)) == pytest.approx(
