@@ -80,7 +80,7 @@ def test_results_are_those_without_filling(n, monkeypatch, float64):
 
 @pytest.mark.thorough
 def test_another_length_of_a_class_compiles_nothing(compilations, float64):
-    log, other = with_gaps(100, seed=1), with_gaps(111, seed=2)
+    log, other = with_gaps(120, seed=1), with_gaps(131, seed=2)  # of a class, their complete queries too
     results(log, rcjax.fit(log))
     with compilations() as messages:
         results(other, rcjax.fit(other))
