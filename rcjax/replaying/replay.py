@@ -311,7 +311,7 @@ class Rungs(NamedTuple):
         """Whether a query is answered wrongly, whether it is refused, and what it costs: expected at a position."""
         low, share = divmod(position, 1)
         rows = [(int(low), 1 - share), *[(int(low) + 1, share)] * bool(share)]
-        return [float(sum(weight * each[row, query] for row, weight in rows)) for each in self[1:]]
+        return [float(sum(weight * outcome[row, query] for row, weight in rows)) for outcome in self[1:]]
 
     def followed(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
         """The queries as a stream, the position after each by the bill.

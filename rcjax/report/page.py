@@ -214,7 +214,7 @@ def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
     others = [report.target_of(point) for point in curve if there[point] < 1 - _LEAST_SHARE]
     targets = [report.start, *others]
     policies = [(target, report.frontier.policy(**target.to_json())) for target in targets]
-    return sorted(policies, key=lambda each: -each[1].expected["cost"])  # type: ignore[operator]
+    return sorted(policies, key=lambda pair: -pair[1].expected["cost"])  # type: ignore[operator]
 
 
 def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -256,10 +256,10 @@ def again_by_labels(frontier: Frontier, log: Log, points: np.ndarray | None) -> 
         calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
         judging = judging_of(log.take(queries), transform, refusal) if whole is None else whole
         answer = answer if comparing.size else None
-        found, answers = judge_all(calibrators, (*labels, answer), charge, judging)
+        table, answers = judge_all(calibrators, (*labels, answer), charge, judging)
         if answers is not None:
-            found = together(found, answers.best(comparing))
-        chosen = found.rungs().filled() if points is None else found.best(lam[points])
+            table = together(table, answers.best(comparing))
+        chosen = table.rungs().filled() if points is None else table.best(lam[points])
         return calibrators, chosen.policies(comparing=answer is not None)
 
     return again

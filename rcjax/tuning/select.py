@@ -198,9 +198,9 @@ def select_frontier(
     judging = judging_of(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
     comparison = cross_validate(sample, model, judging, folds, seed)
     may_be = None if admits is None else lambda policies: admits(policies, model)
-    found = _candidates(log, model, judging, comparison, may_be)
-    found = raised_by_luck(found, comparison, target)
-    corners = found.take(lower_hull(found.cost, found.error)[::-1])
+    table = _candidates(log, model, judging, comparison, may_be)
+    table = raised_by_luck(table, comparison, target)
+    corners = table.take(lower_hull(table.cost, table.error)[::-1])
     best, prices = (corners, _prices(corners)) if prices is None else (corners.best(prices), prices)
     return Selection(_assemble(model, best, prices, abstain_price, log.compare), comparison, target)
 
@@ -236,11 +236,11 @@ def _candidates(
     """Single models and pairs on a log of the model's models, and where they earn it policies that compare answers."""
     log, earned = expected_log(log), comparison.agreeing
     rows = log.logprob, log.correct, log.answered, log.answer if earned.any() else None
-    found, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
+    table, answers = judge_all(model.calibrators, rows, charges(log), judging, admits)
     if answers is None:
-        return found
+        return table
     grid = np.geomspace(comparison.targets.lam[0], comparison.targets.lam[-1], _FINE)
-    return together(found, answers.best(grid[earned[comparison.at_price(grid)]]))
+    return together(table, answers.best(grid[earned[comparison.at_price(grid)]]))
 
 
 def raised_by_luck(table: Candidates, comparison: Comparison, target: TargetName) -> Candidates:

@@ -46,7 +46,8 @@ from rcjax.serving.gateway.catalog import (
 )
 from rcjax.serving.gateway.chat import Conversation, Responder
 from rcjax.serving.gateway.chat_request import ApiError, fault_within, id_headers, query_of, segment_of
-from rcjax.serving.gateway.metrics import Metrics, draw_page
+from rcjax.serving.gateway.metrics import Metrics
+from rcjax.serving.gateway.page import draw_page
 from rcjax.serving.gateway.response_assembly import ResponsesResponder
 
 

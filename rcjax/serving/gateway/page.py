@@ -1,0 +1,152 @@
+"""What operators see: the page of a service, `GET /`, of the last requests of the worker that draws it.
+
+It runs no script, and shows no prompt, no answer and no key.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+
+from rcjax._base.wording import choose_unit, count, percent
+from rcjax.serving.gateway.catalog import Catalog, ServedPolicy
+from rcjax.serving.gateway.metrics import Ended
+
+_POINTS, _WIDTH, _HEIGHT, _MARGIN = 40, 420.0, 150.0, 22.0
+_FEWEST = 20  # requests whose mean cost says something
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>rcjax serve</title><style>
+:root {{ --ink: #1c2128; --soft: #5b6470; --line: #d8dde3; --paper: #fff; --mark: #1f6feb }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e6e9ed; --soft: #9aa4b0; --line: #343b44; --paper: #14181d; --mark: #6cb0ff }}
+}}
+body {{ font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 60rem; margin: 0 auto; padding: 1rem }}
+h1 {{ font-size: 1.3rem }} h2 {{ font-size: 1.1rem; margin: 2rem 0 .2rem; overflow-wrap: anywhere }}
+p {{ margin: .3rem 0; color: var(--soft); overflow-wrap: anywhere }} strong {{ color: var(--ink) }}
+svg {{ width: 100%; max-width: 38rem; height: auto; font-size: 11px; fill: var(--soft) }}
+td {{ overflow-wrap: anywhere }}
+polyline {{ fill: none; stroke: var(--mark); stroke-width: 2 }} circle {{ fill: var(--mark) }}
+line {{ stroke: var(--soft); stroke-dasharray: 5 4 }}
+table {{ border-collapse: collapse; width: 100%; margin: .8rem 0; font-variant-numeric: tabular-nums }}
+caption {{ text-align: left; font-weight: 600; padding-bottom: .2rem }}
+th, td {{ text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line) }}
+td:last-child {{ white-space: nowrap }}
+th {{ font-weight: 400; color: var(--soft) }} td + td, th + th {{ text-align: right }}
+.here td {{ font-weight: 600 }}
+</style><main><h1>rcjax serve</h1><p>{worker}</p>{policies}</main></html>
+"""
+
+
+def draw_page(catalog: Catalog, requests: Sequence[Ended]) -> str:
+    """The page for people, as HTML.
+
+    Args:
+        catalog: what is served.
+        requests: the last ones, from old to new.
+    """
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    worker = f"{when}: the last {count(len(requests), 'request')} of this worker. Load it again for news."
+    policies = catalog.policies.items()
+    drawn = [_policy(served, [one for one in requests if one.name == name]) for name, served in policies]
+    others = [one for one in requests if one.name not in catalog.policies]
+    passed = _answering("Passed on, by the name of a model", others) if others else ""
+    return _PAGE.format(worker=escape(worker), policies="".join(drawn) + passed)
+
+
+def _policy(served: ServedPolicy, requests: Sequence[Ended]) -> str:
+    policy, billing = served.policy, served.cascade.billing
+    which = "no policy yet: everything passes" if served.passing else f"policy {served.digest}"
+    about = f"{' → '.join(policy.models)} · {which}"
+    budget = policy.budget
+    paid = sum(one.cost for one in requests) / len(requests) if requests else 0.0
+    unit = choose_unit([paid, budget or 0.0])
+    money = [f"<strong>{unit.full(paid)}</strong> paid" if requests else "nothing asked yet"]
+    money += [] if budget is None else [f"budget {unit.full(budget)}"]
+    balance = billing.balance
+    money += [] if balance is None else [f"{'overspent' if balance < 0 else 'in hand'} ${abs(balance):.3g}"]
+    money += [] if billing.left is None else [f"left of the period's money ${billing.left:.4g}"]
+    parts = [f"<h2>{escape(served.name)}</h2><p>{escape(about)}</p><p>{' · '.join(money)}</p>"]
+    if len(requests) > 1:
+        aim = None if budget is None else budget * unit.scale
+        parts.append(_chart([one.cost * unit.scale for one in requests], aim))
+    parts += [_check(requests), _ladder(served, billing.position)]
+    return "".join(parts) + (_answering("Who answers", requests) if requests else "")
+
+
+def _check(requests: Sequence[Ended]) -> str:
+    """What `rcjax check` would say of the requests, as far as no label is needed: their money against the tuning's."""
+    pairs = [(one.cost, one.tuned) for one in requests if one.tuned]
+    if len(pairs) < _FEWEST:
+        return ""
+    paid, tuned = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+    spread = 1.645 * math.sqrt(sum((a - b - paid + tuned) ** 2 for a, b in pairs)) / len(pairs)
+    off = "as much as tuned" if abs(paid - tuned) <= spread else f"{'more' if paid > tuned else 'less'} than tuned"
+    share = f"{percent(paid / tuned - 1)} ± {percent(spread / tuned)}"
+    said = f"would say of the last {count(len(pairs), 'judged request')}: they cost {off} ({share})"
+    return f"<p>What <code>rcjax check</code> {said}; whether they are right, it tells by labels.</p>"
+
+
+def _chart(costs: Sequence[float], budget: float | None) -> str:
+    """Money per request: means of the requests in turn, and the budget."""
+    size = -(-len(costs) // _POINTS)
+    means = [sum(part) / len(part) for part in (costs[i : i + size] for i in range(0, len(costs), size))]
+    most = max(*means, budget or 0.0, 1e-12) * 1.1
+
+    def place(i: int, value: float) -> tuple[float, float]:
+        across = i / max(len(means) - 1, 1)
+        return _WIDTH * across, _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * value / most
+
+    points = [place(i, mean) for i, mean in enumerate(means)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    marks = f'<text x="2" y="11">up to ${max(means):.3g}</text>'
+    marks += f'<polyline points="{line}"/><circle cx="{points[-1][0] - 4:.1f}" cy="{points[-1][1]:.1f}" r="4"/>'
+    if budget is not None:
+        y = place(0, budget)[1]
+        marks += f'<line x1="0" y1="{y:.1f}" x2="{_WIDTH}" y2="{y:.1f}"/><text x="2" y="{y - 5:.1f}">budget</text>'
+    marks += f'<text x="0" y="{_HEIGHT - 4}">older</text>'
+    marks += f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">now</text>'
+    label = f"money per request, the last {len(costs)} requests in turn"
+    return f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{label}">{marks}</svg>'
+
+
+def _ladder(served: ServedPolicy, position: float) -> str:
+    """What each rung costs and errs, and which the next request goes by."""
+    told = [(rung, rung.expected.get("cost"), rung.expected.get("error")) for rung in served.policy.rungs]
+    if any(None in (cost, error) for _, cost, error in told):
+        return ""
+    unit = choose_unit([cost or 0.0 for _, cost, _ in told])
+    rows = [
+        (str(number), " → ".join(rung.models), f"${unit.show(cost or 0.0)}", percent(error))
+        for number, (rung, cost, error) in enumerate(told)
+    ]
+    heads = ("rung", "asks", f"costs per {unit.name}", "errs")
+    where = f"The ladder, as it was tuned: the next request at {position:.3g}"
+    return _table(where, heads, rows, [abs(number - position) < 1 for number in range(len(rows))])
+
+
+def _answering(caption: str, requests: Sequence[Ended]) -> str:
+    """Who answered, and what failed."""
+
+    def table(title: str, names: Sequence[str]) -> str:
+        rows = [(one, f"{number:,}", percent(number / len(requests))) for one, number in Counter(names).most_common()]
+        return _table(title, ("which", "requests", "share"), rows)
+
+    failures = [one.status for one in requests if one.status in ("failed", "best so far")]
+    drawn = table("Failures", failures) if failures else "<p>Failures: none</p>"
+    return table(caption, [one.model or "nobody" for one in requests]) + drawn
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], here: Sequence[bool] = ()) -> str:
+    marks = [*here, *[False] * len(rows)]
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    body = "".join(
+        f"<tr{' class=here' if mark else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        for row, mark in zip(rows, marks, strict=False)
+    )
+    return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"
