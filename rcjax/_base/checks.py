@@ -140,6 +140,26 @@ def parsed(content: bytes) -> Any:
         raise ValueError(f"not JSON ({problem}); if it was cut off, write it again") from problem
 
 
+def read_table(path: str | os.PathLike[str]) -> Any:
+    """What a TOML or JSON file holds, as the end of its name says; UTF-8, or what a byte order mark says.
+
+    Raises ValueError, which names the file and what is wrong, with the line where the parser knows it, and OSError.
+    """
+    import tomllib  # which few commands need
+
+    path = Path(path)
+    content = path.read_bytes()
+    if path.suffix.lower() not in (".toml", ".json"):
+        raise ValueError(f"{path.name}: a file of kind {path.suffix!r} cannot be read: give .toml or .json")
+    try:
+        text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
+        is_toml = path.suffix.lower() == ".toml"
+        return tomllib.loads(text.replace("\r\n", "\n")) if is_toml else parsed(text.encode())
+    except (RecursionError, ValueError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path.name}: cannot be read: {why}: correct the file") from None
+
+
 def object_in(line: bytes | str) -> dict[str, Any]:
     """The JSON object in a line; an empty one where it is none.
 

@@ -6,11 +6,9 @@ are rows of 0 of a model whose other answers cost money, such as streamed calls 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import reprlib
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.checks import parsed
+from rcjax._base.checks import read_table
 from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax._base.wording import count, percent
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
@@ -54,7 +52,10 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
         path = Path(source)
         name = path.name
         require_file(path, (".toml", ".json"))
-        content = _parsed(path)
+        try:
+            content = read_table(path)
+        except (ValueError, OSError) as error:
+            raise LogError(str(error)) from None
     rates = price_list(content, name)
     if rates is not None:
         return rates
@@ -102,18 +103,6 @@ def priced_words(prices: Any, models: Iterable[str]) -> str | None:
 def _shortly(price: Price) -> str:
     cached = "" if price.cached_input is None else f" ({price.cached_input:g} for cached input)"
     return f"{price.input:g} and {price.output:g}{cached}"
-
-
-def _parsed(path: Path) -> Any:
-    """What a TOML or JSON file holds."""
-    try:
-        content = path.read_bytes()
-        text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
-        return tomllib.loads(text.replace("\r\n", "\n")) if path.suffix.lower() == ".toml" else parsed(text.encode())
-    except (RecursionError, ValueError, OSError) as error:  # the parsers' own errors say in which line
-        deep = isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError)
-        why = "lists or tables nested too deep" if deep else error
-        raise LogError(f"{path.name}: cannot be read: {why}: correct the file") from None
 
 
 def _price(entry: Any, where: str) -> Price:

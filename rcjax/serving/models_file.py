@@ -24,7 +24,6 @@ import hashlib
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.checks import parsed, shown
+from rcjax._base.checks import read_table, shown
 from rcjax._base.tokens import PRICES, Price
 from rcjax.signals.records import record_signal, require_signal_name
 
@@ -122,17 +121,7 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
     OSError where the file cannot be read.
     """
     path = Path(path)
-    content = path.read_bytes()
-    if path.suffix.lower() not in (".toml", ".json"):
-        raise ValueError(f"{path.name}: models are in a TOML file: give one whose name ends in .toml")
-    try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-        table = tomllib.loads(text) if path.suffix.lower() == ".toml" else parsed(content)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name}: not UTF-8 text: save the file as UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        why = "nested too deep" if isinstance(error, RecursionError) else error
-        raise ValueError(f"{path.name}: cannot be read: {why}: correct the file") from None
+    table = read_table(path)
     if not isinstance(table, Mapping) or not table:
         raise ValueError(f'{path.name}: no models: give a table for each, such as ["small"] with input and output')
     return {name: _settings(name, entry, f"{path.name}, model {name}") for name, entry in table.items()}

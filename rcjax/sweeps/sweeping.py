@@ -20,7 +20,6 @@ import inspect
 import io
 import json
 import os
-import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from rcjax._base.checks import SCHEMA_VERSION, header, instance, shown
+from rcjax._base.checks import SCHEMA_VERSION, header, instance, read_table, shown
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
@@ -351,8 +350,11 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     defaults: dict[str, Any] = {
         field.name: everything[field.name].default for field in dataclasses.fields(SweepSettings)
     }
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep")
+    settings = read_table(path)
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        instance(settings, Mapping, "what it holds")
         for key in settings:
             if key not in names:
                 raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
@@ -361,11 +363,8 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
         chosen = {key: value for key, value in settings.items() if key in defaults}
         SweepSettings(**{**defaults, "batch": PROBLEMS, **chosen})  # pyright: ignore
         settings["logs"] = _logs(settings.get("logs"), path.parent)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file: give the TOML file of a sweep") from None
-    except (ValueError, TypeError, OSError, RecursionError) as error:
-        why = "lists or tables nested too deep" if isinstance(error, RecursionError) else error
-        raise ValueError(f"{path}: {why}: correct the file") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}: correct the file") from None
     for key in ("out", "prices"):
         if isinstance(settings.get(key), str):
             settings[key] = str(path.parent / settings[key])

@@ -181,7 +181,7 @@ def test_one_model_or_one_answer_is_too_little():
         ("[small]\ninput = -1\noutput = 1", ("p.toml, model small: input price -1", "per million tokens")),
         ("small = 1", ("p.toml, model small: 1 is no price",)),
         (f"[small]\ninput = 1\noutput = 1{'0' * 400}", ("model small: output price 1000000",)),
-        ("small = " + "[" * 100_000, ("p.toml: cannot be read: lists or tables nested too deep",)),
+        ("small = " + "[" * 100_000, ("p.toml: cannot be read: it is nested too deeply",)),
         ("# nothing", ("p.toml: no prices",)),
     ],
 )
