@@ -25,28 +25,34 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rcjax.cli.printing import INTERRUPTED, escaped, print_error, report, silence, standard_output, warn
+from rcjax.cli.printing import INTERRUPTED, report, silence, standard_output, warn
 
 
 class CommandLine(TyperGroup):
-    """The group of all commands: what goes wrong outside of them, usage errors above all, is told as within.
+    """The group of all commands: whatever goes wrong, in them or outside, is one line and an exit status.
 
-    Its exit status is 2 for usage errors; a pipe that nobody reads any more, as of `--help | head -1`, is no error.
+    A pipe that nobody reads any more, as of `--help | head -1`, is no error.
     """
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option `--help`: off where it is not given, so that typer loads no pydantic to find that out."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that a line calls, imported, and what comes after its name."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, load(command.name or "") if isinstance(command, _Listed) else command, rest
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **named: Any) -> Any:
-        """Run a command and leave the process with its exit status."""
-        if not standalone_mode:
-            return super().main(args, *rest, standalone_mode=False, **named)
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
+        """Run a command and leave the process with its exit status. Warnings become one line each."""
         words = list(sys.argv[1:] if args is None else args)
         try:
-            with standard_output():
-                status = super().main(args, *rest, standalone_mode=False, **named) or 0
+            with warnings.catch_warnings(), standard_output():
+                warnings.showwarning = lambda message, *_, **__: warn(message)
+                status = super().main(args, *rest, **named | {"standalone_mode": False}) or 0
         except BrokenPipeError:
             silence()
             status = 0
@@ -56,32 +62,15 @@ class CommandLine(TyperGroup):
             status = 0  # typer and rich leave so where a pipe broke
         except typer.Abort:
             status = INTERRUPTED
-        except Exception as problem:
-            status = _status_outside(problem, words)
+        except BaseException as problem:  # a panic of polars is no Exception
+            report(problem, "--json" in words)
+            status = getattr(problem, "exit_code", 2 if "check" in words[:1] else 1)
         sys.exit(status)
-
-
-def _status_outside(problem: Any, words: Sequence[str]) -> int:
-    """Tell of a problem outside of the block of a command, with these words on the command line; the exit status."""
-    as_json = "--json" in words
-    if not hasattr(problem, "format_message"):
-        report(problem, as_json)
-        return 2 if "check" in words[:1] else 1
-    message = escaped(problem.format_message())
-    if as_json:
-        warn(message, "error")
-        print_error(message, "usage")
-    else:
-        from typer import rich_utils
-
-        problem.format_message = lambda: message
-        rich_utils.rich_format_error(problem)
-    return problem.exit_code
 
 
 _HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
 
-app = typer.Typer(cls=CommandLine, no_args_is_help=True, pretty_exceptions_enable=False, **_HOW)
+app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_HOW)
 
 
 def run() -> None:
@@ -165,7 +154,7 @@ def load(name: str) -> Any:
 
     _, module, _ = COMMANDS[name]
     called = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
-    function = as_command(called, 2 if name == "check" else 1)
+    function = as_command(called)
     text, _, example = (function.__doc__ or "").rpartition("\n\n")
     one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
     one.command(name, cls=LongHelp, help=text, epilog=example)(function)

@@ -85,7 +85,7 @@ def diagnose(
     log: LogFile,
     test: File = None,
     copula: CopulaFamily = None,
-    cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="all|full|adaptive|A,B,…")] = None,
+    cascade: Annotated[Any, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
     replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 1000,
     plots: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
     all_: bool = False,

@@ -12,7 +12,6 @@ from typing import Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -58,56 +57,47 @@ class Screen(Console):
 
 @contextmanager
 def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
-    """Tell on standard error what lasts, and for how long: a spinner once it took `after` seconds, or lines in a pipe.
+    """Tell on standard error what lasts, and how far it is: a spinner once it took `after` seconds, or lines in a pipe.
 
     Args:
         what: the work, in words.
         after: seconds until a terminal shows it; where standard error is none, a line is written every ten seconds.
         how_far: what is done of it, in words; empty if nobody knows.
     """
-    screen = Screen(stderr=True)
-    with _spinner(screen, what, after, how_far) if screen.is_terminal else pulse(what, how_far):
-        yield
+    screen, done, started = Screen(stderr=True), threading.Event(), time.monotonic()
 
+    def spin() -> None:
+        if done.wait(after):
+            return
+        with screen.status("") as status:
+            while True:
+                words = (f"{what} …", how_far(), f"{time.monotonic() - started:.0f} s")
+                status.update(Text(" ".join(filter(None, words))))
+                if done.wait(0.2):
+                    return
 
-@contextmanager
-def _spinner(screen: Screen, what: str, after: float, how_far: Callable[[], str]) -> Iterator[None]:
-    """What is done, how far it is and the seconds that it took, on a terminal, while the block lasts."""
-    far = _Words(how_far)
-    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), far, TimeElapsedColumn()
-    progress = Progress(*columns, console=screen, transient=True)
-    progress.add_task(what, total=None)
-    timer = threading.Timer(after, progress.start)
-    timer.daemon = True
-    timer.start()
+    def write_lines() -> None:
+        while not done.wait(EVERY):
+            progress = how_far() or f"{time.monotonic() - started:.0f} s so far"
+            with suppress(OSError, ValueError):  # nobody reads it
+                typer.echo(f"{what}: {progress}", err=True)
+
+    teller = threading.Thread(target=spin if screen.is_terminal else write_lines, daemon=True)
+    teller.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()  # so that a spinner that is just starting is stopped, too
-        if progress.live.is_started:
-            progress.stop()
-
-
-class _Words(ProgressColumn):
-    """A column that says what a function says."""
-
-    def __init__(self, say: Callable[[], str]) -> None:
-        super().__init__()
-        self._say = say
-
-    def render(self, task: Task) -> Text:
-        """What it says now."""
-        return Text(self._say())
+        done.set()
+        teller.join()
 
 
 class HowFar:
     """The share of some work that is done, and the time left, in words; `note` is told both.
 
     >>> far = HowFar()
-    >>> far.note(0, 4)
+    >>> far.note(0, 4000)
     >>> far()
-    '0 of 4, 0 %'
+    '0 of 4,000, 0 %'
     """
 
     def __init__(self) -> None:
@@ -119,33 +109,11 @@ class HowFar:
         self._done, self._whole = done, whole
 
     def __call__(self) -> str:
-        """In words; empty if nothing was noted yet."""
-        return time_left(self._done, self._whole, time.monotonic() - self._started) if self._whole else ""
-
-
-@contextmanager
-def pulse(what: str, how_far: Callable[[], str] = str) -> Iterator[None]:
-    """A line on standard error every ten seconds while the block lasts, for pipes and logs of a CI.
-
-    Args:
-        what: the work, in words.
-        how_far: what is done of it, in words; empty if nobody knows.
-    """
-    done, started = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        while not done.wait(EVERY):
-            progress = how_far() or f"{time.monotonic() - started:.0f} s so far"
-            with suppress(OSError, ValueError):  # nobody reads it
-                typer.echo(f"{what}: {progress}", err=True)
-
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()
+        """In words, the time as if the rest took as long as what is done; empty if nothing was noted yet."""
+        if not self._done:
+            return share_done(0, self._whole) if self._whole else ""
+        left = (time.monotonic() - self._started) * (self._whole - self._done) / self._done
+        return f"{share_done(self._done, self._whole)}, about {duration(left)} left"
 
 
 def staged(whole: int) -> Callable[[str], AbstractContextManager[None]]:
@@ -157,16 +125,6 @@ def staged(whole: int) -> Callable[[str], AbstractContextManager[None]]:
         return busy(f"{what}, step {number} of {whole}" if number <= whole else what)
 
     return steps
-
-
-def time_left(done: int, whole: int, seconds: float) -> str:
-    """How far something is, in words: the share, and the time left if the rest takes as long as what is done.
-
-    >>> time_left(30, 120, 20.0), time_left(1, 1000, 10.0), time_left(0, 10, 5.0)
-    ('30 of 120, 25 %, about 1 min left', '1 of 1,000, 0 %, about 3 h left', '0 of 10, 0 %')
-    """
-    share = share_done(done, whole)
-    return f"{share}, about {duration(seconds * (whole - done) / done)} left" if done else share
 
 
 def share_done(done: int, whole: int) -> str:

@@ -16,8 +16,7 @@ from typer.core import TyperCommand
 from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import parsers
-from rcjax.cli.printing import reported
-from rcjax.policy.spec import HELP, OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
+from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
@@ -234,13 +233,12 @@ def _help_all(ctx: typer.Context, wanted: bool) -> None:
 _HelpAll = Annotated[bool, typer.Option(callback=_help_all, is_eager=True, help="Show every option and exit.")]
 
 
-def as_command(function: Callable[..., None], status: int = 1) -> Callable[..., None]:
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """A function for typer, whose help is the docstring, and that of each option is under its "Args:".
 
     A parameter that is a record becomes options for the record's fields: annotated as `Spec` all that the command line
     offers, as `Annotated[Spec, "budget", …]` those that are named; a parameter of the function's own stands for the
-    field of its name. Options stand in the order of their panels, flags last. Whatever goes wrong is `reported`, with
-    this exit status.
+    field of its name. Options stand in the order of their panels, flags last.
     """
     text, helps = _split(function.__doc__)
     own = inspect.signature(function, eval_str=True).parameters
@@ -261,15 +259,14 @@ def as_command(function: Callable[..., None], status: int = 1) -> Callable[..., 
 
     @wraps(function)
     def called(*, help_all: bool = False, **given: Any) -> None:
-        with reported(as_json=given["json_"], status=status):
-            try:
-                for name, (kind, options) in records.items():
-                    values = {option: given.pop(option) for option in options}
-                    given[name] = kind(**{option: value for option, value in values.items() if value is not None})
-                function(**given)
-            except SpecError as problem:
-                hint = problem.option and option_name(problem.option)
-                raise typer.BadParameter(problem.say(option_name), param_hint=hint) from None
+        try:
+            for name, (kind, options) in records.items():
+                values = {option: given.pop(option) for option in options}
+                given[name] = kind(**{option: value for option, value in values.items() if value is not None})
+            function(**given)
+        except SpecError as problem:
+            hint = problem.option and option_name(problem.option)
+            raise typer.BadParameter(problem.say(option_name), param_hint=hint) from None
 
     called.__doc__ = text
     called.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined] - typer asks for it
@@ -310,20 +307,21 @@ def _option(name: str, annotation: Any, default: Any, words: str = "") -> inspec
 
 def _of_record(kind: Any) -> list[inspect.Parameter]:
     """The parameters of a command for the fields of a record."""
-    if kind is Spec:
-        return [_of_spec(field) for field in fields(Spec) if field.metadata["panel"] is not None]
     hints, (_, helps) = get_type_hints(kind, include_extras=True), _split(kind.__doc__)
+    if kind is Spec:
+        return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]
     return [_option(one.name, hints[one.name], one.default, helps.get(one.name, "")) for one in fields(kind)]
 
 
-def _of_spec(field: Any) -> inspect.Parameter:
-    """The parameter of a command for a field of `Spec`."""
+def _of_spec(field: Any, words: str) -> inspect.Parameter:
+    """The parameter of a command for a field of `Spec`, whose text calls other fields by their names."""
     metavar, parser = field.metadata["form"] or (None, None)
     how = {"metavar": metavar, "parser": parser and getattr(parsers, parser, str)}
     flag = [field.metadata["flag"]] if field.metadata["flag"] else []
-    option = typer.Option(*flag, help=HELP[field.name], rich_help_panel=field.metadata["panel"], **how)
+    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **how)
     kind, default = (bool, field.default) if metavar is None else (Any, None)
-    return _option(field.name, Annotated[kind, option], default)
+    words = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", words)
+    return _option(field.name, Annotated[kind, option], default, words)
 
 
 def _panel(parameter: inspect.Parameter) -> str | None:

@@ -15,7 +15,6 @@ import shlex
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
@@ -121,14 +120,6 @@ def silence() -> None:
 # What came of it, and what went wrong.
 
 
-class PartlyDone(Exception):  # noqa: N818 - it says what is there
-    """A problem that came after there were results, which `--json` prints with it."""
-
-    def __init__(self, problem: Exception, document: Mapping[str, Any]) -> None:
-        super().__init__(problem, document)
-        self.problem, self.document = problem, document
-
-
 def attempt(write: Callable[[], object]) -> OSError | None:
     """Write a file; what went wrong, to be raised once the results are shown (`conclude`)."""
     try:
@@ -141,64 +132,49 @@ def attempt(write: Callable[[], object]) -> OSError | None:
 def conclude(
     document: Mapping[str, Any], show: Callable[[], None], *, as_json: bool, problem: Exception | None = None
 ) -> None:
-    """Print results, as one JSON document or as `show` does, then raise the problem, if there is one.
+    """Print results, as one JSON document or as `show` does, then the problem, if there is one, and end with status 1.
 
     A pipe that nobody reads any more is no error.
     """
-    if as_json and problem is not None:
-        raise PartlyDone(problem, document)
     try:
-        print_json(document) if as_json else show()
+        if not as_json:
+            show()
+        elif problem is None:
+            print_json(document)
     except BrokenPipeError:
         silence()
     if problem is not None:
-        raise problem
+        report(problem, as_json, document)
+        raise typer.Exit(1)
 
 
-@contextmanager
-def reported(*, as_json: bool, status: int = 1) -> Iterator[None]:
-    """Turn whatever goes wrong within into one line, the exit status, and if `as_json` {"error": {"message", "kind"}}.
+def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | None = None) -> None:
+    """Print what went wrong, in a line; if `as_json`, add {"error": {"message", "kind"}} to the document of results.
 
-    Warnings become one line each.
+    With RCJAX_TRACEBACK in the environment, where it was raised too.
     """
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: warn(message)
-        try:
-            yield
-        except BrokenPipeError:
-            silence()
-        except (typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as problem:  # a panic of polars is no Exception
-            if hasattr(problem, "format_message"):  # a usage error, of typer: see CommandLine
-                raise
-            report(problem, as_json)
-            raise typer.Exit(status) from None
-
-
-def report(problem: BaseException, as_json: bool) -> None:
-    """Print what went wrong: with RCJAX_TRACEBACK in the environment, where it was raised too."""
-    document: Mapping[str, Any] = {}
-    if isinstance(problem, PartlyDone):
-        problem, document = problem.problem, problem.document
-    if os.environ.get("RCJAX_TRACEBACK"):
-        traceback.print_exception(problem)
     message, kind = _describe(problem)
+    message = one_line(message)
+    if kind != "usage" and os.environ.get("RCJAX_TRACEBACK"):
+        traceback.print_exception(problem)
+    if kind == "usage" and not as_json:
+        from typer import rich_utils
+
+        problem.format_message = lambda: message  # type: ignore[attr-defined]
+        rich_utils.rich_format_error(problem)  # type: ignore[arg-type]
+        return
     warn(message, "error")
     if as_json:
-        print_error(message, kind, document)
-
-
-def print_error(message: str, kind: str, document: Mapping[str, Any] | None = None) -> None:
-    """Print a JSON document with what went wrong, and what there is besides."""
-    try:
-        print_json({**(document or {}), "error": {"message": " ".join(message.split()), "kind": kind}})
-    except OSError:
-        silence()
+        try:
+            print_json({**(document or {}), "error": {"message": message, "kind": kind}})
+        except OSError:
+            silence()
 
 
 def _describe(problem: BaseException) -> tuple[str, str]:
-    """The message of a problem, and its kind: "data", "infeasible", "file", "memory" or "internal"."""
+    """The message of a problem, and its kind: "usage", "data", "infeasible", "file", "memory" or "internal"."""
+    if (usage := getattr(problem, "format_message", None)) is not None:  # of typer
+        return usage(), "usage"
     text = str(problem)
     memory = isinstance(problem, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
     if memory or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):

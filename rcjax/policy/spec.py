@@ -163,42 +163,15 @@ class SpecError(ValueError):
         return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
 
 
-#: What the command line says of a field that it offers.
-HELP = {
-    "max_error": "Least money at this share of wrong answers: 0.05 or 5%.",
-    "error_cost": "What one wrong answer costs you.",
-    "cascade": "Search by the model alone: **all**: the best cascade of any of the models; **full**: every model "
-    "in turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: single"
-    " models and pairs by the labels]",
-    "abstain_price": "Let the last model refuse to answer, where a refusal costs you this share of an error: 0.3 "
-    "or 30%.",
-    "confidence": "Guarantee `--max-error` with this confidence, such as 95%, by a test on queries "
-    "that the tuning does not see.",
-    "judged": "Let judges' verdicts count in the test of `--confidence`, corrected by the labels by hand; without "
-    "it only labels by hand do.",
-    "intervals": "Intervals by the bootstrap, at some seconds' cost.",
-    "second_cost": "What a second of waiting costs you, such as 0.0005: costs and `--budget` then count it. Needs "
-    "a column seconds or latency_ms.",
-    "segment": "A column of LOG: queries of a segment with 60 of them or more have cascades of their own.",
-    "max_seconds": "How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column "
-    "seconds or latency_ms.",
-}
-
 #: What a value looks like in `--help`, and the function of `rcjax.cli.parsers` that reads it.
-_MONEY, _SHARE = ("MONEY", "money"), ("SHARE", "fraction")
+_MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
 
 
-def _told(
-    panel: str | None = None,
-    form: tuple[str, str] | None = None,
-    *,
-    default: Any = None,
-    flag: str | None = None,
-) -> Any:
-    """A field of `Spec`.
+def _offered(panel: str, form: tuple[str, str] | None = None, *, default: Any = None, flag: str | None = None) -> Any:
+    """A field of `Spec` that the command line offers.
 
     Args:
-        panel: that of `--help` in which the command line offers it; None: it does not.
+        panel: that of `--help`.
         form: how its value looks, and its parser; None for a flag.
         default: what it is where nobody says.
         flag: how it is spelt, where not by its name.
@@ -245,7 +218,33 @@ def _families(value: Any, where: str) -> str | list[str]:
 
 @dataclass(frozen=True)
 class Spec:
-    """How a log is tuned, whichever log.
+    """How a log is tuned, whichever log. At most one of the first four, the targets, is given.
+
+    Args:
+        budget: Fewest errors at an expected cost per query of so much.
+        max_error: Least money at this share of wrong answers.
+        error_cost: Least money and errors, where one wrong answer costs you so much.
+        lam: The least error + λ·cost.
+        cascade: Search by the model alone: **all**: the best cascade of any of the models; **full**: every model in
+            turn; **adaptive**: skip to a larger model when very unsure; or the models of one cascade. [default: single
+            models and pairs by the labels]
+        chain: How the model takes confidences along a cascade to depend on each other.
+        copula: How the confidences of two models depend on each other, as `fit` takes it, for a search by the model.
+        method: How copulas are fitted, as `fit` takes it.
+        criterion: What chooses among several families, as `fit` takes it.
+        transform: Of raw confidences.
+        abstain_price: Let the last model refuse to answer, where a refusal costs you this share of an error.
+        confidence: Guarantee `max_error` with this probability, by a test on queries that the tuning does not see.
+        judged: Let judges' verdicts count in the test of `confidence`, corrected by the labels by hand; without it only
+            labels by hand do.
+        intervals: Intervals by the bootstrap, at some seconds' cost.
+        follows: A service moves along the policy's ladder, so as to keep to a budget.
+        period: Money for a day, a week or a month, of which the budget was made; None: the budget is for each query.
+        segment: A column of LOG: queries of a segment with 60 of them or more have cascades of their own.
+        second_cost: What a second of waiting costs you, such as 0.0005: costs and `budget` then count it. Needs a
+            column seconds or latency_ms.
+        max_seconds: How long queries may wait: 2 on average, or p95=4 for all but 5 % of them. Needs a column seconds
+            or latency_ms.
 
     Raises ValueError for two targets, or a value of one that makes no sense.
 
@@ -257,50 +256,25 @@ class Spec:
     rcjax.policy.spec.SpecError: confidence needs max_error: a budget is kept by following the bill
     """
 
-    budget: Amount | None = _told()
-    """What the policy is for, one target at most: the least error at an expected cost per query of so much."""
-    max_error: Amount | None = _told(TARGET, _SHARE)
-    """The least cost at an error probability of at most so much."""
-    error_cost: Positive | None = _told(TARGET, ("MONEY", "positive"))
-    """The least cost plus errors, where one error costs so much."""
-    lam: Amount | None = _told()
-    """The least error + λ·cost."""
-    cascade: Annotated[Any, Checked(read_search)] | None = _told(SEARCH, ("all|full|adaptive|A,B,…", "cascade"))
-    """None searches by the labels (`select_frontier`). Else the search is by the model alone (`solve_frontier`): "all",
-    "full", "adaptive", the names of one cascade, or a list of cascades; what was answered has no part in it."""
-    chain: Literal["exact", "paper"] = _told(default="exact")
-    """How the model takes confidences along a cascade to depend on each other."""
-    copula: Annotated[Any, Checked(_families)] | None = _told()
-    """How the confidences of two models depend on each other, as `fit` takes it, for a search by the model."""
-    method: Literal["tau", "likelihood"] | None = _told()
-    """How copulas are fitted, as `fit` takes it."""
-    criterion: Literal["aic", "cv"] | None = _told()
-    """What chooses among several families, as `fit` takes it."""
-    transform: Transform | Literal["auto"] = _told(default="auto")
-    """Of raw confidences."""
-    abstain_price: Amount | None = _told(SEARCH, _SHARE)
-    """What a refusal costs, in errors; None: models may not refuse."""
-    confidence: Annotated[float, Between(1e-9, 1 - 1e-9)] | None = _told(PROMISES, _SHARE)
-    """Guarantee the `max_error` with this probability, by a test on queries that the tuning does not see
-    (`certify`)."""
-    judged: bool = _told(PROMISES, default=False)
-    """The guarantee may rest on judges' verdicts besides, corrected by labels by hand; else it rests on these alone."""
-    intervals: bool = _told(SEARCH, default=True, flag="--bands/--no-bands")
-    """Draw intervals around every point by the bootstrap (`bootstrap`)."""
-    follows: bool = _told(default=True)
-    """A service moves along the policy's ladder, so as to keep to a budget."""
-    period: Period | None = _told()
-    """Money for a day, a week or a month, of which the budget was made; None: the budget is for each query."""
-    segment: str | None = _told(SEARCH, ("COLUMN", "str"))
-    """A column of the log, `Log.segment`: its values with 60 queries or more have a cascade of their own on each rung
-    (`rcjax.tuning.segments`); None: one cascade for all queries."""
-    second_cost: Amount = _told(WAITING, _MONEY, default=0.0)
-    """What a second of waiting is worth, in money: costs, and with them a budget, count it. Needs the seconds of every
-    answer."""
-    max_seconds: Annotated[Any, Checked(_limit)] | None = _told(WAITING, ("SECONDS|p95=SECONDS", "seconds_limit"))
-    """How long queries may wait, by the target or along the whole frontier: 2.0, on average, or "p95=4", which all but
-    5 % keep to. Of each candidate the mean or that share, on the log and with one standard error more, must keep to
-    it."""
+    budget: Amount | None = None
+    max_error: Amount | None = _offered(TARGET, _SHARE)
+    error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
+    lam: Amount | None = None
+    cascade: Annotated[Any, Checked(read_search)] | None = _offered(SEARCH, ("SEARCH", "cascade"))
+    chain: Literal["exact", "paper"] = "exact"
+    copula: Annotated[Any, Checked(_families)] | None = None
+    method: Literal["tau", "likelihood"] | None = None
+    criterion: Literal["aic", "cv"] | None = None
+    transform: Transform | Literal["auto"] = "auto"
+    abstain_price: Amount | None = _offered(SEARCH, _SHARE)
+    confidence: Annotated[float, Between(1e-9, 1 - 1e-9)] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
+    judged: bool = _offered(PROMISES, default=False)
+    intervals: bool = _offered(SEARCH, default=True, flag="--bands/--no-bands")
+    follows: bool = True
+    period: Period | None = None
+    segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
+    second_cost: Amount = _offered(WAITING, _MONEY, default=0.0)
+    max_seconds: Annotated[Any, Checked(_limit)] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
 
     def __post_init__(self) -> None:
         given = [name for name in TARGETS if getattr(self, name) is not None]

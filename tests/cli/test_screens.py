@@ -1,10 +1,7 @@
 """What commands show people: in which order, in which words, how far they are, and what comes next."""
 
-import os
 import re
-import subprocess
-import sys
-import time
+from threading import Event
 
 import pytest
 from command_line import run, succeed, write_folder
@@ -46,7 +43,7 @@ def test_what_cannot_be_had_is_said_last_and_alone(folder):
     assert result.stderr.startswith("error: no cascade errs on")
 
 
-# -- help and completion
+# -- help
 
 
 def test_every_command_has_its_help_with_an_example():
@@ -72,44 +69,32 @@ def test_the_first_screen_of_help_is_enough_for_most():
     assert len(set(re.findall(r"│ (--[\w-]+)", whole)) - {"--help", "--help-all"}) <= 24
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_is_installed_into_a_home_and_works(shell, tmp_path_factory):
-    home = tmp_path_factory.mktemp(shell)
-    environment = os.environ | {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    program = [sys.executable, "-c", "import sys; sys.argv[0] = 'rcjax'; from rcjax.cli import main; main()"]
-    done = subprocess.run([*program, "--install-completion", shell], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"{shell} completion installed" in done.stdout
-    assert any("rcjax" in path.name for path in home.rglob("*") if path.is_file())
-    asked = {"bash": {"COMP_WORDS": "rcjax tune --max-", "COMP_CWORD": "2"}}
-    asked["zsh"] = {"_TYPER_COMPLETE_ARGS": "rcjax tune --max-"}
-    environment |= asked[shell] | {"_RCJAX_COMPLETE": f"complete_{shell}"}
-    told = subprocess.run(program, env=environment, capture_output=True, text=True).stdout
-    assert "--max-error" in told, (shell, told)
-
-
 # -- progress
 
 
-def said_at_last(capfd, word="\n"):
-    """What a thread says of progress, once it has said so."""
-    said, end = "", time.monotonic() + 60
-    while word not in said:
-        assert time.monotonic() < end, said
-        said += capfd.readouterr().err
-        time.sleep(0.01)
-    return said
+class Asked(Event):
+    """How far some work is, in words; set once a second line is to be written, so that the first one is there."""
+
+    def __init__(self, words=""):
+        super().__init__()
+        self.words, self.times = words, 0
+
+    def __call__(self):
+        self.times += 1
+        if self.times > 1:
+            self.set()
+        return self.words
 
 
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
-    monkeypatch.setattr(console, "EVERY", 0.05)
-    with console.staged(3)("fitting"):
-        assert said_at_last(capfd).startswith("fitting, step 1 of 3: 0 s so far\n")
-    with console.pulse("solving", lambda: console.time_left(30, 120, 20.0)):
-        assert said_at_last(capfd).splitlines()[0] == "solving: 30 of 120, 25 %, about 1 min left"
-    capfd.readouterr()
-    with console.busy("quick"):
+    monkeypatch.setattr(console, "EVERY", 0.01)
+    for words, line in (("", "solving: 0 s so far"), ("30 of 120", "solving: 30 of 120")):
+        asked = Asked(words)
+        with console.busy("solving", how_far=asked):
+            assert asked.wait(60)
+        assert capfd.readouterr().err.splitlines()[0] == line
+    monkeypatch.setattr(console, "EVERY", 60)
+    with console.staged(3)("quick"):
         pass
     assert capfd.readouterr().err == ""
 
@@ -117,5 +102,7 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
 def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
-    with console.busy("fitting", after=0.0):
-        assert "fitting …" in said_at_last(capfd, "fitting")
+    asked = Asked("half")
+    with console.busy("fitting", after=0.0, how_far=asked):
+        assert asked.wait(60)
+    assert "fitting … half 0 s" in capfd.readouterr().err
