@@ -1,7 +1,6 @@
 """A policy of three models and its JSON, policies drawn at random, and damage to their files."""
 
 import copy
-import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -96,14 +95,6 @@ def edited(path, value, data=None):
     else:
         spot[last] = value
     return data
-
-
-def is_json(value):
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def places(data, path=()):

@@ -1,4 +1,4 @@
-"""Records as JSON: how a value is read with checks, written, and described by a schema, told by its type alone.
+"""Records as JSON: how a value is read with checks, and written, told by its type alone.
 
 | type | JSON | read as |
 |---|---|---|
@@ -11,7 +11,8 @@
 | a dataclass | an object of its fields; other keys are ignored | the record |
 | `Any` | any value | immutable, as `frozen` gives it |
 | `object` | any value | itself |
-| `Annotated[T, Between(…)]`, `Annotated[T, Checked(…)]` | as T | as T, held to more |
+| `Annotated[T, Between(…)]` | as T | as T, a number between two |
+| `Annotated[T, check]` | as T | what the check, given the value and its place, makes of it |
 
 A `Record` checks its fields when it is made, and then what relates them to each other. Standard library only.
 
@@ -28,21 +29,18 @@ Traceback (most recent call last):
 ValueError: offers[0].share: must be between 0 and 1, but it is 7
 >>> written(Offer("small", 2))
 {'model': 'small', 'price': 2.0}
->>> schema(Offer)["required"], schema(Share)
-(['model', 'price'], {'type': 'number', 'minimum': 0.0, 'maximum': 1.0})
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, partial
 from numbers import Integral, Real
 from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rcjax._base.checks import SCHEMA_VERSION, inside, require
+from rcjax._base.checks import inside, require
 
 T = TypeVar("T")
 
@@ -61,20 +59,8 @@ class Between:
     high: float = HUGE
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A check of a value that was read as its type says.
-
-    Args:
-        check: takes the value and its place, and returns it as it is kept; ValueError for what is wrong.
-        schema: what a schema says of it besides.
-    """
-
-    check: Callable[[Any, str], Any]
-    schema: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-def _filled(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+def filled(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    """A list that is not empty, as it is."""
     require(value != (), where, "must be a list, not empty", value)
     return value
 
@@ -87,16 +73,12 @@ def _different(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
 Amount = Annotated[float, Between(0.0)]
 Positive = Annotated[float, Between(TINY)]  # it has an inverse
 Share = Annotated[float, Between(0.0, 1.0)]
-Filled = Checked(_filled, {"minItems": 1})
-Names = Annotated[tuple[str, ...], Filled, Checked(_different, {"uniqueItems": True})]
+Names = Annotated[tuple[str, ...], filled, _different]
 Object = Mapping[str, Any]
 
 
-class Codec(NamedTuple):
-    """How values of a type are read, and what their schema is."""
-
-    read: Callable[[Any, str], Any]
-    schema: Callable[[], dict[str, Any]]
+Reader = Callable[[Any, str], Any]
+"""Takes a value and its place, and gives what is kept of it; ValueError for what is wrong."""
 
 
 def read(kind: Any, value: Any, where: str) -> Any:
@@ -107,41 +89,7 @@ def read(kind: Any, value: Any, where: str) -> Any:
         value: what the file holds there, or the value itself.
         where: the place, for the message.
     """
-    return codec(kind).read(value, where)
-
-
-def schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a type; a record's docstring, apart from its example, is its description."""
-    return codec(kind).schema()
-
-
-def schema_of_fields(kind: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The JSON Schema of an object with some of the fields of a record."""
-    needed = [one.name for one in fields(kind) if one.name in names and _needed(one)]
-    return {"type": "object", "required": needed, "properties": {name: schema(_kinds(kind)[name]) for name in names}}
-
-
-def schema_by_name(entry: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of an object whose entries have a schema."""
-    return {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": entry}
-
-
-def file_schema(form: str, record: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of a file, from that of the record that it holds.
-
-    Args:
-        form: its "format".
-        record: the schema of an object.
-    """
-    head = {"format": {"const": form}, "schema_version": {"const": SCHEMA_VERSION}}
-    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": form.replace("-", " ")}
-    needed = [*head, *record["required"]]
-    return about | record | {"required": needed, "properties": head | record["properties"]}
-
-
-def description(kind: Any) -> str:
-    """What the docstring of a record says, apart from its example."""
-    return inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
+    return _reader(kind)(value, where)
 
 
 def written(value: Any) -> Any:
@@ -158,24 +106,32 @@ def written(value: Any) -> Any:
     return [written(item) for item in value] if isinstance(value, tuple | list) else value
 
 
+def read_list(kind: Any, value: Any, where: str, length: int) -> tuple[Any, ...]:
+    """A list of so many values of a type, as `read` reads them.
+
+    Args:
+        kind: the type of each.
+        value, where: as of `read`.
+        length: how many there must be.
+    """
+    return _list(_reader(kind), length, value, where)
+
+
 @cache
-def codec(kind: Any) -> Codec:
-    """How values of a type are read and described."""
+def _reader(kind: Any) -> Reader:
+    """How values of a type are read."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _held_to(arguments[0], arguments[1:])
     if origin is Literal:
-        return Codec(partial(choice, allowed=arguments), lambda: {"enum": list(arguments)})
+        return partial(choice, allowed=arguments)
     if origin in (Union, UnionType):
-        return _or_null(codec(next(kind for kind in arguments if kind is not NoneType)))
+        return partial(_or_null, _reader(next(kind for kind in arguments if kind is not NoneType)))
     if origin is tuple:
-        return list_of(codec(arguments[0]), None if arguments[-1] is ... else len(arguments))
+        return partial(_list, _reader(arguments[0]), None if arguments[-1] is ... else len(arguments))
     if origin is Mapping:
-        entry = codec(arguments[1])
-        return Codec(partial(_mapping, entry.read), lambda: schema_by_name(entry.schema()))
-    if is_dataclass(kind):
-        return Codec(partial(_record, kind), partial(_record_schema, kind))
-    return _LEAVES[kind]
+        return partial(_mapping, _reader(arguments[1]))
+    return partial(_record, kind) if is_dataclass(kind) else _LEAVES[kind]
 
 
 class Record:
@@ -194,7 +150,7 @@ class Record:
 def check_fields(record: Any) -> None:
     """Check the fields of a frozen dataclass by their types, and keep each as it is read."""
     for key, kind in _kinds(type(record)).items():
-        object.__setattr__(record, key, codec(kind).read(getattr(record, key), key))
+        object.__setattr__(record, key, read(kind, getattr(record, key), key))
 
 
 def read_fields(kind: Any, value: Any, where: str) -> dict[str, Any]:
@@ -206,7 +162,7 @@ def read_fields(kind: Any, value: Any, where: str) -> dict[str, Any]:
         where: the place, for the message.
     """
     known = read(Object, value, where)
-    return {key: codec(one).read(value[key], f"{where}.{key}") for key, one in _kinds(kind).items() if key in known}
+    return {key: read(one, value[key], f"{where}.{key}") for key, one in _kinds(kind).items() if key in known}
 
 
 def among(names: Sequence[str], where: str, allowed: Sequence[str]) -> Sequence[str]:
@@ -282,49 +238,32 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
-def _held_to(kind: Any, checks: tuple[Any, ...]) -> Codec:
-    """A type whose values are held to more."""
-    base = codec(kind)
-    reader, more = base.read, {}
+def _held_to(kind: Any, checks: tuple[Any, ...]) -> Reader:
+    """Of a type whose values are held to more."""
+    reader = _reader(kind)
     for check in checks:
         if isinstance(check, Between):
             reader = partial(number if kind is float else _whole, low=check.low, high=check.high)
-            more |= {"minimum": check.low, "maximum": check.high}
         else:
-            reader = partial(_then, reader, check.check)
-            more |= check.schema
-    return Codec(reader, lambda: base.schema() | more)
+            reader = partial(_then, reader, check)
+    return reader
 
 
-def _then(first: Callable[[Any, str], Any], second: Callable[[Any, str], Any], value: Any, where: str) -> Any:
+def _then(first: Reader, second: Reader, value: Any, where: str) -> Any:
     return second(first(value, where), where)
 
 
-def _or_null(base: Codec) -> Codec:
-    def reader(value: Any, where: str) -> Any:
-        return None if value is None else base.read(value, where)
-
-    return Codec(reader, lambda: {"anyOf": [base.schema(), {"type": "null"}]})
+def _or_null(read_other: Reader, value: Any, where: str) -> Any:
+    return None if value is None else read_other(value, where)
 
 
-def list_of(entry: Codec, length: int | None) -> Codec:
-    """Of a list of so many values, or of any number of them.
-
-    Args:
-        entry: of each value.
-        length: how many there are; None: any number.
-    """
+def _list(read_entry: Reader, length: int | None, value: Any, where: str) -> tuple[Any, ...]:
     what = "must be a list" if length is None else f"must be a list of {length}"
-
-    def reader(value: Any, where: str) -> tuple[Any, ...]:
-        require(isinstance(value, (list, tuple)) and length in (None, len(value)), where, what, value)
-        return tuple(entry.read(one, f"{where}[{i}]") for i, one in enumerate(value))
-
-    sizes = {} if length is None else {"minItems": length, "maxItems": length}
-    return Codec(reader, lambda: {"type": "array", "items": entry.schema()} | sizes)
+    require(isinstance(value, (list, tuple)) and length in (None, len(value)), where, what, value)
+    return tuple(read_entry(one, f"{where}[{i}]") for i, one in enumerate(value))
 
 
-def _mapping(read_entry: Callable[[Any, str], Any], value: Any, where: str) -> Mapping[str, Any]:
+def _mapping(read_entry: Reader, value: Any, where: str) -> Mapping[str, Any]:
     require(isinstance(value, Mapping), where, "must be an object", value)
     return MappingProxyType({_text(key, where): read_entry(one, f"{where}[{key!r}]") for key, one in value.items()})
 
@@ -349,16 +288,11 @@ def _record(kind: Any, value: Any, where: str) -> Any:
         return kind(**given)
 
 
-def _record_schema(kind: Any) -> dict[str, Any]:
-    also = getattr(kind, "ALSO", {})  # what relates its fields to each other
-    return {"description": description(kind)} | schema_of_fields(kind, tuple(_kinds(kind))) | also
-
-
-_LEAVES = {
-    Any: Codec(frozen, dict),
-    object: Codec(lambda value, where: value, dict),
-    float: Codec(number, lambda: {"type": "number", "minimum": -HUGE, "maximum": HUGE}),
-    int: Codec(_whole, lambda: {"type": "integer", "minimum": 0, "maximum": 10**15}),
-    bool: Codec(_flag, lambda: {"type": "boolean"}),
-    str: Codec(_text, lambda: {"type": "string", "minLength": 1}),
+_LEAVES: dict[Any, Reader] = {
+    Any: frozen,
+    object: lambda value, where: value,
+    float: number,
+    int: _whole,
+    bool: _flag,
+    str: _text,
 }

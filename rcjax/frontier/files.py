@@ -12,14 +12,13 @@ from rcjax._base.checks import header, inside, load, require
 from rcjax._base.codec import (
     Amount,
     Between,
-    Checked,
-    Filled,
     Names,
     Positive,
     Record,
     Share,
     among,
     check_fields,
+    filled,
     read,
 )
 from rcjax.frontier.frontier import FORMAT, Frontier, make_frontier
@@ -39,14 +38,14 @@ def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
     return ends
 
 
-_Interval = Annotated[tuple[float, float], Checked(_ordered)]
+_Interval = Annotated[tuple[float, float], _ordered]
 
 
 @dataclasses.dataclass(frozen=True)
 class PointFile(Record):
     """A point of a frontier: its figures, and its policy as policies have it."""
 
-    lam: Annotated[Amount, Checked(lambda value, where: value if value == 0 else read(Positive, value, where))]
+    lam: Annotated[Amount, lambda value, where: value if value == 0 else read(Positive, value, where)]
     cost: Amount
     error: _Expected
     status: Annotated[int, Between(0, max(PointStatus))]
@@ -75,7 +74,7 @@ def _certain(level: float, where: str) -> float:
 class BandsFile(Record):
     """How the intervals of the points were made."""
 
-    level: Annotated[Share, Checked(_certain)]
+    level: Annotated[Share, _certain]
     replicates: Annotated[int, Between(1, 10**15)]
 
 
@@ -84,9 +83,9 @@ class FrontierFile(Record):
     """The file of a frontier, but for its model."""
 
     models: Names
-    search: Annotated[Any, Checked(read_search)]
+    search: Annotated[Any, read_search]
     chain: Chain
-    frontier: Annotated[tuple[PointFile, ...], Filled]
+    frontier: Annotated[tuple[PointFile, ...], filled]
     abstain_price: Amount | None = None
     bands: BandsFile | None = None
 

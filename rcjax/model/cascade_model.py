@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.checks import header, inside, load, require
-from rcjax._base.codec import Between, Object, codec, list_of, read
+from rcjax._base.codec import Between, Object, read, read_list
 from rcjax._base.tokens import Price
 from rcjax._base.wording import choose_unit, count
 from rcjax._core.batching import fill_up
@@ -236,7 +236,7 @@ def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") 
     if read(str, name, where.removesuffix("s")) == "OneOf":
         members = read(tuple[Object, ...], values.get("members"), f"{where}.members")
         place = Annotated[int, Between(0, len(members) - 1)]
-        index = list_of(codec(place), size).read(values.get("index"), f"{where}.index")
+        index = read_list(place, values.get("index"), f"{where}.index", size)
         parts = (
             _copulas_from_json(one.get("copula"), one.get("copulas"), size, f"{where}.members[{i}].copulas")
             for i, one in enumerate(members)
@@ -247,7 +247,7 @@ def _copulas_from_json(name: Any, held: Any, size: int, where: str = "copulas") 
     except ValueError as problem:
         raise ValueError(f"{where.removesuffix('s')}: {problem}") from None
     columns = {
-        field.name: list_of(codec(float), size).read(values.get(field.name), f"{where}.{field.name}")
+        field.name: read_list(float, values.get(field.name), f"{where}.{field.name}", size)
         for field in dataclasses.fields(family)
     }
     with inside(where):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.checks import inside, require
-from rcjax._base.codec import Amount, Between, Checked, Names, Object, Positive, Record, Share, check_fields, read
+from rcjax._base.codec import Amount, Between, Names, Object, Positive, Record, Share, check_fields, read
 from rcjax._core.json_values import arrays_from_json, arrays_to_json, plain
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.marginals import Atoms, Marginal
@@ -33,7 +33,7 @@ def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     return value
 
 
-_Few = Checked(_few)
+_Few = _few
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Details(Record):
     """What rcjax itself reads of the details of a model."""
 
     provenance: Object = dataclasses.field(default_factory=dict)
-    fit: Annotated[Object, Checked(read_fit)] = dataclasses.field(default_factory=dict)
+    fit: Annotated[Object, read_fit] = dataclasses.field(default_factory=dict)
     reference: Object | None = None
     prices: Mapping[str, Mapping[str, Amount]] | None = None
     copulas: tuple[Any, ...] | None = None
@@ -106,7 +106,7 @@ class ModelFile(Record):
     marginals: MarginalFile | None = None
     copula: str | None = None
     copulas: Object | None = None
-    details: Annotated[object, Checked(_details)] = dataclasses.field(default_factory=dict)
+    details: Annotated[object, _details] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 from rcjax._base.checks import SCHEMA_VERSION, header, load
-from rcjax._base.codec import Amount, description, file_schema, read
+from rcjax._base.codec import Amount, read
 from rcjax._base.files import write_atomically
 from rcjax.policy.decisions import Transform
 from rcjax.policy.following import Bill, Following, Period, PeriodBill
@@ -152,22 +152,6 @@ class AnyPolicy:
         Raises ValueError (place, problem, what to do) where it is not valid, OSError where it cannot be read.
         """
         return load(path, cls.from_json)
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12) of the file, for readers and writers in other languages.
-
-        It is made of the types that files are read by, and accepts every file that `load` reads. What relates one part
-        of a file to another it cannot say: that `calibrations`, `rules` and `cost` have the models as keys, that the
-        `up_to` of a model increase, and the last is 1, that asks go to later models, that `smallest` is at most
-        `largest`; that the costs of rungs rise, and the position is on one of them. `load` checks it all.
-        """
-        return file_schema(cls.FORMAT, {"description": description(cls)} | cls._schema())
-
-    @classmethod
-    def _schema(cls) -> dict[str, Any]:
-        """That of the object, apart from what all files have."""
-        raise NotImplementedError
 
 
 def draw_lot(purpose: str, query: int | str) -> float:

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from rcjax._base.checks import require, what_it_is
-from rcjax._base.codec import Checked, Filled, Record, Share, check_fields, keyed, read
+from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read
 
 Transform = Literal["choice", "generation", "none"]
 
@@ -77,7 +77,7 @@ class Calibration:
     slope: float
     smallest: float
     largest: float
-    stated: Annotated[tuple[tuple[Share, Share], ...], Filled, Checked(_in_order)] | None = None
+    stated: Annotated[tuple[tuple[Share, Share], ...], filled, _in_order] | None = None
     unread: Share | None = None
 
     def __post_init__(self) -> None:
@@ -230,12 +230,6 @@ class Rule:
     action: Action
     model: str | None = None
 
-    ALSO: ClassVar = {  # in its schema
-        "if": {"properties": {"action": {"const": "ask"}}},
-        "then": {"required": ["model"], "properties": {"model": {"type": "string"}}},
-        "else": {"properties": {"model": {"type": "null"}}},
-    }
-
     def __post_init__(self) -> None:
         check_fields(self)
         if self.action == "ask":
@@ -252,7 +246,7 @@ def _whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
 
 
 #: The rules of a model, for all of its confidences.
-Table = Annotated[tuple[Rule, ...], Filled, Checked(_whole_range)]
+Table = Annotated[tuple[Rule, ...], filled, _whole_range]
 
 
 def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:

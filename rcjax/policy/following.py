@@ -18,7 +18,7 @@ from functools import partial
 from typing import Annotated, Self
 
 from rcjax._base.checks import require
-from rcjax._base.codec import Checked, Positive, Record, choice, read
+from rcjax._base.codec import Positive, Record, choice, read
 
 #: Queries within which a balance is to be brought back: fewer follow more closely, and wander more on the ladder.
 WINDOW = 400.0
@@ -134,7 +134,7 @@ class Period(Record):
     """
 
     money: Positive
-    every: Annotated[str, Checked(partial(choice, allowed=tuple(PERIODS)), {"enum": [*PERIODS]})]
+    every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
 
     def around(self, time: float) -> tuple[float, float]:
         """(the start, the end) of the period that a time is in, all in seconds since 1970."""

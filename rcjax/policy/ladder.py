@@ -18,11 +18,11 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from rcjax._base.checks import header, load, require
-from rcjax._base.codec import Amount, Filled, Object, Positive, check_fields, number, read, schema_of_fields, written
+from rcjax._base.codec import Amount, Object, Positive, check_fields, filled, number, read, written
 from rcjax.policy.any_policy import AnyPolicy
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.following import Period
-from rcjax.policy.policy import SHARED, Decision, Policy, own_schema, policy_of
+from rcjax.policy.policy import SHARED, Decision, Policy, policy_of
 
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
@@ -73,7 +73,7 @@ class Ladder(AnyPolicy):
 
     FORMAT = "rcjax-ladder"
 
-    rungs: Annotated[tuple[Policy, ...], Filled]
+    rungs: Annotated[tuple[Policy, ...], filled]
     position: Amount
     budget: Positive | None = None
     follows: bool = True
@@ -179,16 +179,9 @@ class Ladder(AnyPolicy):
         header(data, cls.FORMAT)
         shared = {name: read(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
         provenance = read(Object, data.get("provenance"), "provenance")
-        rungs = read(Annotated[tuple[object, ...], Filled], data.get("rungs"), "rungs")
+        rungs = read(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
         built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
         return read(cls, {**data, "rungs": built}, "")
-
-    @classmethod
-    def _schema(cls) -> dict[str, Any]:
-        place, common = schema_of_fields(cls, _PLACE), schema_of_fields(Policy, _COMMON)
-        rungs = {"rungs": {"type": "array", "minItems": 1, "items": own_schema(_OWN)}}
-        needed = ["position", "rungs", "calibrations", "cost", "provenance"]
-        return place | {"required": needed, "properties": place["properties"] | rungs | common["properties"]}
 
 
 def merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -30,8 +30,6 @@ from rcjax._base.codec import (
     check_fields,
     keyed,
     read,
-    schema_by_name,
-    schema_of_fields,
     written,
 )
 from rcjax.policy.any_policy import AnyPolicy
@@ -271,17 +269,6 @@ class Policy(AnyPolicy):
         values = {name: written(getattr(self, name)) for name in names if name not in _PERHAPS or getattr(self, name)}
         parts = {name: {key: written(getattr(part, key)) for key in OF_SEGMENT} for name, part in self.segments.items()}
         return values | ({"segments": parts} if parts else {})
-
-    @classmethod
-    def _schema(cls) -> dict[str, Any]:
-        return own_schema([one.name for one in fields(cls) if one.init])
-
-
-def own_schema(names: Sequence[str]) -> dict[str, Any]:
-    """The JSON Schema of an object with some of a policy's fields, and what it has of its own for segments."""
-    record = schema_of_fields(Policy, [name for name in names if name != "segments"])
-    segments = schema_by_name(schema_of_fields(Policy, OF_SEGMENT))
-    return record | {"properties": record["properties"] | {"segments": segments}}
 
 
 def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from rcjax._base.codec import Amount, Checked, Names, Object, Record, keyed, read, written
+from rcjax._base.codec import Amount, Names, Object, Record, keyed, read, written
 from rcjax._base.tokens import PRICES
 from rcjax.policy.spec import Spec, read_search
 
@@ -27,7 +27,7 @@ def _of_tokens(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
 
 
 #: Money per million tokens by model: prices of input and output, and perhaps of what a cache gives and takes.
-Prices = Mapping[str, Annotated[Mapping[str, Amount], Checked(_of_tokens)]]
+Prices = Mapping[str, Annotated[Mapping[str, Amount], _of_tokens]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Asked(Record):
 
     signal: str
     options: Object = dataclasses.field(default_factory=dict)
-    prices: Annotated[Mapping[str, Amount], Checked(_of_tokens)] | None = None
+    prices: Annotated[Mapping[str, Amount], _of_tokens] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

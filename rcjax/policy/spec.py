@@ -16,13 +16,12 @@ from rcjax._base.checks import require
 from rcjax._base.codec import (
     Amount,
     Between,
-    Checked,
-    Filled,
     Names,
     Object,
     Positive,
     among,
     choice,
+    filled,
     read,
     read_fields,
     written,
@@ -198,7 +197,7 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
     """A search as a frontier keeps it: a word, or a list of cascades, of some models where these are given."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
-    cascades = read(Annotated[tuple[Names, ...], Filled], value, where)
+    cascades = read(Annotated[tuple[Names, ...], filled], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
         among(cascade, f"{where}[{i}]", models or ())
     return cascades
@@ -213,7 +212,7 @@ def _limit(value: Any, where: str) -> SecondsLimit:
 
 
 def _families(value: Any, where: str) -> str | list[str]:
-    return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], Filled], value, where))
+    return value if isinstance(value, str) and value else list(read(Annotated[tuple[str, ...], filled], value, where))
 
 
 @dataclass(frozen=True)
@@ -260,9 +259,9 @@ class Spec:
     max_error: Amount | None = _offered(TARGET, _SHARE)
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
-    cascade: Annotated[Any, Checked(read_search)] | None = _offered(SEARCH, ("SEARCH", "cascade"))
+    cascade: Annotated[Any, read_search] | None = _offered(SEARCH, ("SEARCH", "cascade"))
     chain: Literal["exact", "paper"] = "exact"
-    copula: Annotated[Any, Checked(_families)] | None = None
+    copula: Annotated[Any, _families] | None = None
     method: Literal["tau", "likelihood"] | None = None
     criterion: Literal["aic", "cv"] | None = None
     transform: Transform | Literal["auto"] = "auto"
@@ -274,7 +273,7 @@ class Spec:
     period: Period | None = None
     segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
     second_cost: Amount = _offered(WAITING, _MONEY, default=0.0)
-    max_seconds: Annotated[Any, Checked(_limit)] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
+    max_seconds: Annotated[Any, _limit] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
 
     def __post_init__(self) -> None:
         given = [name for name in TARGETS if getattr(self, name) is not None]

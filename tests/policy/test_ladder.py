@@ -8,7 +8,6 @@ from hashlib import sha256
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from jsonschema import Draft202012Validator
 from policy_samples import make_ladder, make_policy, policies
 from tiers import examples
 
@@ -39,7 +38,7 @@ def frontier(log):
     return rcjax.tuning.select_frontier(log).frontier
 
 
-def test_a_query_chooses_by_the_hash_that_the_schema_describes():
+def test_a_query_chooses_by_the_hash_that_is_documented():
     for query in ("q1", "größe", 7, "", "\ud800"):
         digest = sha256(f"rung:{query}".encode("utf-8", "surrogatepass")).digest()
         lot = int.from_bytes(digest[:8], "big") / 2**64
@@ -99,7 +98,6 @@ def test_it_is_read_written_and_described_alike(name):
     data = policy.to_json()
     assert list(data)[:2] == ["format", "schema_version"]
     assert policy_from_json(json.loads(json.dumps(data))) == policy
-    assert policy.json_schema()["title"] == f"rcjax {name}"
 
 
 def test_who_answers():
@@ -140,7 +138,6 @@ def test_round_trip_is_exact_and_valid(tmp_path_factory, first, position, budget
     ladder.save(path)
     assert load_policy(path) == Ladder.load(path) == ladder
     assert load_policy(path).provenance == first.provenance
-    Draft202012Validator(Ladder.json_schema()).validate(json.loads(path.read_text("utf-8")))
 
 
 RUNGS = LADDER.to_json()["rungs"]

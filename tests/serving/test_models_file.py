@@ -100,9 +100,7 @@ def test_files_that_are_none(text, says, path):
 def test_another_kind_and_other_encodings(tmp_path, path):
     other = tmp_path / "models.yaml"
     other.write_text("x: 1")
-    with pytest.raises(
-        ValueError, match=r"models\.yaml: a file of kind '\.yaml' cannot be read: give \.toml or \.json"
-    ):
+    with pytest.raises(ValueError, match=r"models\.yaml: a file of kind '\.yaml' cannot be read"):
         read_models(other)
     path.write_bytes(b"\xff[x]")
     with pytest.raises(ValueError, match=r"models\.toml: cannot be read: 'utf-8'"):

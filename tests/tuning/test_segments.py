@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 from chat_server import serving
-from jsonschema import Draft202012Validator
 from scripted_cascade import good, script
 
 import rcjax
@@ -71,7 +70,6 @@ def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):
 def test_files_keep_segments(tuned):
     for policy in (tuned.policy, tuned.policy.rungs[0]):
         data = json.loads(json.dumps(policy.to_json()))
-        Draft202012Validator(policy.json_schema()).validate(data)
         again = policy_from_json(data)
         assert again == policy
         assert again.choose("q", segment="hard") == policy.choose("q", segment="hard")

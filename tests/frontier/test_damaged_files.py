@@ -1,4 +1,4 @@
-"""All our files: the schemas held to what the readers read and refuse, and the readers to anything.
+"""All our files: their readers held to anything.
 
 Any place of a good file is replaced by any value: the reader makes of it what can be used, or refuses in one line.
 """
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
-from jsonschema import Draft202012Validator
-from policy_samples import edited, is_json, places, wrong
+from policy_samples import edited, places, wrong
 from tiers import examples
 
 import rcjax
@@ -25,16 +24,11 @@ KINDS = {
     "policy": (rcjax.Policy, policy_from_json),
     "ladder": (rcjax.Ladder, policy_from_json),
 }
-SCHEMAS = {name: Draft202012Validator(KINDS[name][0].json_schema()) for name in ("policy", "ladder")}
 SAMPLES = {
     path.stem: json.loads(path.read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.json"))
     if path.stem.startswith(tuple(KINDS))
 }
-# What relates one part of a file to another, or goes deeper than a schema looks.
-BEYOND = ("must have as keys", "increasing order", "as its last up_to", "must be a later model", "last model has to")
-BEYOND += ("must be at most `largest`", "nested more than", "must be a JSON value", "provenance", "costs, prices")
-BEYOND += ("is needed beside", "position: must be between", "expected.cost")
 
 
 def kind_of(name):
@@ -58,26 +52,9 @@ def refusal(name, data):
     return None
 
 
-def agrees(name, data):
-    """Whether schema and reader agree, where a schema can tell."""
-    problem = refusal(name, data)
-    if kind_of(name) not in SCHEMAS:
-        return True
-    valid = SCHEMAS[kind_of(name)].is_valid(data)
-    if problem is None:
-        return valid
-    return not valid or any(words in problem for words in BEYOND)
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_one(name):
-    Draft202012Validator.check_schema(SCHEMAS[name].schema)
-
-
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_rcjax_writes_is_valid(name):
+def test_what_rcjax_writes_is_read(name):
     assert refusal(name, SAMPLES[name]) is None
-    assert agrees(name, SAMPLES[name])
 
 
 PLACES = {name: list(places(data)) for name, data in SAMPLES.items()}
@@ -88,17 +65,13 @@ def tampered(draw):
     """The name of a good file, and its content with one entry replaced by any value or deleted."""
     name = draw(st.sampled_from(list(PLACES)))
     path = draw(st.sampled_from(PLACES[name]))
-    return name, edited(path, draw(wrong), SAMPLES[name]), path
+    return name, edited(path, draw(wrong), SAMPLES[name])
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=tampered())
-def test_any_value_at_any_place_is_read_or_refused_and_the_schema_agrees(case):
-    name, data, path = case
-    if is_json(data):
-        assert agrees(name, data), path
-    else:
-        refusal(name, data)
+def test_any_value_at_any_place_is_read_or_refused(case):
+    refusal(*case)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -111,6 +84,4 @@ def test_any_other_value_is_refused(data):
 
 def test_unknown_keys_are_ignored():
     for name, data in SAMPLES.items():
-        later = data | {"later": {"deep": [1]}}
-        assert refusal(name, later) is None
-        assert agrees(name, later)
+        assert refusal(name, data | {"later": {"deep": [1]}}) is None
