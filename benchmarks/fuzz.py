@@ -31,7 +31,6 @@ from typing import Any
 from benchmarks import record
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, CallError, read_chunks, read_completion, read_reply
-from rcjax.serving.gateway.catalog import Refusals
 from rcjax.serving.gateway.chat import chunks_of, encoded, sent_choice, sent_choices, whole_completion
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
 from rcjax.serving.gateway.response_assembly import ResponseAssembly
@@ -122,7 +121,7 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
         json.dumps({"messages": read.messages, **options}, allow_nan=False).encode()
         json.dumps([recorded_options(options), digest_of_others(options)], allow_nan=False)
     text_bytes(read.messages)
-    sent_choices(read, Refusals(), _result(_WHOLE, "A"), judged=True)
+    sent_choices(read, "no", _result(_WHOLE, "A"), judged=True)
 
 
 _SIGNALS = (Choice(("A", "B")), Stated(), MeanLogprob())
@@ -187,7 +186,7 @@ def _sent(completion: Any, usage: Usage) -> None:
     for asked in _ASKED:
         for judged in (False, True):
             result = _result(completion, text, sum_usages([usage]))
-            choices = sent_choices(asked, Refusals(), result, judged=judged)
+            choices = sent_choices(asked, "no", result, judged=judged)
             whole = whole_completion({"query": "q", "model": "large"}, result, choices)
             try:
                 _strict(encoded(whole))

@@ -26,7 +26,7 @@ import uvicorn
 from chat_server import KEY, Server, served
 
 from rcjax.policy import Calibration, Policy, Rule
-from rcjax.serving.gateway.catalog import Logging, RequestLimits, Settings
+from rcjax.serving.gateway.catalog import RequestLimits, Settings
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import build_app
 
@@ -165,9 +165,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def gateway(
-    policy=None, behave=None, *, signal="choice", tables=None, base_url=None, limits=None, logging=None, **settings
-):
+def gateway(policy=None, behave=None, *, signal="choice", tables=None, base_url=None, limits=None, **settings):
     """A gateway in a thread.
 
     Args:
@@ -175,7 +173,7 @@ def gateway(
         behave: what the upstream answers, as in `chat_server`.
         signal, tables: of `write_models`.
         base_url: where the models are asked, if not at the upstream itself.
-        limits, logging: changes of those of the settings.
+        limits: changes of those of the settings.
         settings: others of `Settings`.
     """
     with _files(policy, behave, signal, tables, base_url) as (server, folder, files):
@@ -183,8 +181,7 @@ def gateway(
             files,
             folder / "models.toml",
             limits=RequestLimits(**(limits or {})),
-            logging=Logging(**({"path": folder / "calls.jsonl"} | (logging or {}))),
-            **settings,
+            **({"log": folder / "calls.jsonl"} | settings),
         )
         app = build_app(settings)
         with _running(app) as url:

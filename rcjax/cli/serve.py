@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds, Share, Text
+from rcjax.cli.options import AsJson, File, Model, Models, Name, Really, Seconds, Share
 from rcjax.cli.parsers import size
 from rcjax.cli.printing import print_json, shown, warn
 
 if TYPE_CHECKING:
-    from rcjax.serving.gateway.catalog import Access, Catalog, ServedPolicy, Settings
+    from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 
 
 def serve(
@@ -33,19 +33,16 @@ def serve(
     shadow: Share = "0",
     shadow_models: Models = None,
     no_follow: bool = False,
-    unjudged: Model = None,
     key_env: Name = None,
     open_: bool = False,
     allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
-    cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN")] = None,
     deadline: Seconds = "120",
     timeout: Seconds = "60",
     retries: Annotated[int, typer.Option(min=0, metavar="N")] = 2,
     concurrency: Annotated[int, typer.Option(min=1, metavar="N")] = 256,
     max_body: Annotated[Any, typer.Option(parser=size, metavar="SIZE")] = "10MB",
     drain: Seconds = "30",
-    refusal_text: Text = None,
-    refusal_reason: Annotated[str, typer.Option(metavar="REASON")] = "stop",
+    refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
@@ -70,11 +67,9 @@ def serve(
         shadow: Share of the queries that all models are asked, to learn from.
         shadow_models: Ask these models, too.
         no_follow: Keep the position of each ladder, whatever its file says.
-        unjudged: Answers what no policy judges: tools, images, several answers. [default: the policy's largest]
         key_env: Environment variable with the keys of clients.
         open_: Let others call without a key.
         allow_host: Another name it is called by; may be repeated.
-        cors: Web pages that may call it; may be repeated.
         deadline: Limit for a whole request.
         timeout: Limit for one attempt.
         retries: How often an attempt is repeated after a passing failure.
@@ -82,7 +77,6 @@ def serve(
         max_body: The largest request that is read.
         drain: For requests under way when it is stopped.
         refusal_text: The answer if the policy refuses.
-        refusal_reason: The finish reason of that answer.
     """
     files = _policies(policy, policies or [], pass_)
     if models is None:
@@ -97,7 +91,7 @@ def serve(
             what = f"goes with {partner.split()[0]} only: give {partner} too"
             raise typer.BadParameter(what, param_hint=option)
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
-    from rcjax.serving.gateway.catalog import Logging, Refusals, RequestLimits, Settings
+    from rcjax.serving.gateway.catalog import RequestLimits, Settings
     from rcjax.serving.gateway.processes import serve as run
 
     named = {"POLICY" if path is policy else f"--policy {name}": path for name, path in files.items() if path}
@@ -110,15 +104,16 @@ def serve(
         policies=files,
         models=models,
         passing=pass_,
-        unjudged=unjudged,
         shadow=shadow,
         shadow_models=tuple(shadow_models or ()),
         follow=not no_follow,
         key_env=key_env,
-        access=_access(host, allow_host or [], cors or [], has_key=key_env is not None),
+        hosts=_hosts(host, allow_host or [], has_key=key_env is not None),
+        log=log,
+        log_answers=not no_log_answers,
+        log_prompts=log_prompts,
+        refusal=refusal_text,
         limits=RequestLimits(deadline, timeout, retries, concurrency, max_body, drain_seconds=drain),
-        logging=Logging(log, not no_log_answers, log_prompts),
-        refusals=Refusals(Refusals().text if refusal_text is None else refusal_text, refusal_reason),
     )
     settings.keys()
     run(settings, host, port, workers, partial(_announce, settings, json_))
@@ -185,20 +180,15 @@ def _require_key(host: str, key_env: str | None, is_open: bool) -> None:
         raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
 
 
-def _access(host: str, names: Sequence[str], origins: Sequence[str], *, has_key: bool) -> Access:
-    """From where it may be called: without a key, not by web pages, and on this machine by its own names alone."""
-    from rcjax.serving.gateway.catalog import Access, is_local
+def _hosts(host: str, names: Sequence[str], *, has_key: bool) -> tuple[str, ...] | None:
+    """By which names it may be called besides its own: on this machine without a key, by none; else by any."""
+    from rcjax.serving.gateway.catalog import is_local
 
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
             advice = "give a name without a scheme and a port, such as box.local"
             raise typer.BadParameter(f"{name!r} is no name of a host: {advice}", param_hint="--allow-host")
-    for origin in origins:
-        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s?#]+", origin):
-            advice = "give a scheme and a host, such as http://localhost:3000, or *"
-            raise typer.BadParameter(f"{origin!r} is no origin: {advice}", param_hint="--cors")
-    checked = names or (is_local(host) and not has_key)
-    return Access(tuple(names) if checked else None, tuple(origins), guarded=not has_key)
+    return tuple(names) if names or (is_local(host) and not has_key) else None
 
 
 _NAME = r"[\w.:/@+-]+"

@@ -29,7 +29,7 @@ from rcjax.serving.asking import known_prices, read_price
 from rcjax.serving.call_log import Call
 from rcjax.serving.completions import Usage, said_bytes
 from rcjax.serving.endpoint import HTTP, DirectClient
-from rcjax.serving.gateway.catalog import Catalog, RequestLimits, Settings, file_signature, make_catalog
+from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, RequestLimits, Settings, file_signature
 from rcjax.serving.gateway.chat import Conversation, Responder
 from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, fault_within, query_of, segment_of
 from rcjax.serving.models_file import ServedModel
@@ -223,7 +223,8 @@ class Desk:
             name: ServedModel(name, name, read_price(prices.get(name), name), signal=signal) for name in policy.models
         }
         settings = Settings({name: path}, Path(_CONFIG), limits=RequestLimits(retries=0, timeout=_DEADLINE))
-        return settings, make_catalog(settings, {name: policy}, models, lambda model: self._client, observe=_observe)
+        maker = CatalogMaker(settings, lambda model: self._client, observe=_observe)
+        return settings, maker.make({name: policy}, models)
 
 
 def _misconfigured(message: str) -> ApiError:

@@ -11,7 +11,7 @@ from gateway_service import make_policy
 
 from rcjax.cli.serve import _announce
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.catalog import Access, Clients, Settings, read_catalog
+from rcjax.serving.gateway.catalog import CatalogMaker, Clients, Settings
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"
@@ -61,9 +61,6 @@ LOGGED = f"{GOOD} --log calls.jsonl"
 USAGE = {
     f"{GOOD} --allow-host http://box.local": "'http://box.local' is no name of a host: give a name without a scheme",
     f"{GOOD} --allow-host box.local:8080": "'box.local:8080' is no name of a host",
-    f"{GOOD} --cors localhost:3000": "'localhost:3000' is no origin: give a scheme and a host",
-    f"{GOOD} --cors http://localhost:3000/": "is no origin",
-    f"{GOOD} --cors null": "'null' is no origin",
     "": "POLICY: is missing: give the file of a policy, --policy name=file, or --pass with",
     "policy.json": "--models: is missing: give the file of the models",
     "--policy support --models models.toml": "'support' is not a name and a file: give support=support.json",
@@ -104,7 +101,6 @@ DATA = {
     "--policy small=policy.json --models models.toml": "models.toml: small is the name of a policy too",
     "--models models.toml --pass huge": "--pass: models.toml has no table for huge: add it, or name another",
     "--models silent.toml --pass large": "--pass large: signal of large: the policy does not say what its log",
-    f"{GOOD} --unjudged huge": "--unjudged: models.toml has no table for huge: add it, or name another",
     f"{LOGGED} --shadow 5% --shadow-models x,y": "--shadow-models: models.toml has no table for x, y",
     f"{GOOD} --host 0.0.0.0 --key-env UNSET": "--key-env: the environment variable UNSET with the key is not set",
     f"{GOOD} --key-env UMLAUT": "--key-env: a key in UMLAUT has characters that no header can have",
@@ -132,21 +128,21 @@ def test_what_cannot_be_served_is_told_at_once(line, says, status, kind, folder)
 
 
 @pytest.mark.parametrize(
-    ("options", "access"),
+    ("options", "hosts"),
     [
-        ("", Access((), (), guarded=True)),
-        ("--host ::1 --allow-host b --cors http://c:3000", Access(("b",), ("http://c:3000",), guarded=True)),
-        ("--key-env KEY", Access(None, (), guarded=False)),  # a page cannot know the key
-        ("--host 0.0.0.0 --key-env KEY --allow-host api.example", Access(("api.example",), (), guarded=False)),
-        ("--host 0.0.0.0 --open --cors *", Access(None, ("*",), guarded=True)),  # by any name
+        ("", ()),
+        ("--host ::1 --allow-host b", ("b",)),
+        ("--key-env KEY", None),  # a page cannot know the key
+        ("--host 0.0.0.0 --key-env KEY --allow-host api.example", ("api.example",)),
+        ("--host 0.0.0.0 --open", None),
     ],
 )
-def test_from_where_it_may_be_called(options, access, folder, monkeypatch):
+def test_by_which_names_it_may_be_called(options, hosts, folder, monkeypatch):
     served = []
     monkeypatch.setenv("KEY", "secret")
-    monkeypatch.setattr(processes, "serve", lambda settings, *_: served.append(settings.access))
+    monkeypatch.setattr(processes, "serve", lambda settings, *_: served.append(settings.hosts))
     result = run("serve", *GOOD.split(), *options.split())
-    assert (result.exit_code, served) == (0, [access]), result.stderr
+    assert (result.exit_code, served) == (0, [hosts]), result.stderr
 
 
 def test_an_address_in_use_is_told_in_one_line(folder):
@@ -167,7 +163,7 @@ def test_what_can_be_served_is(folder):
 def test_it_says_where_it_serves_and_what(folder, capsys):
     files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
     settings = Settings(files, folder / "models.toml", passing="large", shadow=0.05)
-    catalog = read_catalog(settings, Clients(1.0))
+    catalog = CatalogMaker(settings, Clients(1.0).of).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     _announce(settings, False, "http://127.0.0.1:8080", catalog)
     told = capsys.readouterr()
@@ -200,6 +196,6 @@ def test_it_says_where_it_serves_and_what(folder, capsys):
 def test_neither_jax_nor_numpy_is_loaded(folder):
     heavy = "print([name for name in ('jax', 'numpy', 'polars') if name in sys.modules], file=sys.stderr)"
     code = f"import atexit, sys; atexit.register(lambda: {heavy}); import rcjax.cli; rcjax.cli.main()"
-    line = [sys.executable, "-c", code, "serve", *GOOD.split(), "--unjudged", "huge"]
+    line = [sys.executable, "-c", code, "serve", *GOOD.split(), "--pass", "huge"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "[]")

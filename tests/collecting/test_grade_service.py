@@ -52,7 +52,7 @@ def flat(text):
 def test_shadow_answers_of_a_service_are_judged(place):
     """By what it logged, once each, into a file of its own that is a log; the log of the service stays as it is."""
     behave = Judge()
-    with gateway(behave=behave, shadow=1.0, logging={"prompts": True}) as service:
+    with gateway(behave=behave, shadow=1.0, log_prompts=True) as service:
         for number in range(9):
             service.ask("A or B?" + " So?" * number)
         service.settle()

@@ -23,7 +23,7 @@ from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import load_policy
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.record import recorded_asked, recorded_tuning
-from rcjax.serving.asker import Caller, Observe
+from rcjax.serving.asker import Caller
 from rcjax.serving.asking import Endpoint, checked_options
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
@@ -54,38 +54,6 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Logging:
-    """What is written down of the calls."""
-
-    path: Path | None = None
-    """The call log."""
-    answers: bool = True
-    """With what was answered."""
-    prompts: bool = False
-    """With what was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusals:
-    """What a client is told where the policy refuses."""
-
-    text: str = "I am not sure enough to answer this."
-    finish_reason: str = "stop"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """From where a gateway may be called, besides its key."""
-
-    hosts: tuple[str, ...] | None = None
-    """By which names, besides those of this machine; None for any."""
-    origins: tuple[str, ...] = ()
-    """From which web pages; "*" for all."""
-    guarded: bool = False
-    """What a web page could send without being asked is refused: there is no key that it would have to know."""
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """All that a gateway is told."""
 
@@ -95,8 +63,6 @@ class Settings:
     """The file of the models."""
     passing: str | None = None
     """The model that answers as long as the file of a policy is not there; None if there must be one."""
-    unjudged: str | None = None
-    """The model of requests that cannot be judged; None for the largest of the policy."""
     shadow: float = 0.0
     """Share of queries that all models are asked about."""
     shadow_models: tuple[str, ...] = ()
@@ -105,10 +71,17 @@ class Settings:
     """Whether policies move along their ladders, as their files say; else they keep their positions."""
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None if none is needed."""
-    access: Access = field(default_factory=Access)
+    hosts: tuple[str, ...] | None = None
+    """By which names it may be called, besides those of this machine; None for any."""
+    log: Path | None = None
+    """The call log."""
+    log_answers: bool = True
+    """With what was answered."""
+    log_prompts: bool = False
+    """With what was asked."""
+    refusal: str = "I am not sure enough to answer this."
+    """The answer where the policy refuses."""
     limits: RequestLimits = field(default_factory=RequestLimits)
-    logging: Logging = field(default_factory=Logging)
-    refusals: Refusals = field(default_factory=Refusals)
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     """By which lots are drawn: no client knows it."""
 
@@ -122,6 +95,12 @@ class Settings:
         if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
             raise ValueError(f"--key-env: a key in {self.key_env} has characters that no header can have: use others")
         return keys
+
+    def open_log(self) -> CallLog | None:
+        """The call log, if there is to be one. Raises OSError where it cannot be opened."""
+        if self.log is None:
+            return None
+        return CallLog(self.log, answers=self.log_answers, prompts=self.log_prompts)
 
 
 def is_local(host: str) -> bool:
@@ -168,8 +147,6 @@ class ServedPolicy:
     digest: str
     """A hash of what it says."""
     cascade: Cascade
-    unjudged: str
-    """The model of requests that cannot be judged."""
     checked: frozenset[str] = frozenset()
     """Fields of a request that the checks of its models judge an answer to, and other signals do not."""
 
@@ -230,141 +207,111 @@ def digest_of(policy: AnyPolicy) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def read_catalog(
-    settings: Settings,
-    clients: Clients,
-    log: CallLog | None = None,
-    observe: Observe | None = None,
-    before: Catalog | None = None,
-) -> Catalog:
-    """Read the files of the settings.
-
-    Args:
-        settings: of the service.
-        clients: of the endpoints.
-        log: where to write calls.
-        observe: is told of each call.
-        before: what was read the last time: a policy whose file was there must have one still.
-
-    Raises ValueError, with the file and what is wrong in it, and OSError where it cannot be read.
-    """
-    tuned = set() if before is None else {name for name, one in before.policies.items() if not one.passing}
-    policies: dict[str, AnyPolicy] = {}
-    for name, path in settings.policies.items():
-        if path is not None and (settings.passing is None or name in tuned or path.exists()):
-            policies[name] = load_policy(path)
-        elif settings.passing is not None:  # not calibrated
-            model, rules = settings.passing, (Rule(1.0, "answer"),)
-            policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
-    catalog = make_catalog(settings, policies, read_models(settings.models), clients.of, log, observe)
-    for name, served in catalog.policies.items():
-        bill = served.cascade.billing.bill
-        if isinstance(bill, PeriodBill) and settings.logging.path is None:
-            what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
-            raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, or --no-follow")
-    return catalog
-
-
-def make_catalog(
-    settings: Settings,
-    policies: Mapping[str, AnyPolicy],
-    models: Mapping[str, ServedModel],
-    client_of: Callable[[Any], DirectClient],
-    log: CallLog | None = None,
-    observe: Observe | None = None,
-) -> Catalog:
-    """Policies before models.
-
-    Args:
-        settings: of the service.
-        policies: by the names that clients call them by.
-        models: by name.
-        client_of: the client by which one of the models is asked.
-        log: where to write calls.
-        observe: is told of each call.
-
-    Raises ValueError, with the file and what is wrong in it.
-    """
-    options = {"--unjudged": (settings.unjudged,), "--shadow-models": settings.shadow_models}
-    for option, names in (options | {"--pass": (settings.passing,)}).items():
-        missing = ", ".join(name for name in names if name is not None and name not in models)
-        if missing:
-            raise ValueError(f"{option}: {settings.models.name} has no table for {missing}: add it, or name another")
-    make, served = _Cascades(settings, models, client_of, log, observe), {}
-    caller = make.passing_on({model: cost for policy in policies.values() for model, cost in policy.cost.items()})
-    for name, policy in policies.items():
-        path = settings.policies[name]
-        where = path.name if path is not None and policy.calibrations else f"--pass {settings.passing}"
-        if name in models:
-            raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
-        try:
-            served[name] = make.serve(name, policy)
-        except ValueError as problem:
-            raise ValueError(f"{where}: {problem}") from None
-    return Catalog(served, models, caller)
-
-
 @dataclass(frozen=True, slots=True)
-class _Cascades:
-    """Makes the cascades of policies, all by the same settings."""
+class CatalogMaker:
+    """Makes catalogs, all by the same settings. What is wrong in a file is a ValueError that names it.
+
+    Args:
+        settings: of the service.
+        client_of: the client by which a model is asked.
+        log: where to write calls.
+        observe: is told of each call, and by which policy.
+    """
 
     settings: Settings
-    models: Mapping[str, ServedModel]
     client_of: Callable[[Any], DirectClient]
-    log: CallLog | None
-    observe: Callable[..., None] | None
+    log: CallLog | None = None
+    observe: Callable[..., None] | None = None
 
-    def serve(self, name: str, policy: AnyPolicy) -> ServedPolicy:
+    def read(self, before: Catalog | None = None) -> Catalog:
+        """Policies and models as the files of the settings have them. Raises OSError for what cannot be read.
+
+        Args:
+            before: what was read the last time: a policy whose file was there must have one still.
+        """
+        settings = self.settings
+        tuned = set() if before is None else {name for name, one in before.policies.items() if not one.passing}
+        policies: dict[str, AnyPolicy] = {}
+        for name, path in settings.policies.items():
+            if path is not None and (settings.passing is None or name in tuned or path.exists()):
+                policies[name] = load_policy(path)
+            elif settings.passing is not None:  # not calibrated
+                model, rules = settings.passing, (Rule(1.0, "answer"),)
+                policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
+        catalog = self.make(policies, read_models(settings.models))
+        for name, served in catalog.policies.items():
+            bill = served.cascade.billing.bill
+            if isinstance(bill, PeriodBill) and settings.log is None:
+                what = f"its budget is for each {bill.period.every}, and what was spent is in the log"
+                raise ValueError(f"policy {name}: {what}: give --log calls.jsonl, or --no-follow")
+        return catalog
+
+    def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ServedModel]) -> Catalog:
+        """Policies before models, both by the names that clients call them by."""
+        settings, served = self.settings, {}
+        for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.passing,)}.items():
+            missing = ", ".join(name for name in names if name is not None and name not in models)
+            if missing:
+                raise ValueError(
+                    f"{option}: {settings.models.name} has no table for {missing}: add it, or name another"
+                )
+        means = {model: cost for policy in policies.values() for model, cost in policy.cost.items()}
+        endpoints = {name: self._endpoint(model, means.get(name)) for name, model in models.items()}
+        for name, policy in policies.items():
+            path = settings.policies[name]
+            where = path.name if path is not None and policy.calibrations else f"--pass {settings.passing}"
+            if name in models:
+                raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
+            try:
+                served[name] = self._serve(name, policy, models)
+            except ValueError as problem:
+                raise ValueError(f"{where}: {problem}") from None
+        return Catalog(served, models, Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe))
+
+    def _serve(self, name: str, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> ServedPolicy:
         """A policy ready to be asked, by its name."""
+        settings, limits = self.settings, self.settings.limits
         recorded_tuning(policy)  # what is wrong with it is found now, not when the policy is tuned again
         records = recorded_asked(policy)
-        shadowing = self._shadow_models(policy)
-        missing = ", ".join(model for model in policy.models if model not in self.models)
+        missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
-            raise ValueError(f"it asks {missing}, for which {self.settings.models.name} has no table: add it")
-        asked, limits = {model: self.models[model] for model in (*policy.models, *shadowing)}, self.settings.limits
+            raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
+        asked = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
         cascade = Cascade(
-            policy.followed(follows=policy.follows and self.settings.follow, period=policy.period),
+            policy.followed(follows=policy.follows and settings.follow, period=policy.period),
             {model: self.client_of(one) for model, one in asked.items()},
-            signal={model: self._signal(one, records.get(model, {})) for model, one in asked.items()},
+            signal={model: _signal(one, records.get(model, {})) for model, one in asked.items()},
             log=self.log,
             name=name,
             models=asked,
             concurrency=2 * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
-            shadow=self.settings.shadow,
-            salt=self.settings.salt,
+            shadow=settings.shadow,
+            salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [one.judges if isinstance(one, Check) else frozenset() for one in signals]
-        unjudged = self.settings.unjudged or policy.models[-1]
-        return ServedPolicy(name, policy, digest_of(policy), cascade, unjudged, frozenset.intersection(*judged))
+        return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged))
 
-    def _shadow_models(self, policy: AnyPolicy) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ServedModel]) -> tuple[str, ...]:
         """The models that shadow queries are asked of besides: the policy's reference is one, whose answers tell later
         whether the policy is still right; as long as there is no policy they are all that there are, or those named."""
+        named = self.settings.shadow_models
         if self.settings.shadow and not policy.calibrations:
-            return self.settings.shadow_models or tuple(self.models)
+            return named or tuple(models)
         reference = recorded_reference(policy.provenance)
-        if not self.settings.shadow or reference is None or reference.model not in self.models:
-            return self.settings.shadow_models
-        return tuple(dict.fromkeys([*self.settings.shadow_models, reference.model]))
-
-    @staticmethod
-    def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
-        """The signal that the file of models names; None if it is the one of the policy's record."""
-        recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
-        return None if model.signal is None or recorded else signal_by_name(model.signal)
-
-    def passing_on(self, means: Mapping[str, float]) -> Caller:
-        """What asks any model, and judges nothing; `means` is what a call costs of models without a price."""
-        endpoints = {name: self._endpoint(model, means.get(name)) for name, model in self.models.items()}
-        return Caller(endpoints, self.log, 2 * self.settings.limits.concurrency, self.observe)
+        if not self.settings.shadow or reference is None or reference.model not in models:
+            return named
+        return tuple(dict.fromkeys([*named, reference.model]))
 
     def _endpoint(self, model: ServedModel, mean: float | None) -> Endpoint:
         """Where a model is asked as its client says: max_tokens = 1, say, is for answers that are judged.
+
+        Args:
+            model: of the file.
+            mean: what a call of it costs, if it has no price.
 
         Raises ValueError with the file and the model.
         """
@@ -377,6 +324,12 @@ class _Cascades:
             raise ValueError(f"{self.settings.models.name}, model {model.name}: {what}") from None
         options = {name: value for name, value in model.options.items() if name.startswith("extra_")}
         return Endpoint(client, model.served, None, options, model.price, mean if model.price is None else None)
+
+
+def _signal(model: ServedModel, record: Mapping[str, Any]) -> Signal | None:
+    """The signal that the file of models names; None if it is the one of the policy's record."""
+    recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
+    return None if model.signal is None or recorded else signal_by_name(model.signal)
 
 
 def file_signature(path: Path) -> tuple[int, int, int] | None:

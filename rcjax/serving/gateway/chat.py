@@ -18,7 +18,7 @@ from starlette.types import Send
 from rcjax.serving.asker import Exchange, Prompt
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import Piece, choice_text
-from rcjax.serving.gateway.catalog import Catalog, Refusals, ServedPolicy, Settings
+from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import (
     ApiError,
     ChatRequest,
@@ -190,7 +190,7 @@ class Conversation:
             unjudged="passed on" if served is None else f"not judged: {fields}",
             billed=None if served is None else served.cascade.billing.mark,
         )
-        model, attempts = self.request.model if served is None else served.unjudged, list[Exchange]()
+        model, attempts = self.request.model if served is None else served.policy.models[-1], list[Exchange]()
         try:
             attempt = await self.catalog.caller.call(question, model, None, self._left, attempts, kept=True)
         finally:  # who leaves has been worked for
@@ -232,7 +232,7 @@ class Conversation:
                 await self.responder.event(last, {})
             await self.responder.done()
             return
-        choices = sent_choices(self.request, self.settings.refusals, result, judged=self._judged)
+        choices = sent_choices(self.request, self.settings.refusal, result, judged=self._judged)
         whole, headers = whole_completion(report, result, choices), _headers(report)
         if not self.request.stream:
             await self.responder.document(whole, headers)
@@ -279,18 +279,18 @@ def _header(name: str, value: Any) -> str:
     return ",".join(texts).strip()  # as no header may begin or end with a space
 
 
-def sent_choices(request: ChatRequest, refusals: Refusals, result: Result, *, judged: bool) -> list[dict[str, Any]]:
+def sent_choices(request: ChatRequest, refusal: str, result: Result, *, judged: bool) -> list[dict[str, Any]]:
     """The choices of a completion for a client.
 
     Args:
         request: that it answers.
-        refusals: what is said where the policy refuses.
+        refusal: what is said where the policy refuses.
         result: with the completion; without one the policy refuses.
         judged: whether the answer was judged: then the choice with its text is the only one.
     """
     if result.completion is None:
-        message = {"role": "assistant", "content": refusals.text, "refusal": None}
-        return [sent_choice(request, {"index": 0, "message": message, "finish_reason": refusals.finish_reason})]
+        message = {"role": "assistant", "content": refusal, "refusal": None}
+        return [sent_choice(request, {"index": 0, "message": message, "finish_reason": "stop"})]
     choices = [choice for choice in result.completion["choices"] if isinstance(choice, Mapping)]
     if judged:  # votes have several
         choices = [choice for choice in choices if choice_text(choice) == result.text][:1] or choices[:1]

@@ -29,9 +29,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.gateway.catalog import Catalog, Clients, Settings, in_words, read_catalog
+from rcjax.serving.gateway.catalog import Catalog, CatalogMaker, Clients, Settings, in_words
 from rcjax.serving.gateway.metrics import FOLDER
-from rcjax.serving.gateway.service import build_app, open_log
+from rcjax.serving.gateway.service import build_app
 
 
 class Connection(H11Protocol):
@@ -135,9 +135,9 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # said by whoever answers
-        catalog = read_catalog(settings, Clients(settings.limits.timeout))
+        catalog = CatalogMaker(settings, Clients(settings.limits.timeout).of).read()
     with _listening(host, port) as listener, _counting_together(workers):
-        if (log := open_log(settings)) is not None:  # one that cannot be opened is refused before anything is served
+        if (log := settings.open_log()) is not None:  # one that cannot be opened is refused before anything is served
             log.close()
         config = Config(
             partial(_start, settings, alone=workers == 1),  # which workers call, each for itself

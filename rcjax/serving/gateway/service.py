@@ -15,8 +15,8 @@ import re
 import signal
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -24,25 +24,22 @@ from weakref import WeakSet
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rcjax._base.wording import visible
-from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.catalog import (
-    Access,
     Catalog,
+    CatalogMaker,
     Clients,
     RequestLimits,
     Settings,
     file_signature,
     in_words,
     is_local,
-    read_catalog,
 )
 from rcjax.serving.gateway.chat import Conversation, Responder
 from rcjax.serving.gateway.chat_request import ApiError, fault_within, id_headers, query_of, segment_of
@@ -120,11 +117,11 @@ _PROBES = frozenset({"/health", "/ready"})  # which say nothing, and are asked b
 
 
 class _Guard:
-    """Refuses requests by their Host, Origin and Content-Type."""
+    """Refuses requests by their Host and, where a page would have no key to know, by their Origin and Content-Type."""
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
-        self._app, self._access, self._metrics = app, access, metrics
-        self._hosts = None if access.hosts is None else frozenset(host.casefold() for host in access.hosts)
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+        self._app, self._metrics, self._keyless = app, metrics, settings.key_env is None
+        self._hosts = None if settings.hosts is None else frozenset(host.casefold() for host in settings.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = self._problem(scope) if scope["type"] == "http" and scope["path"] not in _PROBES else None
@@ -140,13 +137,10 @@ class _Guard:
         if self._hosts is not None and not all(_may_name(host, self._hosts) for host in headers.getlist("host")):
             what = "the service is not known by the name in Host: --allow-host adds names"
             return ApiError(421, what, "unknown_host")
-        if not self._access.guarded:
-            return None
-        allowed = self._access.origins
-        if "*" not in allowed and not {*allowed}.issuperset(headers.getlist("origin")):
-            return ApiError(403, "web pages of this origin may not call: --cors adds origins", "foreign_origin")
+        if self._keyless and "origin" in headers:
+            return ApiError(403, "web pages may not call a service without a key", "foreign_origin")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != "application/json":
+        if self._keyless and scope["method"] == "POST" and kind != "application/json":
             return ApiError(415, "send Content-Type: application/json", "unsupported_media_type")
         return None
 
@@ -180,18 +174,15 @@ class Gateway:
         self.busy = 0
         """How many requests are worked on."""
         self.keys = settings.keys()
-        self.log = open_log(settings)
+        self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.logged
+        self._maker = CatalogMaker(settings, self.clients.of, self.log, self.metrics.called)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.asked = asyncio.Event()
         """Somebody asks for the files to be read again."""
         self._files = self._look()  # before they are read
-        self.take_up(self._read(None), None)
-
-    def _read(self, before: Catalog | None) -> Catalog:
-        """The policies and models as the files have them now."""
-        return read_catalog(self.settings, self.clients, self.log, self.metrics.called, before)
+        self.take_up(self._maker.read(), None)
 
     def _look(self) -> list[Any]:
         """What tells the files from what they were before."""
@@ -210,7 +201,7 @@ class Gateway:
             self.asked.clear()
             before = self.catalog
             try:
-                catalog = await asyncio.to_thread(self._read, before)
+                catalog = await asyncio.to_thread(self._maker.read, before)
             except Exception as problem:  # whatever is in a file must not end the watching
                 for name in self.settings.policies:
                     self.metrics.reloaded(name, "refused")
@@ -236,12 +227,17 @@ class Gateway:
             require_key(headers, self.keys)
             query = query_of(headers)
             ids = id_headers(query)
-            with self._place():
+            if self.busy >= self.settings.limits.concurrency:
+                raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
+            self.busy += 1
+            try:
                 start = time.perf_counter()
                 request = responder.read(await read_body(receive, headers, self.settings.limits))
                 asked = request, query, responder, segment_of(headers), start
                 conversation = Conversation(self.settings, self.catalog, self.metrics, *asked)
                 await unless_client_leaves(conversation.answer(), receive, responder)
+            finally:
+                self.busy -= 1
         except ClientLeftError:
             self.metrics.refused("client_left", _LEFT)
         except ApiError as problem:
@@ -251,17 +247,6 @@ class Gateway:
             self.metrics.refused("internal", 500)
             await responder.error(fault_within(problem), ids)
 
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        """A place for a request. Raises ApiError (429) where all are taken."""
-        if self.busy >= self.settings.limits.concurrency:
-            raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
-
     async def close(self) -> None:
         """Finish shadow calls, as long as there is time, and close everything."""
         with suppress(TimeoutError):
@@ -270,14 +255,6 @@ class Gateway:
         await self.clients.close()
         if self.log is not None:
             self.log.close()
-
-
-def open_log(settings: Settings) -> CallLog | None:
-    """The call log, if there is to be one. Raises OSError where it cannot be opened."""
-    logging = settings.logging
-    if logging.path is None:
-        return None
-    return CallLog(logging.path, answers=logging.answers, prompts=logging.prompts)
 
 
 class _Endpoint:
@@ -307,14 +284,9 @@ def build_app(settings: Settings) -> Starlette:
         Route("/health", _health, methods=["GET"]),
         Route("/ready", _health, methods=["GET"]),
     ]
-    access, before = settings.access, list[Middleware]()
-    if access.guarded or access.hosts is not None:
-        before.append(Middleware(_Guard, access=access, metrics=gateway.metrics))
-    if access.origins:
-        every: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"], "expose_headers": ["*"]}
-        before.append(Middleware(CORSMiddleware, allow_origins=access.origins, **every))
+    guard = Middleware(_Guard, settings=settings, metrics=gateway.metrics)
     handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
-    app = Starlette(routes=routes, middleware=before, lifespan=partial(_running, gateway), exception_handlers=handlers)
+    app = Starlette(routes=routes, middleware=[guard], lifespan=partial(_running, gateway), exception_handlers=handlers)
     app.router.redirect_slashes = False  # to what the client calls this host
     app.state.gateway = gateway
     return app

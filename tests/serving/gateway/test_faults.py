@@ -153,10 +153,10 @@ def test_a_request_may_be_too_large_or_too_slow():
     with gateway(behave=by_model(**ANSWERS), limits=limits) as service:
         reply = service.ask("x" * 2000)
         assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
-        chunked = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        chunked = HEAD.replace("content-length: {}", "transfer-encoding: chunked\r\n\r\n")
         with raw_request(service, b"7d0\r\n" + b"x" * 2000 + b"\r\n", chunked) as connection:
             assert b"413" in connection.recv(1000)
-        slow = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n"
+        slow = HEAD.format(500) + "\r\n\r\n"
         with raw_request(service, QUESTION, slow) as connection:
             assert b"408" in connection.recv(1000)
         assert service.app.state.gateway.busy == 0

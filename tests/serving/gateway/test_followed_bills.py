@@ -69,5 +69,5 @@ def test_money_for_a_period_is_told_by_the_log():
     with gateway(policy, behave, follow=False) as service:
         assert ask(service, ["fixed"])[0, 1] == 1.5
     needs = pytest.raises(ValueError, match=r"its budget is for each month.*give --log")
-    with needs, gateway(policy, behave, logging={"path": None}):
+    with needs, gateway(policy, behave, log=None):
         pass

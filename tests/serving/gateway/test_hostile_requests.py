@@ -8,8 +8,6 @@ import pytest
 from chat_server import Response, sure
 from gateway_service import SURE, gateway
 
-from rcjax.serving.gateway.catalog import Access
-
 QUESTION = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
 OPEN = json.dumps(QUESTION)[:-1].encode()
 
@@ -126,14 +124,11 @@ PAGES = [
     ({**JSON}, 200, None),
     ({"content-type": "Application/JSON; charset=utf-8"}, 200, None),
     ({"content-type": "text/plain"}, 415, "unsupported_media_type"),
-    ({"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
     ({"content-type": "application/jsonp"}, 415, "unsupported_media_type"),
     ({"content-type": ""}, 415, "unsupported_media_type"),
     ({**JSON, "origin": "https://evil.example"}, 403, "foreign_origin"),
     ({**JSON, "origin": "null"}, 403, "foreign_origin"),
-    ({**JSON, "origin": "http://localhost:3000"}, 403, "foreign_origin"),
     ({**JSON, "host": "evil.example"}, 421, "unknown_host"),
-    ({**JSON, "host": "evil.example:80"}, 421, "unknown_host"),
     ({**JSON, "host": "127.0.0.1.evil.example"}, 421, "unknown_host"),
     ({**JSON, "host": "localhost@evil.example"}, 421, "unknown_host"),
     ({**JSON, "host": ""}, 421, "unknown_host"),
@@ -147,7 +142,7 @@ PAGES = [
 
 @pytest.fixture(scope="module")
 def local():
-    with gateway(behave=answers, access=Access(hosts=("box.local",), guarded=True)) as service:
+    with gateway(behave=answers, hosts=("box.local",)) as service:
         yield service
 
 
@@ -163,16 +158,6 @@ def test_what_a_web_page_could_send_is_refused(local, headers, status, code):
         assert local.get("/health", host=headers["host"]).status == 200
     if code is not None:
         assert f'reason="{code}",status="{status}"' in local.get("/metrics").body.decode()
-
-
-def test_pages_of_an_origin_that_is_named_may_call():
-    with gateway(behave=answers, access=Access((), ("https://ui.example",), guarded=True)) as service:
-        asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
-        reply = service._request("OPTIONS", "/v1/chat/completions", None, {"origin": "https://ui.example", **asked})
-        assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, "https://ui.example")
-        reply = service.post(QUESTION, origin="https://ui.example")
-        assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, "https://ui.example")
-        assert service.post(QUESTION, origin="https://evil.example").status == 403
 
 
 def test_a_path_with_a_slash_too_many_leads_to_no_other_host(service):

@@ -9,7 +9,6 @@ from gateway_service import MODELS, SURE, UNSURE, gateway, make_policy
 from openai import OpenAI
 
 from rcjax.policy import Policy, Rule
-from rcjax.serving.gateway.catalog import Refusals
 
 SIGNALS = ("choice", "verification", "votes")
 ANSWERS = {"small": "B: Lyon, says small", "middle": "B: Nice, says middle", "large": "B: Paris, says large"}
@@ -127,27 +126,17 @@ RULES = {
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_policy_that_refuses(stream):
-    upstream, own = Upstream(), Refusals("Ask “somebody”: 人.", "content_filter")
+    upstream, own = Upstream(), "Ask “somebody”: 人."
     upstream.unsure = ("small",)
-    with gateway(make_policy(rules=RULES), upstream, refusals=own) as service:
+    with gateway(make_policy(rules=RULES), upstream, refusal=own) as service:
         reply = service.ask(stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
         assert len(service.log_rows()) == 1
     text = reply.text if stream else reply.json["choices"][0]["message"]["content"]
     end = (reply.events[-3] if stream else reply.json)["choices"][0]["finish_reason"]
-    assert (text, end) == (own.text, own.finish_reason)
+    assert (text, end) == (own, "stop")
     last = reply.events[-2] if stream else reply.json
     assert (last["rcjax"]["status"], last["usage"]["total_tokens"], last["model"]) == ("abstained", 101, "small")
     assert ANSWERS["small"] not in reply.body.decode()
-
-
-def test_the_model_for_what_is_not_judged(by_choice):
-    """The largest of the policy, or the one that the user names."""
-    by_choice.server.behave.failing = ()
-    assert by_choice.ask(tools=[{}]).headers["x-rcjax-model"] == "large"
-    with gateway(behave=Upstream(), unjudged="own", tables={"own": ""}) as service:
-        reply = service.ask(tools=[{}])
-    assert (reply.headers["x-rcjax-model"], reply.headers["x-rcjax-status"]) == ("own", "not judged")
-    assert [request["model"] for request in service.server.requests] == ["org/own"]
 
 
 def test_models_of_any_name():
