@@ -108,9 +108,8 @@ def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, 
     missing = (size_class(n) if size is None else size) - n
 
     def filled(array: np.ndarray) -> np.ndarray:
-        widths = np.zeros((array.ndim, 2), int)
-        widths[axis, 1] = missing
-        return np.pad(array, widths)
+        shape = *array.shape[:axis], missing, *array.shape[axis + 1 :]
+        return np.concatenate([array, np.zeros(shape, array.dtype)], axis)
 
     return arrays if missing <= 0 else tuple(filled(np.asarray(array)) for array in arrays)
 

@@ -11,6 +11,8 @@ from rcjax._base.wording import choose_unit, figure
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import Target
 
+_Point = tuple[float, float]  # cost, error
+
 _MAX_ROWS = 15
 
 _HARDLY, _POINTS = 0.05, 0.02  # a share of a price, and of the queries, that make one point worse than another
@@ -38,12 +40,14 @@ def lower_hull(cost: np.ndarray, error: np.ndarray) -> np.ndarray:
     >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()
     [1, 2, 0]
     """
+    front = pareto(cost, error)
+    points = list(zip(cost[front].tolist(), error[front].tolist(), strict=True))
     corners: list[int] = []
-    for index in pareto(cost, error).tolist():
-        while len(corners) > 1 and _above(corners[-1], corners[-2], index, cost, error):
+    for place, point in enumerate(points):
+        while len(corners) > 1 and _above(points[corners[-1]], points[corners[-2]], point):
             corners.pop()
-        corners.append(index)
-    return np.array(corners, int)
+        corners.append(place)
+    return front[corners]
 
 
 def thinned(cost: np.ndarray, error: np.ndarray, most: int, tolerance: float = 0.0) -> np.ndarray:
@@ -87,9 +91,10 @@ def _deepest(cost: np.ndarray, error: np.ndarray) -> float:
     return float((np.interp(cost, cost[[0, -1]], error[[0, -1]]) - error).max())
 
 
-def _above(middle: int, left: int, right: int, x: np.ndarray, y: np.ndarray) -> bool:
+def _above(middle: _Point, left: _Point, right: _Point) -> bool:
     """Whether a point lies on or above the line between its neighbours."""
-    return (x[middle] - x[left]) * (y[right] - y[left]) <= (x[right] - x[left]) * (y[middle] - y[left])
+    (x, y), (x_left, y_left), (x_right, y_right) = middle, left, right
+    return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)
 
 
 def best_as_printed(cost: ArrayLike, error: ArrayLike) -> list[int]:

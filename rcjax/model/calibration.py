@@ -7,7 +7,7 @@ to 0 where log 1/(1 − p) still tells 30 from 35.
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -244,6 +244,25 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
+class _At(NamedTuple):
+    """The penalised likelihood of the coefficients, and what the next step of Newton's method takes from them."""
+
+    value: jax.Array  # () the likelihood
+    fitted: jax.Array  # (n,) probabilities
+    variance: jax.Array  # (n,) of the labels, weighted
+    matrix: jax.Array  # (2, 2) Fisher's
+
+
+class _Newton(NamedTuple):
+    """After so many steps of Newton's method."""
+
+    number: Any
+    beta: jax.Array  # (2,)
+    at: _At
+    inverse: jax.Array  # (2, 2) of Fisher's matrix before the last step
+    change: jax.Array  # () the last step's largest
+
+
 def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
     """Newton's method from zero on the standardised feature, halving steps that lower the penalised likelihood."""
     count, sum_ = (weight.sum(), (weight * features).sum())
@@ -254,57 +273,53 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     z = (features - center) / spread
     powers = jnp.stack([jnp.ones_like(z), z, z * z])
 
-    def information(beta: jax.Array) -> tuple[jax.Array, ...]:
-        """Fitted probabilities (n,), their weighted variances (n,), and Fisher's matrix."""
-        fitted = special.expit(beta[0] + beta[1] * z)
-        variance = weight * fitted * (1 - fitted)
-        moments = powers @ variance
-        return fitted, variance, moments[np.array([[0, 1], [1, 2]])]
-
-    def objective(beta: jax.Array) -> jax.Array:
+    def evaluate(beta: jax.Array) -> _At:
         score = beta[0] + beta[1] * z
+        fitted = special.expit(score)
+        variance = weight * fitted * (1 - fitted)
+        matrix = (powers @ variance)[np.array([[0, 1], [1, 2]])]
         likelihood = (target * score - weight * jax.nn.softplus(score)).sum()
-        return likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(information(beta)[2])), 0.0)
+        value = likelihood + jnp.where(firth, 0.5 * jnp.log(_determinant(matrix)), 0.0)
+        return _At(value, fitted, variance, matrix)
 
     tolerance, rounding = jnp.sqrt(jnp.finfo(z.dtype).eps), 16 * jnp.finfo(z.dtype).eps
 
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        number, *_, change = carry
-        return (number < _NEWTON_STEPS) & (change > tolerance)
+    def unfinished(state: _Newton) -> jax.Array:
+        return (state.number < _NEWTON_STEPS) & (state.change > tolerance)
 
-    def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        number, beta, reached, *_ = carry
-        fitted, variance, matrix = information(beta)
-        inverse = _inverse(matrix)
-        leverage = variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
-        residual = target - weight * fitted + jnp.where(firth, leverage * (0.5 - fitted), 0.0)
+    def step(state: _Newton) -> _Newton:
+        beta, at = state.beta, state.at
+        inverse = _inverse(at.matrix)
+        leverage = at.variance * (jnp.stack([inverse[0, 0], 2 * inverse[0, 1], inverse[1, 1]]) @ powers)
+        residual = target - weight * at.fitted + jnp.where(firth, leverage * (0.5 - at.fitted), 0.0)
         gradient = powers[:2] @ residual
         direction = inverse @ gradient
         slope = gradient @ direction
 
-        def lower(trial: tuple[jax.Array, jax.Array]) -> jax.Array:
-            length, value = trial
-            gain = _LEAST_GAIN * length * slope - rounding * jnp.abs(reached)
-            return ~(value - reached >= gain) & (length > 0)
+        def lower(trial: tuple[jax.Array, _At]) -> jax.Array:
+            length, there = trial
+            gain = _LEAST_GAIN * length * slope - rounding * jnp.abs(at.value)
+            return ~(there.value - at.value >= gain) & (length > 0)
 
-        def halve(trial: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def halve(trial: tuple[jax.Array, _At]) -> tuple[jax.Array, _At]:
             length = jnp.where(trial[0] > _LEAST_STEP, trial[0] / 2, 0.0)
-            return length, objective(beta + jnp.where(length > 0, length * direction, 0.0))
+            return length, evaluate(beta + jnp.where(length > 0, length * direction, 0.0))
 
         # The whole step is nearly always taken: trying others beside it would double the time of a fit.
-        length, value = lax.while_loop(lower, halve, (jnp.ones_like(reached), objective(beta + direction)))
+        length, there = lax.while_loop(lower, halve, (jnp.ones_like(slope), evaluate(beta + direction)))
         change = jnp.where(length > 0, length * direction, 0.0)
-        return number + 1, beta + change, value, inverse, jnp.abs(change).max()
+        return _Newton(state.number + 1, beta + change, there, inverse, jnp.abs(change).max())
 
     zero = jnp.zeros(2, z.dtype)
-    start = (0, zero, objective(zero), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
-    _, beta, _, inverse, change = lax.while_loop(unfinished, step, start)
+    start = _Newton(0, zero, evaluate(zero), jnp.zeros((2, 2), z.dtype), jnp.asarray(jnp.inf, z.dtype))
+    last = lax.while_loop(unfinished, step, start)
     # Back from z to the feature itself.
+    beta, inverse = last.beta, last.inverse
     slope, lever = beta[1] / spread, center / spread
     variances = jnp.stack(
         [inverse[0, 0] - 2 * lever * inverse[0, 1] + lever**2 * inverse[1, 1], inverse[1, 1] / spread**2]
     )
-    converged = change <= tolerance
+    converged = last.change <= tolerance
     return jnp.stack([beta[0] - center * slope, slope]), jnp.sqrt(jnp.maximum(variances, 0.0)), converged
 
 
