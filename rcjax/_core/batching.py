@@ -108,7 +108,7 @@ def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, 
     missing = (size_class(n) if size is None else size) - n
 
     def filled(array: np.ndarray) -> np.ndarray:
-        shape = *array.shape[:axis], missing, *array.shape[axis + 1 :]
+        shape = [missing if side == axis % array.ndim else width for side, width in enumerate(array.shape)]
         return np.concatenate([array, np.zeros(shape, array.dtype)], axis)
 
     return arrays if missing <= 0 else tuple(filled(np.asarray(array)) for array in arrays)

@@ -171,10 +171,6 @@ class Reading:
 
 def _reference(reference: str | None, same: str | None) -> Reference | None:
     """The reference that `--reference` and `--same` name, if any; a usage error for `--same` alone."""
-    from rcjax.collecting.grader import GraderError
-    from rcjax.collecting.graders import require_sameness
-    from rcjax.policy.counted import BY_ANSWER, Reference
-
     if reference is None:
         if same is not None:
             what = "needs --reference, the model whose answers the others are compared with"
@@ -182,6 +178,10 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
+    from rcjax.collecting.grader import GraderError
+    from rcjax.collecting.graders import require_sameness
+    from rcjax.policy.counted import BY_ANSWER, Reference
+
     try:
         require_sameness(same or BY_ANSWER)
     except GraderError as problem:
