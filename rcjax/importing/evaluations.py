@@ -340,8 +340,8 @@ def as_frame(
         what = "what was answered is in the column"
         notes.append(f"{what} {' and '.join(answers)}, for rcjax tune to compare")
     if "answer_key" in answers:
-        what = "answers were taken out of longer replies: a policy that compares them needs the function that does so"
-        notes.append(f"{what}, rcjax.Cascade(…, answer_key=…), and rcjax serve refuses it")
+        what = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
+        notes.append(f"{what}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
     counted &= needed or not any(row.get("estimated") for row in rows)
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}

@@ -7,92 +7,23 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from rcjax._base.checks import what_it_is
 from rcjax._base.tokens import PRICES, Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.record import recorded_asked, recorded_prices
-from rcjax.serving.call_log import Call, CascadeWarning
+from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.endpoint import openai
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.running_checks import prepared, without_schemas
 from rcjax.serving.usage import Usage
 from rcjax.signals import Check, Signal, Votes
-from rcjax.signals.records import another_check, contradiction, is_check, signal_from_record
-
-#: What to do about keys that nothing makes.
-_NO_KEY = "give rcjax.Cascade the function that makes one of an answer; a service needs a log with a column answer"
-
-_OTHERWISE = "such answers are not compared, and the confidence decides"
-
-
-def keys_by(key: Callable[[str], Any], otherwise: str) -> Callable[[str | None], str | None]:
-    """What makes keys of answers; where none can be made there is none, and a `CascadeWarning` once.
-
-    Args:
-        key: the user's function.
-        otherwise: what becomes of answers without a key, in words.
-
-    >>> keys = keys_by(str.upper, "such answers are not compared")
-    >>> keys("b"), keys(None)
-    ('B', None)
-    """
-    warned: list[str] = []
-
-    def key_of(answer: str | None) -> str | None:
-        if answer is None:
-            return None
-        try:
-            made = key(answer)
-            problem = None if made is None or isinstance(made, str) else f"it gave {what_it_is(made)}"
-        except Exception as error:
-            made, problem = None, type(error).__name__
-        if problem is None:
-            return made
-        if not warned:
-            warnings.warn(f"answer_key failed: {problem}: {otherwise}", CascadeWarning, stacklevel=3)
-        warned.append(problem)
-        return None
-
-    return key_of
-
-
-class Comparing:
-    """Answers as a policy compares them: as the signal reads them, or keys of the user's own.
-
-    Args:
-        policy: the policy.
-        key: what makes a key of an answer.
-
-    Raises ValueError where the policy compares keys, and nothing makes them; TypeError for what cannot be called.
-    """
-
-    def __init__(self, policy: AnyPolicy, key: Callable[[str], str] | None) -> None:
-        if key is not None and not callable(key):
-            raise TypeError(f"answer_key must be a function of an answer, not {what_it_is(key)}")
-        keyed = any(one.compare == "key" for part in policy.rungs for one in part.agreements.values())
-        if keyed and key is None:
-            what = "the policy compares keys of answers, as the column answer_key of its log has them"
-            raise ValueError(f"answer_key: {what}: {_NO_KEY}")
-        # Without a key, the decision is left to the confidence.
-        self._key_of = keys_by(key or (lambda answer: None), _OTHERWISE)
-
-    def arguments(self, policy: Policy, calls: Sequence[Call]) -> dict[str, Any]:
-        """The arguments `answer` and `answers` of `Policy.step` after some models were asked, the last one just now."""
-        *before, last = calls
-        agreement = policy.agreements.get(last.model)
-        if agreement is None:
-            return {}
-        answers = {call.model: call.answer for call in before}
-        if agreement.compare != "key":
-            return {"answer": last.answer, "answers": answers}
-        keys = {model: self._key_of(answer) for model, answer in answers.items() if model == agreement.earlier}
-        return {"answer": self._key_of(last.answer), "answers": keys}
+from rcjax.signals.records import another_check, contradiction, record_signal, signal_from_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +31,6 @@ class AsInLog:
     """Answers as those of a log are compared; nothing is left of one that is empty."""
 
     compare: Comparison
-    key: Callable[[str], str | None] | None = field(default=None, repr=False)
-    """What makes the keys that are compared, where keys are."""
 
     def __call__(self, text: str) -> str:
         """What is left of an answer.
@@ -109,40 +38,28 @@ class AsInLog:
         >>> AsInLog("choice")("The answer is B."), AsInLog("text")(" 1,000 ")
         ('b', '1000')
         """
-        return comparable(text if self.key is None else self.key(text), self.compare) or ""
+        return comparable(text, self.compare) or ""
 
     def answer(self, text: str) -> str:
         """The answer for a log: the letter of a choice, a text as it is, as labels are compared with it."""
         return self(text) if self.compare == "choice" else text
 
 
-_NO_VOTE = "such answers vote for nothing"
-
-
-def votes_apart(record: Mapping[str, Any], model: str, key: Callable[[str], Any] | None = None) -> Votes | None:
+def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     """The signal of a model of whose log several answers voted, each asked for by itself; None for another signal.
+
+    None, too, where keys of answers voted, which only a function of the user's makes.
 
     Args:
         record: what the policy keeps of how the model was asked.
-        model: its name.
-        key: what makes a key of an answer, where the answers of the log were compared by keys.
 
-    Raises ValueError where they were, and nothing makes keys.
-
-    >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"}, "small")
+    >>> votes_apart({"signal": "votes", "samples": 3, "apart": True, "compare": "choice"})
     Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
     """
     compare = record.get("compare")
-    if record.get("signal") != "votes" or compare is None:
+    if record.get("signal") != "votes" or compare not in COMPARISONS or compare == "key":
         return None
-    if compare == "key" and key is not None:
-        normalise = AsInLog("key", keys_by(key, _NO_VOTE))
-    elif compare not in COMPARISONS or compare == "key":
-        what = f"the answers of {model} vote by keys, as the column answer_key of its log has them"
-        raise ValueError(f"answer_key: {what}: {_NO_KEY}")
-    else:
-        normalise = AsInLog(cast(Comparison, compare))
-    return Votes(int(record.get("samples", 1)), record.get("temperature"), normalise, apart=True)
+    return Votes(int(record.get("samples", 1)), record.get("temperature"), AsInLog(compare), apart=True)
 
 
 _OWN = ("model", "messages")  # what every request says by itself
@@ -227,7 +144,6 @@ class Asking:
     models: Mapping[str, ServedModel]
     timeout: float
     retries: int
-    answer_key: Callable[[str], str] | None = None
 
 
 def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) -> dict[str, Endpoint]:
@@ -243,6 +159,7 @@ def known_endpoints(policy: AnyPolicy, models: Sequence[str], asking: Asking) ->
             raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
+    _require_keys(policy, signals)
     signals = _with_versions(signals, records)
     endpoints = {}
     for model, signal in signals.items():
@@ -278,13 +195,13 @@ def _signals(models: Sequence[str], asking: Asking, records: Mapping[str, Mappin
     signals = {}
     for model in models:
         record = records.get(model, {})
-        ways = votes_apart(record, model, asking.answer_key), given.get(model), signal_from_record(record)
+        ways = votes_apart(record), given.get(model), signal_from_record(record)
         signals[model] = next((way for way in ways if way is not None), None)
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
         by_code = f"was tuned on {names[0]}, which no file of a policy starts by itself"
-        what = by_code if all(map(is_check, names)) else "does not say what its log was made with"
+        what = by_code if "None" not in names else "does not say what its log was made with"
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
         raise ValueError(f"signal of {', '.join(unknown)}: the policy {what}: {advice}")
     return signals
@@ -313,6 +230,17 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
         raise ValueError(
             f"signal of {model}: the policy was tuned on another one: {difference}: leave signal out, or tune again"
         )
+
+
+def _require_keys(policy: AnyPolicy, signals: Mapping[str, Any]) -> None:
+    """Refuse a policy that compares keys of answers, where signals of rcjax's own give the answers."""
+    pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
+    keyed = {name for model, one in pairs if one.compare == "key" for name in (model, one.earlier)}
+    plain = [model for model in signals if model in keyed and signal_from_record(record_signal(signals[model]))]
+    if plain:
+        what = "the policy compares keys of answers, as the column answer_key of its log has them"
+        advice = "give a signal of your own, whose answers are keys; a service needs a log with a column answer"
+        raise ValueError(f"signal of {', '.join(plain)}: {what}: {advice}")
 
 
 def _require_signal(signal: Any, model: str) -> None:

@@ -14,7 +14,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from types import NoneType, TracebackType
@@ -26,7 +26,7 @@ from rcjax._base.wording import visible
 from rcjax.policy.any_policy import draw_lot
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy
 from rcjax.serving.asker import Caller, Exchange, Observe, Prompt
-from rcjax.serving.asking import Asking, Comparing, checked_options, known_endpoints
+from rcjax.serving.asking import Asking, checked_options, known_endpoints
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.completions import Deliver, Failure
@@ -96,41 +96,15 @@ class Result:
         return visible(f"query {self.query}: {what}: {listed}") if failed else ""
 
 
-def check_question(query: Any, messages: Any, of: str = "") -> None:
-    """Refuse an id and messages that can be none with a TypeError; `of` says which question of several it is."""
+def check_question(query: Any, messages: Any) -> None:
+    """Refuse an id and messages that can be none with a TypeError."""
     named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not named:
-        raise TypeError(f"query{of} must be a whole number, or a text that is not empty, not {what_it_is(query)}")
+        raise TypeError(f"query must be a whole number, or a text that is not empty, not {what_it_is(query)}")
     listed = isinstance(messages, Sequence) and messages and all(isinstance(one, Mapping) for one in messages)
     if not isinstance(messages, str) and not listed:
-        wanted = f"messages{of} must be a text, or a list of messages as the API has them, with one at least"
+        wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
         raise TypeError(f"{wanted}, not {what_it_is(messages)}")
-
-
-async def one_by_one(questions: Any) -> AsyncIterator[tuple[int | str, Messages]]:
-    """The questions of any iterable, as they are needed; those of a list are checked before the first costs money.
-
-    Raises TypeError for what is no pair of an id and messages.
-    """
-    if isinstance(questions, Sequence):
-        for index, question in enumerate(questions):
-            _pair(question, index)
-    index = 0
-    if isinstance(questions, AsyncIterable):
-        async for question in questions:
-            yield _pair(question, index)
-            index += 1
-    else:
-        for index, question in enumerate(questions):
-            yield _pair(question, index)
-
-
-def _pair(question: Any, index: int) -> tuple[int | str, Messages]:
-    """(the id, the messages) of a question, which is at this place, from 0."""
-    if not isinstance(question, tuple | list) or len(question) != 2 or question[0] is None:
-        raise TypeError(f"question {index + 1} must be a pair of an id and messages, not {what_it_is(question)}")
-    check_question(*question, of=f" of question {index + 1}")
-    return question[0], question[1]
 
 
 class Cascade:
@@ -170,9 +144,6 @@ class Cascade:
             choose, who could otherwise choose to be in the sample, or never, or on the most expensive rung.
         observe: is called with each `Call` as it ends, shadow calls too, and should return at once. What it raises
             becomes a warning.
-        answer_key: for policies tuned on a log with a column `answer_key`: what makes such a key of an answer, as the
-            signal reads it, for the answers of two models and for several of one that vote. Others compare the answers
-            themselves.
 
     Raises ValueError for arguments that cannot be right. Use one cascade within one event loop, and leave it as a
     context (`async with`) or `await cascade.close()`, so that shadow calls under way are finished.
@@ -194,11 +165,9 @@ class Cascade:
         shadow: float = 0.0,
         salt: str | None = None,
         observe: Observe | None = None,
-        answer_key: Callable[[str], str] | None = None,
     ) -> None:
         if not isinstance(policy, AnyPolicy):
             raise TypeError(f"policy must be what rcjax.load_policy reads, not {what_it_is(policy)}")
-        self._comparing = Comparing(policy, answer_key)
         kinds = {"log": CallLog, "salt": str, "options": Mapping, "models": Mapping}
         for (argument, kind), value in zip(kinds.items(), (log, salt, options, models), strict=True):
             instance(value, (kind, NoneType), argument)
@@ -213,7 +182,7 @@ class Cascade:
         whole(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
-        asking = Asking(client, signal, options or {}, models or {}, timeout, retries, answer_key)
+        asking = Asking(client, signal, options or {}, models or {}, timeout, retries)
         self._caller = Caller(known_endpoints(policy, self.everyone, asking), log, concurrency, observe, timeout)
         self.shadow, self._salt = shadow, salt
         self._concurrency = concurrency
@@ -259,23 +228,25 @@ class Cascade:
             raise CascadeError(result)
         return result
 
-    async def ask_all(
-        self, questions: Iterable[tuple[int | str, Messages]] | AsyncIterable[tuple[int | str, Messages]]
-    ) -> list[Result]:
+    async def ask_all(self, questions: Iterable[tuple[int | str, Messages]]) -> list[Result]:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
         A query that no model answers has the status "failed", and ends nothing. Shadow calls are finished too.
-        Raises TypeError for what is no such pair: of a list before any model is asked.
+        Raises TypeError for an id or messages that can be none, before any model is asked.
         """
-        pairs = [pair async for pair in self._stream(questions)]
-        return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
+        slots = asyncio.Semaphore(self._concurrency)
 
-    async def stream(
-        self, questions: Iterable[tuple[int | str, Messages]] | AsyncIterable[tuple[int | str, Messages]]
-    ) -> AsyncIterator[Result]:
-        """As `ask_all`, each result as soon as it is there; questions are taken as they are needed."""
-        async for _, result in self._stream(questions):
-            yield result
+        async def one(query: int | str, messages: Messages) -> Result:
+            async with slots:
+                result, rest = await self._answer(self._question(messages, query))
+                if rest is not None:
+                    await rest
+                return result
+
+        listed = list(questions)
+        for query, messages in listed:
+            check_question(query, messages)
+        return await asyncio.gather(*(one(query, messages) for query, messages in listed))
 
     def signal_of(self, model: str) -> Any:
         """How the confidence of a model is read."""
@@ -294,29 +265,6 @@ class Cascade:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def _stream(self, questions: Any) -> AsyncIterator[tuple[int, Result]]:
-        async def one(index: int, query: int | str, messages: Messages) -> tuple[int, Result]:
-            result, rest = await self._answer(self._question(messages, query))
-            if rest is not None:
-                await rest
-            return index, result
-
-        pending: set[asyncio.Task[tuple[int, Result]]] = set()
-        index = 0
-        try:
-            async for query, messages in one_by_one(questions):
-                pending.add(asyncio.create_task(one(index, query, messages)))
-                index += 1
-                if len(pending) >= self._concurrency:
-                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        yield task.result()
-            for task in asyncio.as_completed(pending):
-                yield await task
-        finally:
-            for task in pending:
-                task.cancel()
 
     async def _answer(self, question: Prompt, end: float | None = None) -> tuple[Result, Any]:
         """(the result, the calls still to make if this is a shadow query, as a coroutine, else None)."""
@@ -366,8 +314,8 @@ class Cascade:
             if attempt.call.text is None:
                 model = next(iter(later), None)
                 continue
-            said = self._comparing.arguments(policy, [one.call for one in attempts])
-            decision = policy.step(model, logprob=attempt.call.logprob, **said)
+            said = {one.model: one.call.answer for one in attempts}
+            decision = policy.step(model, logprob=attempt.call.logprob, answer=said.pop(model), answers=said)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
                 return make_result(question, status, attempt, attempts)

@@ -199,4 +199,4 @@ def test_what_a_scorer_took_out_of_a_reply_is_a_key(tmp_path):
     evaluations, short = imported(path, scorer="includes"), imported(SUMS, scorer="includes").frame
     assert "answer" not in evaluations.frame.columns
     assert evaluations.frame["answer_key"].to_list() == short["answer"].to_list()
-    assert any("rcjax.Cascade(…, answer_key=…)" in note for note in evaluations.notes)
+    assert any("rcjax.Cascade(…, signal=…)" in note for note in evaluations.notes)

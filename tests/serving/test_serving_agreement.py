@@ -8,7 +8,6 @@ from scripted_cascade import ask, script
 
 from rcjax import signals
 from rcjax.policy import Agreement
-from rcjax.serving.call_log import CascadeWarning
 
 PRICES = {name: {"input": 1.0, "output": 2.0} for name in MODELS}
 
@@ -34,33 +33,25 @@ SAID = {
 }
 
 
-def city(answer):
-    return next((name for name in ("paris", "lyon") if name in answer.lower()), None)
+class City(signals.Stated):
+    """A signal of one's own, whose answers are keys."""
+
+    def read(self, reply, second=None):
+        reading = super().read(reply, second)
+        return signals.Reading(
+            next(name for name in ("paris", "lyon") if name in reading.answer.lower()), reading.logprob
+        )
 
 
-def test_keys_are_made_by_the_users_function():
-    stated = signals.Stated(question=None)
-    result, models = ask_of(SAID, comparing("key"), signal=stated, answer_key=city)
+def test_a_signal_of_ones_own_makes_keys():
+    result, models = ask_of(SAID, comparing("key"), signal=City(question=None))
     assert models == ["small", "middle"]
     assert result.text == "paris, I say. Confidence: 30%"
+    stated = signals.Stated(question=None)
     assert ask_of(SAID, comparing("text"), signal=stated)[1] == [*MODELS]
-
-
-def test_a_policy_of_keys_needs_the_function():
-    with pytest.raises(ValueError, match=r"answer_key: the policy compares keys of answers, .* the function"):
-        ask_of(SAID, comparing("key"))
-    with pytest.raises(ValueError, match="answer_key: "):
-        ask_of(SAID, make_ladder((make_policy(prices=PRICES), comparing("key")), 0.5))
-    with pytest.raises(TypeError, match="answer_key must be a function of an answer, not a text"):
-        ask_of(SAID, comparing(), answer_key="x")
-
-
-@pytest.mark.parametrize("broken", [lambda answer: 1 / 0, lambda answer: 5])
-def test_a_key_that_cannot_be_made_leaves_the_decision_to_the_confidence(broken):
-    with pytest.warns(CascadeWarning, match="answer_key failed: .* the confidence decides"):
-        result, models = ask_of(SAID, comparing("key"), signal=signals.Stated(question=None), answer_key=broken)
-    assert models == [*MODELS]
-    assert result.model == "large"
+    for policy in (comparing("key"), make_ladder((make_policy(prices=PRICES), comparing("key")), 0.5)):
+        with pytest.raises(ValueError, match=r"signal of small, middle: the policy compares keys of answers"):
+            ask_of(SAID, policy, signal=stated)
 
 
 # -- the gateway

@@ -137,7 +137,7 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     assert {name: record[name] for name in ("signal", "samples", "apart", "compare")} == {
         "signal": "votes", "samples": 3, "apart": True, "compare": "text",
     }  # fmt: skip
-    again = votes_apart(record, "small")
+    again = votes_apart(record)
     assert again.normalise == AsInLog("text")
     assert contradiction(record, again) is None
     assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
@@ -146,36 +146,25 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     assert result.answer == "a"
 
 
-def test_keys_that_no_reply_tells():
-    with pytest.raises(ValueError, match=r"of small vote by keys, .* the function that makes one"):
-        ask(policy=voting_policy(provenance=votes("key")))
-
-
 def planet(answer):
-    return next((name for name in ("mars", "venus") if name in answer.lower()), None)
+    return next((name for name in ("mars", "venus") if name in answer.lower()), "")
 
 
 def test_keys_are_made_by_the_users_function():
     policy = voting_policy(provenance=votes("key"))
+    with pytest.raises(ValueError, match="signal of small: the policy was tuned on votes, which no file of a policy"):
+        ask(policy=policy, signal={"large": signals.MeanLogprob()})
+    keyed = {"small": signals.Votes(3, None, planet, apart=True), "large": signals.MeanLogprob()}
     said = "It is Mars!", "venus, I think", "mars of course"
-    result, requests = ask(*said, policy=policy, answer_key=planet)
-    assert (result.model, result.text, result.answer) == ("small", "It is Mars!", "It is Mars!")
+    result, requests = ask(*said, policy=policy, signal=keyed)
+    assert (result.model, result.text, result.answer) == ("small", "It is Mars!", "mars")
     assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
     assert len(requests) == 3
-    result, _ = ask(*said, policy=voting_policy())  # as texts, no two are equal
-    assert result.model == "large"
-    # Who needs no keys is not told of the function.
-    assert ask("a", "a", "b", policy=voting_policy(), answer_key=planet)[0].model == "small"
-
-
-def test_an_answer_without_a_key_votes_for_nothing():
-    policy = voting_policy(provenance=votes("key"))
-    result, _ = ask("Mars", "Pluto", "Mars", policy=policy, answer_key=planet)
-    assert result.calls[0].logprob == pytest.approx(math.log(2 / 3))
-    result, _ = ask("Pluto", "Ceres", "Mars", policy=policy, answer_key=planet)
+    assert ask(*said, policy=voting_policy())[0].model == "large"  # as texts, no two are equal
+    result, _ = ask("Pluto", "Ceres", "Mars", policy=policy, signal=keyed)
     assert (result.model, result.calls[0].logprob) == ("large", pytest.approx(math.log(1 / 3)))
     with pytest.warns(CascadeWarning, match="model small: its confidence cannot be read: no sample has an"):
-        assert ask("Pluto", "Ceres", "Eris", policy=policy, answer_key=planet)[0].model == "large"
+        assert ask("Pluto", "Ceres", "Eris", policy=policy, signal=keyed)[0].model == "large"
 
 
 def test_a_service_asks_the_model_of_its_file():
