@@ -1,7 +1,6 @@
 """The contest: what each way to choose policies loses on queries left out, against loops over folds in plain numpy."""
 
 import dataclasses
-from unittest import mock
 
 import agreement_logs
 import numpy as np
@@ -10,11 +9,10 @@ from contest_references import best_for, by_folds, columns, dealt, mix_for, walk
 from selection_references import make_log
 
 import rcjax
-from rcjax.frontier.points import Outcomes, lam_range, refusal_at
+from rcjax.frontier.points import lam_range, refusal_at
 from rcjax.model.fitting import fit_near
-from rcjax.tuning import contest
 from rcjax.tuning.candidates import Targets
-from rcjax.tuning.contest import BUDGETS, ERRORS, PRICES, Entry, Losses, cross_validate, targets_of
+from rcjax.tuning.contest import BUDGETS, ERRORS, PRICES, Losses, cross_validate, errors_alone, leave_out, targets_of
 from rcjax.tuning.judging import judge_log, judging_of
 from rcjax.tuning.pairs import Judging
 
@@ -24,17 +22,10 @@ N, FOLDS = 120, 5
 
 
 def losses_of(log, judging, folds, seed):
-    """(the losses, the comparison that is made of them) of all arms of `cross_validate`."""
-    kept, run = [], contest.contest
-
-    def keep(*arguments):
-        kept.append(run(*arguments))
-        return kept[-1]
-
+    """(the losses, the comparison that is made of them, the model) of every way to choose."""
     model = rcjax.fit(log)
-    with mock.patch.object(contest, "contest", wraps=keep):
-        comparison = cross_validate(log, model, judging, folds, seed)
-    return kept[0], comparison, model
+    losses = leave_out(log, model, judging, folds, seed)
+    return losses, losses.compared(errors_alone(log)), model
 
 
 # -- targets
@@ -75,7 +66,6 @@ def two(float64):
 
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
-    assert losses.arms == ("models", "pairs")
     assert losses.penalty.shape == (1, 2, PRICES + BUDGETS + ERRORS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
@@ -116,41 +106,23 @@ def test_two_forms_of_outcomes_tell_figures_and_their_standard_errors():
     targets = Targets(np.array([0.5, 2.0]), np.array([1.0, 3.0, 9.0]), np.array([0.1, 0.2]))
     penalty, charge = rng.random((2, 3, 7, 40)), rng.random((3, 7, 40))
     expected, told = rng.random((2, 3, 7, 40)), rng.random((3, 7))
-    losses = Losses(("a", "b", "c"), targets, penalty, charge, expected, told, folds=4)
+    losses = Losses(targets, penalty, charge, expected, told, folds=4)
 
     def gain(of, by):
         return of.mean(-1), by.std(-1, ddof=1) / np.sqrt(40)
 
     fewer = penalty[:, :1, 2:5] - penalty[:, :, 2:5]
-    np.testing.assert_allclose(losses.saved(), gain(fewer[0], fewer[1]))
+    np.testing.assert_allclose(losses.compared(np.zeros(3)).saved, gain(fewer[0], fewer[1]))
     np.testing.assert_allclose(losses.luck(targets.within)[1], 0.75 * (penalty[1, 1, 2:5].mean() - told[1, 2:5].mean()))
     money = targets.lam[:, None] * charge[:, :2]
     counted = penalty[:, :, :2] + money
     plain, scale = counted[:, 2] - counted[:, 1], counted[0, 2].mean(-1)[:, None]
     for soft in (False, True):
-        own, figure = losses.gains("b", "c", expected=soft), (expected if soft else penalty)[:, :, :2] + money
+        own, figure = losses.gains(1, 2, expected=soft), (expected if soft else penalty)[:, :, :2] + money
         loss = figure[:, 2] - figure[:, 1]
         np.testing.assert_allclose(own.at_prices, gain(*loss))
         np.testing.assert_allclose(own.overall, gain(*(loss / scale).mean(-2)))
         np.testing.assert_allclose(own.counted, gain(*(plain / scale).mean(-2)))
-
-
-def test_entries_say_what_becomes_of_queries():
-    log, rng = make_log(60, 2, missing=0.1), np.random.default_rng(0)
-    served, *tuned = [Outcomes(*rng.random((3, 2, 60))) for _ in range(FOLDS + 1)]
-    fold, rows, price = np.arange(60) % FOLDS, log.complete, 0.3
-
-    def enter(number):
-        again = Entry(lambda *_: tuned[number], promised=np.array([number, 1.0]))
-        return {"served": Entry(lambda *_: served), "tuned": again}
-
-    losses = contest.contest(log, fold, Targets(np.array([0.5, 2.0])), enter, log.cost, price)
-    mixed = Outcomes(*(np.choose(fold, figures) for figures in zip(*tuned, strict=True)))
-    for arm, outcomes in enumerate((served, mixed)):
-        np.testing.assert_allclose(losses.penalty[0, arm], (outcomes.wrong + price * outcomes.refused)[:, rows])
-        np.testing.assert_allclose(losses.charge[arm], outcomes.cost[:, rows])
-    shares = np.bincount(fold[rows]) / rows.sum()
-    np.testing.assert_allclose(losses.promised[1], [shares @ np.arange(FOLDS), 1.0])
 
 
 # -- all arms, of whatever there is to choose from
@@ -215,9 +187,8 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     judging = judging_of(log, transform, refusal_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, judging, 3, 5)
     arms = by_hand(log, model, judging, losses.targets, 3, 5)
-    assert losses.arms == ("models", "pairs", "answers")
-    for arm, (penalty, money, told) in arms.items():
-        place = losses.arms.index(arm)
+    assert len(losses.charge) == len(arms) == 3
+    for place, (arm, (penalty, money, told)) in enumerate(arms.items()):
         np.testing.assert_allclose(losses.charge[place].mean(-1), money.mean(-1), rtol=1e-6, err_msg=arm)
         np.testing.assert_allclose(losses.penalty[-1, place], penalty, atol=1e-9, err_msg=arm)
         np.testing.assert_allclose(losses.charge[place], money, rtol=1e-9, err_msg=arm)
